@@ -30,7 +30,7 @@ from torch.func import functional_call, grad, vmap
 from gradscore import kernels
 from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
-from gradscore.gradients import Engine, exact, prepare
+from gradscore.gradients import Engine, prepare, reference_gradients
 from gradscore.statistics import reduce_gradients
 
 STATISTICS = ("max", "min", "mean", "std", "l1", "l2")
@@ -150,7 +150,7 @@ def error(name: str, samples: int, dtype: torch.dtype) -> float:
     model, batch = build(name).to(dtype), images(samples).to(dtype)
     found = gradscore(Engine(dict(model.named_parameters())), model, batch, gradient=gradient.to(dtype))
     worst = 0.0
-    for index, gradients in exact.per_sample_gradients(logits, gradient, parameters):
+    for index, gradients in reference_gradients(logits, gradient, parameters):
         for parameter, values in gradients.items():
             g = values.flatten().numpy()  # NumPy adds pairwise; torch's own norms are good to 1e-13
             largest = np.abs(g).max()

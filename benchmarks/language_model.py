@@ -126,14 +126,14 @@ def alone(options: argparse.Namespace, names: list[str] | None) -> Found:
 def errors(options: argparse.Namespace) -> Found:
     """Largest error of each statistic of two sequences, of parameters whose gradient is above rounding."""
     import gradscore
-    from gradscore.gradients import exact
+    from gradscore.gradients import reference_gradients
 
     batch = texts(options.size, 2, options.length)
     table = gradscore.features(build(options.size), [batch], losses=losses, statistics=SIX)
     model = build(options.size).double()
     found = losses(model, batch)
     worst, left_out = dict.fromkeys(SIX, 0.0), set()
-    for index, gradients in exact.per_sample_gradients(found, torch.ones_like(found), dict(model.named_parameters())):
+    for index, gradients in reference_gradients(found, torch.ones_like(found), dict(model.named_parameters())):
         whole = sum(float(each.square().sum()) for each in gradients.values()) ** 0.5
         for name, gradient in gradients.items():
             if float(gradient.norm()) < NEGLIGIBLE * whole:

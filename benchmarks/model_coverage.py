@@ -20,8 +20,8 @@ import torch
 from environments import ROOT, python_with
 from model_coverage_models import PACKAGES, SAMPLES, Case, batch_for, enliven
 
-from gradscore.gradients import Engine, PerSample, exact
-from gradscore.gradients.trial import NEGLIGIBLE
+from gradscore.gradients import Engine, PerSample, reference_gradients
+from gradscore.gradients.collect import NEGLIGIBLE
 
 WAYS = ("rule", "parameter-side product", "reference", "unused")
 LIMIT = 1e-9
@@ -55,7 +55,7 @@ def measure(package: str, case: Case) -> dict[str, object]:
     parameters = dict(model.named_parameters())
     outputs = model(batch)
     grad_outputs = torch.randn_like(outputs)
-    truth = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
+    truth = [gradients for _, gradients in reference_gradients(outputs, grad_outputs, parameters)]
     norms = [{name: float(gradient.norm()) for name, gradient in sample.items()} for sample in truth]
     whole = [sum(norm**2 for norm in sample.values()) ** 0.5 for sample in norms]
     errors = {(name, index): norms[index][name] / whole[index] for name in parameters for index in range(SAMPLES)}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..config import FeaturesConfig
 from ..data import Batch, count_samples, tensors_in, with_tensors
 from ..errors import CoupledSamplesError, EngineError, GradscoreError
-from ..gradients import Engine, read_graph, refuse_opaque
+from ..gradients import Engine, read_graph
 from ..models import group_parameters
 from ..statistics import reduce_gradients
 from ..system import FloatArray, full_precision
@@ -128,7 +128,6 @@ class BatchLosses:
             return
         graph = read_graph(losses, {**dict(self._model.named_parameters()), **self.engine.parameters})
         if not graph.leaves:
-            refuse_opaque(graph)
             raise EngineError(
                 "the loss does not depend on the parameters of the model; compute it with the model that the function "
                 "is called with, not with another one or a copy"

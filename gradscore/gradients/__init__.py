@@ -1,24 +1,33 @@
 """Per-sample gradients, read off the autograd graph: the core.
 
 In come the outputs of a batch with their graph and the gradient of the losses there; out comes, parameter by parameter,
-the gradient of every sample in the cheapest form that holds it. `engine` runs it; `graph` reads the autograd graph,
-`signature` tells graphs apart, `mixing` knows those that hold for one batch, `layout` finds the samples in it, `rules`
-has one small function per kind of node and the table `RULES`, `factored` and `convolved` the forms a rule returns,
-`tied` that of a table used twice and the sums of all forms, `plan` and `collect` put them together, `trial` compares a
-new plan with `exact`, the slow reference, and `warm_up` does so before a run.
+the gradient of every sample in the cheapest form that holds it. `engine` runs it and has the slow reference; `graph`
+reads the autograd graph and passes through it, `layout` finds the samples in it, `plan` says how each parameter is
+covered, `rules` has one small function per kind of node and the table `RULES`, `per_sample` the forms a rule returns
+and their sums, and `collect` puts them together in one pass, and tries a new plan against the reference.
 """
 
 from __future__ import annotations
 
 from .collect import Sink, Tap
-from .convolved import Convolved, shifted_blocks, suits_groups, suits_windows
-from .engine import Engine, GradientWarning, NewGraphError
-from .factored import Block, Dense, Factored, PerSample, TableRows, Total, sample_slices
-from .graph import Gradients, read_graph, refuse_opaque
+from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients
+from .graph import Gradients, read_graph
 from .layout import Layout, probe
+from .per_sample import (
+    Block,
+    Convolved,
+    Dense,
+    Factored,
+    PerSample,
+    TableRows,
+    Tied,
+    Total,
+    sample_slices,
+    shifted_blocks,
+    suits_groups,
+    suits_windows,
+)
 from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
-from .tied import Tied
-from .warm_up import prepare
 
 __all__ = [
     "RULES",
@@ -44,7 +53,7 @@ __all__ = [
     "prepare",
     "probe",
     "read_graph",
-    "refuse_opaque",
+    "reference_gradients",
     "sample_slices",
     "shifted_blocks",
     "suits_groups",

@@ -1,9 +1,10 @@
-"""One backward pass in which rules turn output gradients into per-sample gradients, parameter by parameter."""
+"""One backward pass in which rules turn output gradients into per-sample gradients, and its trial on a new graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import prod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite, prod
 
 import torch
 from torch import Tensor
@@ -11,11 +12,12 @@ from torch.autograd.graph import GradientEdge, Node
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
-from .factored import Dense, Factored, PerSample, sample_slices
-from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, is_parameter_side
+from ..system import SQUARABLE
+from .graph import ACCUMULATE, TRANSPOSE, Edge, Gradients, Graph, backward_to, is_parameter_side, visited
+from .layout import moderate
+from .per_sample import Dense, Factored, PerSample, add, sample_slices
 from .plan import Plan
 from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
-from .tied import add
 
 Sink = Callable[[str, slice, PerSample], None]
 """Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
@@ -29,6 +31,28 @@ PRODUCT_BUDGET = 1 << 22
 NO_FAULT_OF_A_RULE = (MemoryError, torch.OutOfMemoryError, CheckpointError, CoupledSamplesError)
 """What the machine or the model is to blame for: no other way of computing the gradients would help."""
 
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
+"""Largest accepted difference of a gradient from the reference, relative to its norm, by precision.
+
+Seen on seven torchvision networks: rounding of 8e-16 and 6e-7 at most. A wrong rule is off by a share of the norm
+itself, and other networks, longer sums and other processors round more.
+"""
+
+HALF_TOLERANCE = 5e-2
+"""The same where a part of the network computes in half precision; seen: 2e-2 at most with bfloat16, whose numbers
+carry 8 bits, and 2e-3 with float16."""
+
+NEGLIGIBLE = 1e-5
+"""Gradients this much smaller than the sample's whole gradient may be rounding noise: differences are compared with
+this share of the whole gradient's norm at least.
+
+The bias of the keys of an attention, which its softmax cancels, has 2e-10 of the whole norm in float32.
+"""
+
+HALF_NEGLIGIBLE = 1e-2
+"""The same where a part of the network computes in half precision: biases of Swin-T's norms with 5e-4 of the whole norm
+are 6 % off in bfloat16."""
+
 
 class Collection:
     """The state of one pass: contributions that wait until the last use of their parameter was visited.
@@ -40,9 +64,9 @@ class Collection:
         sink: takes what is complete.
         samples: N.
         taps: nodes whose output gradients are wanted as well, and what takes them.
+        is_trial: an exception of the sink means that the parameter is not covered.
 
     Attributes:
-        graph: the graph.
         not_covered: parameters whose rule gave up or raised anything, and why; nothing of them has reached the sink.
         late: parameters whose gradients are complete only after the pass.
         cause: the first exception of a rule that did not give up by itself.
@@ -55,18 +79,25 @@ class Collection:
         plan: Plan,
         sink: Sink,
         samples: int,
+        *,
         taps: Mapping[Node, Tap] | None = None,
+        is_trial: bool = False,
     ) -> None:
         self.not_covered: dict[str, str] = {}
         self.cause: Exception | None = None
-        self.graph = graph
-        self._parameters, self._plan, self._sink, self._samples = parameters, plan, sink, samples
+        self._parameters, self._sink, self._samples, self._is_trial = parameters, sink, samples, is_trial
         self._taps = taps or {}
-        self._waiting = {name: set(edges) for name, edges in plan.uses.items() if name not in plan.references}
+        order = graph.order
+        self._layouts = {order[place]: layout for place, layout in plan.layouts.items()}
+        self._waiting = {
+            name: {Edge(order[place], slot) for place, slot in uses}
+            for name, uses in plan.uses.items()
+            if name not in plan.references
+        }
         self._owners: dict[Edge, list[str]] = {}
         for name in self._waiting:
-            for edge in plan.uses[name]:
-                self._owners.setdefault(edge, []).append(name)
+            for place, slot in plan.uses[name]:
+                self._owners.setdefault(Edge(order[place], slot), []).append(name)
         self._edges: dict[Node, list[Edge]] = {}
         for edge in self._owners:
             self._edges.setdefault(edge.node, []).append(edge)
@@ -81,16 +112,6 @@ class Collection:
         """The nodes that the pass has to visit."""
         return [*self._edges, *self._taps]
 
-    @property
-    def needs_graph_afterwards(self) -> bool:
-        """Whether what lies behind the nodes has to outlive the pass."""
-        return bool(self.late)
-
-    def run(self, walk: Callable[[Collection], None]) -> None:
-        """Runs the pass, in which `walk` calls `visit` for all `nodes`; see `Engine.stream`."""
-        walk(self)
-        self.finish_products()
-
     def visit(self, node: Node, gradients: Gradients) -> None:
         """Takes the output gradients of a node."""
         if node in self._taps:
@@ -98,84 +119,84 @@ class Collection:
         memo: dict[str, Tensor] = {}
         for edge in self._edges.get(node, ()):
             owners = [name for name in self._owners[edge] if name not in self.not_covered]
-            try:
-                if owners and any(gradient is not None for gradient in gradients):
-                    found = RULES[node.name()](Use(edge, self._plan.layouts[node], memo), gradients)
-                    if owners[0] in self.late and is_parameter_side(edge):
-                        self._products[edge] = found
-                    else:
-                        self._direct[owners[0]].append(through_views(found, edge))
-            except NotCoveredError as reason:
-                if isinstance(reason, EntryPerSampleError) and is_parameter_side(edge):
-                    raise CoupledSamplesError(
-                        f"the losses of the samples depend on one another: {owners[0]} reaches {node.name()} through a "
-                        "tensor that mixes the samples; compute the outputs of each sample from that sample alone"
-                    ) from reason
-                self._give_up(owners, node, str(reason))
-            except NO_FAULT_OF_A_RULE:
-                raise
-            except Exception as error:  # noqa: BLE001  # a rule may be anyone's and raise anything
-                self.cause = self.cause or error
-                self._give_up(owners, node, in_a_line(error))
+            if owners and any(gradient is not None for gradient in gradients):
+                with self._giving_up(owners, f"{node.name()}: "):
+                    self._apply_rule(edge, owners[0], memo, gradients)
             for name in owners:
                 self._waiting[name].discard(edge)
                 if not self._waiting[name] and name not in self.late:
-                    self.deliver(name)
+                    self._deliver(name)
 
-    def _give_up(self, names: list[str], node: Node, why: str) -> None:
-        self.not_covered.update(dict.fromkeys(names, f"{node.name()}: {why}"))
+    def _apply_rule(self, edge: Edge, owner: str, memo: dict[str, Tensor], gradients: Gradients) -> None:
+        kind = edge.node.name()
+        try:
+            found = RULES[kind](Use(edge, self._layouts[edge.node], memo), gradients)
+        except EntryPerSampleError as reason:
+            if not is_parameter_side(edge):
+                raise
+            raise CoupledSamplesError(
+                f"the losses of the samples depend on one another: {owner} reaches {kind} through a tensor that mixes "
+                "the samples; compute the outputs of each sample from that sample alone"
+            ) from reason
+        if owner in self.late and is_parameter_side(edge):
+            self._products[edge] = found
+        else:
+            self._direct[owner].append(_through_views(found, edge))
 
-    def deliver(self, name: str) -> None:
+    @contextmanager
+    def _giving_up(self, names: Iterable[str], where: str = "") -> Iterator[None]:
+        """Notes that parameters are not covered where anything is raised that a rule is to blame for."""
+        try:
+            yield
+        except NO_FAULT_OF_A_RULE:
+            raise
+        except NotCoveredError as reason:
+            self.not_covered.update(dict.fromkeys(names, f"{where}{reason}"))
+        except Exception as error:  # noqa: BLE001  # a rule may be anyone's and raise anything
+            self.cause = self.cause or error
+            why = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            self.not_covered.update(dict.fromkeys(names, where + why))
+
+    def _deliver(self, name: str) -> None:
         """Hands a parameter's gradients to the sink: all its uses were visited."""
         parts = self._direct.pop(name)
-        if parts and name not in self.not_covered:
+        if not parts or name in self.not_covered:
+            return
+        if self._is_trial:
+            with self._giving_up([name]):
+                self._sink(name, slice(0, self._samples), add(parts))
+        else:
             self._sink(name, slice(0, self._samples), add(parts))
 
     def finish_products(self) -> None:
         """Carries gradients that wait at parameter-side nodes back to the parameters, a few samples at a time."""
-        names = {name: self._parameters[name] for name in self.late if name not in self.not_covered}
-        names = {name: self._parameters[name] for name in self._parameters if name in names}
+        if self._is_trial:
+            with self._giving_up(self.late):
+                self._carry_back()
+        else:
+            self._carry_back()
+
+    def _carry_back(self) -> None:
+        names = [name for name in self._parameters if name in self.late and name not in self.not_covered]
         edges = [edge for edge in self._products if any(name in names for name in self._owners[edge])]
         if not names or not edges:
             return
-        heights = [prod(edge.shape) for edge in edges] + [parameter.numel() for parameter in names.values()]
+        parameters = [self._parameters[name] for name in names]
+        elements = sum(prod(edge.shape) for edge in edges) + sum(parameter.numel() for parameter in parameters)
         sources = [GradientEdge(*edge.source) for edge in edges]
-        for rows in sample_slices(self._samples, sum(heights), PRODUCT_BUDGET):
+        for rows in sample_slices(self._samples, elements, PRODUCT_BUDGET):
             cotangents = [self._products[edge].dense(rows).reshape(-1, *edge.shape) for edge in edges]
-            found = batched_products(sources, list(names.values()), cotangents)
-            for name, gradient in zip(names, found, strict=True):
-                parts: list[PerSample] = [Dense(gradient)]
-                parts += [Dense(part.dense(rows)) for part in self._direct[name]]
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
+                sources, parameters, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+            for name, parameter, gradient in zip(names, parameters, found, strict=True):
+                if gradient is None:
+                    gradient = parameter.new_zeros(rows.stop - rows.start, *parameter.shape)
+                parts: list[PerSample] = [Dense(gradient), *(Dense(part.dense(rows)) for part in self._direct[name])]
                 self._sink(name, rows, add(parts))
 
 
-def in_a_line(error: Exception) -> str:
-    """The kind of an exception and the first line of what it says."""
-    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-
-
-def batched_products(sources: list[GradientEdge], parameters: list[Tensor], cotangents: list[Tensor]) -> list[Tensor]:
-    """Vector-Jacobian products of the small graph between parameters and where they meet the batch.
-
-    Args:
-        sources: outputs of that graph.
-        parameters: its inputs.
-        cotangents: for each source n gradients, (n, *shape of the source).
-
-    Returns:
-        For each parameter (n, *shape), zero where no source depends on it.
-    """
-    found = torch.autograd.grad(
-        sources, parameters, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
-    )
-    count = len(cotangents[0])
-    return [
-        parameter.new_zeros(count, *parameter.shape) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, found, strict=True)
-    ]
-
-
-def through_views(gradient: PerSample, edge: Edge) -> PerSample:
+def _through_views(gradient: PerSample, edge: Edge) -> PerSample:
     """Undoes the views between a parameter and the edge at which it is used."""
     node, _ = edge.source
     while node.name() != ACCUMULATE:
@@ -184,8 +205,103 @@ def through_views(gradient: PerSample, edge: Edge) -> PerSample:
         if node.name() != TRANSPOSE or len(shape) < 2:
             gradient = gradient.reshaped(shape)
         elif isinstance(gradient, Factored) and gradient.is_matrix:
-            gradient = gradient.transposed()
+            gradient = Factored(gradient.right, gradient.left, shape)
         else:
             gradient = Dense(gradient.dense(slice(None)).transpose(1, 2))
         node, _ = before.source
     return gradient
+
+
+def try_plan(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    *,
+    compare: bool,
+) -> dict[str, str]:
+    """Runs a plan before it is trusted: do the rules cover it, and do they agree with the reference?
+
+    Args:
+        parameters: the wanted parameters by name.
+        graph: the graph of the outputs.
+        plan: the plan to try.
+        outputs: (N, ...).
+        grad_outputs: gradient at the outputs.
+        compare: compare two samples with the reference: both in one pass that goes on to the parameters, unless there
+            are no others that show whether the two were exchanged.
+
+    Returns:
+        For each parameter that the rules do not cover, for which they raise anything, or for which they differ from the
+        reference, the reason.
+    """
+    samples = len(outputs)
+    # Of two samples one has at least twice the size of the other, so that they do not cancel where they are opposite.
+    passes = [{0: 1.0, samples - 2: 4.0}] if samples > 2 else [{index: 1.0} for index in range(samples)]
+    doubts: dict[str, str] = {}
+    for chosen in passes if compare else [{}]:
+        doubts = _doubts(parameters, graph, plan, outputs, grad_outputs, chosen) | doubts
+    return doubts
+
+
+def _doubts(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    chosen: Mapping[int, float],
+) -> dict[str, str]:
+    """One pass of `try_plan`: the sums over the chosen samples, times these factors, are compared; others are zero."""
+    seeds = grad_outputs
+    if chosen:
+        sized, seeds = moderate(grad_outputs), torch.zeros_like(grad_outputs)
+        for index, factor in chosen.items():
+            seeds[index] = factor * sized[index]
+    found: dict[str, Tensor] = {}
+    sizes: dict[str, float] = {}
+
+    def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        wanted, got = (rows.stop - rows.start, *parameters[name].shape), (len(gradient), *gradient.shape)
+        if got != wanted:
+            raise ValueError(f"the gradients have shape {got}, not {wanted}")
+        for index in chosen:
+            if rows.start <= index < rows.stop:
+                (one,) = gradient.dense(slice(index - rows.start, index - rows.start + 1))
+                found[name] = found[name] + one if name in found else one.clone()
+                sizes[name] = max(sizes.get(name, 0.0), _norm(one))
+
+    collection = Collection(parameters, graph, plan, sink, len(outputs), is_trial=True)
+    covered = {name: parameters[name] for name in plan.uses if name not in plan.references} if chosen else {}
+    if covered:
+        with visited(collection.nodes, collection.visit):
+            sums = torch.autograd.grad(
+                outputs, list(covered.values()), seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+        truth = {name: total.to_dense() for name, total in zip(covered, sums, strict=True)}
+    else:
+        backward_to(outputs, seeds, graph, collection.nodes, collection.visit, retain_graph=True)
+        truth = {}
+    collection.finish_products()
+    doubts = dict(collection.not_covered)
+    half = graph.half_precision() is not None
+    tolerance = HALF_TOLERANCE if half else max(TOLERANCES.get(each, 0.0) for each in {outputs.dtype, *graph.dtypes()})
+    norms = {name: _norm(gradient) for name, gradient in truth.items()}
+    floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(norm**2 for norm in norms.values()) ** 0.5
+    for name, gradient in truth.items():
+        if name not in doubts and isfinite(norms[name]):
+            difference = _norm(found.get(name, torch.zeros_like(gradient)) - gradient)
+            # Parts that cancel in the sum of the samples still round by their own size.
+            if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
+                doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
+    return doubts
+
+
+def _norm(gradient: Tensor) -> float:
+    """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    low, high = SQUARABLE[torch.float32]
+    if low < norm < high or not gradient.any():
+        return norm
+    return float(torch.linalg.vector_norm(gradient, dtype=torch.float64))

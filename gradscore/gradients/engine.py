@@ -1,4 +1,8 @@
-"""From the losses of a batch to a stream of per-sample gradients, one parameter at a time."""
+"""From the losses of a batch to a stream of per-sample gradients, one parameter at a time.
+
+`Engine` runs it, `prepare` makes an engine ready on a few samples before a run, and `reference_gradients` is the slow,
+obvious way that both compare with.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
-from ..errors import EngineError
-from . import exact
-from .collect import Collection, Sink, Tap
-from .factored import Dense, PerSample
-from .graph import Graph, read_graph, refuse_opaque
-from .mixing import mixes, refuse_scaled_rows
-from .passes import backward_through, backward_to
-from .plan import Blueprint, Plan, is_outdated, make_plan
-from .trial import try_plan
+from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
+from ..system import Inputs, each_input, rows_of, sample_count
+from .collect import Collection, Sink, Tap, try_plan
+from .graph import Gradients, Graph, backward_to, read_graph, visited
+from .per_sample import Dense, PerSample
+from .plan import Plan, make_plan
 
 SINGLE = "a single sample"
 
@@ -35,6 +36,13 @@ CHANGED = {
     "does not require grad": "the model stops its parameters from needing gradients; leave requires_grad as it is",
 }
 """What autograd says of networks that change themselves or their inputs, and what to do."""
+
+INDEPENDENCE_TOLERANCE = 1e-2
+"""Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit.
+
+Seen on seven torchvision networks: 2e-6 at most in float32 and 2e-3 in bfloat16, which is rounding; 8e-2 or more with
+batch norm in training mode, for batches of 2 to 64.
+"""
 
 
 class NewGraphError(EngineError):
@@ -66,13 +74,15 @@ class Engine:
 
     def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True, warns: bool = True) -> None:
         self.parameters = dict(parameters)
-        self._names = _names_by_tensor(self.parameters)
+        self._names: dict[int, list[str]] = {}
+        for name, tensor in self.parameters.items():
+            self._names.setdefault(id(tensor), []).append(name)
         self._distinct = {names[0]: self.parameters[names[0]] for names in self._names.values()}
         self.self_check, self.warns = self_check, warns
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
-        self._blueprints: dict[tuple[object, ...], list[Blueprint]] = {}
-        self._learnt: dict[int, int] = {}
+        self._plans: dict[tuple[object, ...], list[Plan]] = {}
+        self._times_learnt: dict[int, int] = {}
         self._learns = True
 
     def for_copy(self, parameters: Mapping[str, Tensor]) -> Engine:
@@ -85,7 +95,7 @@ class Engine:
             parameters: those of the copy, by the same names.
         """
         found = Engine(parameters, self_check=self.self_check, warns=self.warns)
-        found._blueprints, found.notices, found._learns = self._blueprints, self.notices, False
+        found._plans, found.notices, found._learns = self._plans, self.notices, False
         return found
 
     def stream(
@@ -113,11 +123,8 @@ class Engine:
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
-
-        def walk(batch: Collection) -> None:
-            backward_to(outputs, grad_outputs, batch.graph, batch.nodes, batch.visit, retain_graph=retain_graph)
-
-        self._run(outputs, grad_outputs, sink, walk, taps or {})
+        with self._collecting(outputs, grad_outputs, sink, taps) as (graph, batch):
+            backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=retain_graph)
 
     def backward(
         self,
@@ -143,19 +150,14 @@ class Engine:
         """
         if not weight:
             raise EngineError("a weight of 0 leaves nothing to look at; call stream() instead")
+        with self._collecting(outputs, grad_outputs, sink) as (_, batch):
 
-        def walk(batch: Collection) -> None:
-            backward_through(
-                outputs,
-                grad_outputs,
-                batch.nodes,
-                batch.visit,
-                keep_behind=batch.needs_graph_afterwards,
-                weight=weight,
-                around=around or nullcontext(),
-            )
+            def unweighted(node: Node, gradients: Gradients) -> None:
+                batch.visit(node, tuple(None if each is None else each / weight for each in gradients))
 
-        self._run(outputs, grad_outputs, sink, walk, {})
+            if len(outputs):
+                with visited(batch.nodes, batch.visit if weight == 1 else unweighted), around or nullcontext():
+                    torch.autograd.backward(outputs, grad_outputs * weight, retain_graph=bool(batch.late))
 
     def learn(self, outputs: Tensor, grad_outputs: Tensor) -> None:
         """Probes and self-checks what `stream` would on a first batch, and computes nothing else.
@@ -170,98 +172,78 @@ class Engine:
         """
         self._plan(outputs, grad_outputs)
 
-    def _run(
-        self,
-        outputs: Tensor,
-        grad_outputs: Tensor,
-        sink: Sink,
-        walk: Callable[[Collection], None],
-        taps: Mapping[Node, Tap],
-    ) -> None:
-        found = self._plan(outputs, grad_outputs)
-        if found is None:
-            return
-        graph, plan = found
+    @contextmanager
+    def _collecting(
+        self, outputs: Tensor, grad_outputs: Tensor, sink: Sink, taps: Mapping[Node, Tap] | None = None
+    ) -> Iterator[tuple[Graph, Collection]]:
+        """The graph, and what has to visit its nodes in a backward pass; references come before, products after it."""
+        graph, plan = self._plan(outputs, grad_outputs)
 
         def of_all_names(first: str, rows: slice, gradient: PerSample) -> None:
             for name in self._names[id(self.parameters[first])]:
                 sink(name, rows, gradient)
 
         with _readable(outputs):
-            self._references(outputs, grad_outputs, plan.references, of_all_names)
-            collection = Collection(self._distinct, graph, plan, of_all_names, len(outputs), taps)
-            collection.run(walk)
-        if collection.not_covered:
-            why = "; ".join(f"{name}: {reason}" for name, reason in collection.not_covered.items())
-            raise EngineError(f"rules do not cover this batch, but covered one like it ({why})") from collection.cause
+            by_reference = {name: tensor for name, tensor in self._distinct.items() if name in plan.references}
+            for index, gradients in reference_gradients(outputs, grad_outputs, by_reference) if by_reference else ():
+                for name, gradient in gradients.items():
+                    of_all_names(name, slice(index, index + 1), Dense(gradient.unsqueeze(0)))
+            batch = Collection(self._distinct, graph, plan, of_all_names, len(outputs), taps=taps)
+            yield graph, batch
+            batch.finish_products()
+        if batch.not_covered:
+            why = "; ".join(f"{name}: {reason}" for name, reason in batch.not_covered.items())
+            raise EngineError(f"rules do not cover this batch, but covered one like it ({why})") from batch.cause
 
-    def _plan(self, outputs: Tensor, grad_outputs: Tensor) -> tuple[Graph, Plan] | None:
-        """The graph of the outputs and how its parameters are covered; None for no samples."""
+    def _plan(self, outputs: Tensor, grad_outputs: Tensor) -> tuple[Graph, Plan]:
+        """The graph of the outputs and how its parameters are covered; both are empty for no samples."""
         if outputs.dim() < 1 or outputs.shape != grad_outputs.shape:
             raise EngineError(
                 f"outputs have shape {tuple(outputs.shape)} and their gradient {tuple(grad_outputs.shape)}; "
                 "both must be (N, ...) and equal"
             )
         if not len(outputs):
-            return None
+            return Graph(), Plan()
         if outputs.grad_fn is None:
             raise EngineError("the outputs have no graph; compute them with gradients enabled")
         graph = read_graph(outputs, self._distinct)
-        refuse_opaque(graph)
-        refuse_scaled_rows(graph, len(outputs))
         with _readable(outputs):
-            known = (blueprint.build(graph, len(outputs)) for blueprint in self._blueprints.get(graph.signature, ()))
-            plan = next((each for each in known if each is not None), None)
-            if plan is None or is_outdated(plan, outputs, grad_outputs, graph):
+            known = (plan.resized(graph, len(outputs)) for plan in self._plans.get(graph.signature, ()))
+            found = next((plan for plan in known if plan is not None), None)
+            if found is None or found.is_outdated(outputs, grad_outputs, graph):
                 if not self._learns:
                     raise NewGraphError(
                         "this graph was not seen before; the engine that this one is a copy of can learn it"
                     )
-                plan = self._new_plan(outputs, grad_outputs, graph)
-        self._note_coverage(graph, plan)
-        return graph, plan
+                found = self._new_plan(outputs, grad_outputs, graph)
+        self._note_coverage(graph, found)
+        return graph, found
 
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         inner = {name for name, tensor in self._distinct.items() if tensor.grad_fn is not None}
         if len(outputs) == 1:
             # One backward pass is all the reference needs, and one sample says nothing about the layout.
-            return Plan(
-                uses={name: [] for name in graph.leaves}, references=dict.fromkeys({*graph.leaves, *inner}, SINGLE)
-            )
+            return Plan(references=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
         plan.references.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.references.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
-        self._keep(plan, graph, len(outputs))
+        if plan.holds_once or graph.signature not in self._plans:
+            self._count(hash(graph.structure))
+        if not plan.holds_once:
+            others = [each for each in self._plans.pop(graph.signature, ()) if each.shapes != plan.shapes]
+            self._plans[graph.signature] = [*others[1 - GRAPHS :], plan]
+            _drop_oldest(self._plans)
         return plan
 
-    def _keep(self, plan: Plan, graph: Graph, samples: int) -> None:
-        """Remembers a plan, unless it holds for its batch alone; few of each kind, the oldest of which give way."""
-        holds = not mixes(graph, plan.edges(), samples)
-        if not holds or graph.signature not in self._blueprints:
-            self._count(graph)
-        if holds:
-            blueprint = Blueprint.of(plan, graph)
-            others = [each for each in self._blueprints.pop(graph.signature, ()) if each.shapes != blueprint.shapes]
-            self._blueprints[graph.signature] = [*others[1 - GRAPHS :], blueprint]
-            _drop_oldest(self._blueprints)
-
-    def _count(self, graph: Graph) -> None:
-        """Says so where batch after batch has to be learnt, since rows go elsewhere in each."""
-        kind = hash(graph.structure)
-        self._learnt[kind] = self._learnt.get(kind, 0) + 1
-        if self._learnt[kind] == OFTEN:
+    def _count(self, structure: int) -> None:
+        """Announces it where batch after batch has to be learnt, since rows go elsewhere in each."""
+        self._times_learnt[structure] = self._times_learnt.get(structure, 0) + 1
+        if self._times_learnt[structure] == OFTEN:
             self._announce(
                 "the network moves rows by what is in a batch, so where its samples lie is looked for in every batch "
                 "that moves them otherwise, which takes about as long as three more backward passes"
             )
-        _drop_oldest(self._learnt)
-
-    def _references(self, outputs: Tensor, grad_outputs: Tensor, names: Mapping[str, str], sink: Sink) -> None:
-        wanted = {name: parameter for name, parameter in self._distinct.items() if name in names}
-        if wanted:
-            for index, gradients in exact.per_sample_gradients(outputs, grad_outputs, wanted):
-                for name, gradient in gradients.items():
-                    sink(name, slice(index, index + 1), Dense(gradient.unsqueeze(0)))
+        _drop_oldest(self._times_learnt)
 
     def _announce(self, notice: str) -> None:
         if notice not in self.notices:
@@ -292,14 +274,6 @@ def _drop_oldest(kept: dict[Any, Any]) -> None:
         del kept[next(iter(kept))]
 
 
-def _names_by_tensor(parameters: Mapping[str, Tensor]) -> dict[int, list[str]]:
-    """The names of each tensor, by its identity."""
-    found: dict[int, list[str]] = {}
-    for name, tensor in parameters.items():
-        found.setdefault(id(tensor), []).append(name)
-    return found
-
-
 @contextmanager
 def _readable(outputs: Tensor) -> Iterator[None]:
     """What rules look up is there, and nothing they compute loses digits in the caller's autocast."""
@@ -312,7 +286,94 @@ def _readable(outputs: Tensor) -> Iterator[None]:
             "for example by model.gradient_checkpointing_disable()"
         ) from error
     except RuntimeError as error:
-        advice = next((advice for said, advice in CHANGED.items() if said in str(error)), None)
+        advice = next((advice for symptom, advice in CHANGED.items() if symptom in str(error)), None)
         if advice is None:
             raise
         raise EngineError(f"{advice} ({str(error).splitlines()[0]})") from error
+
+
+def reference_gradients(
+    outputs: Tensor, grad_outputs: Tensor, parameters: Mapping[str, Tensor]
+) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """The slow, obvious way: differentiates one sample after the other through the whole batch's graph, which is kept.
+
+    Args:
+        outputs: (N, ...) tensor with a graph.
+        grad_outputs: gradient at the outputs, of their shape.
+        parameters: what to differentiate with respect to, by name.
+
+    Yields:
+        The index of a sample and its gradient by parameter name, each of the parameter's shape; zero for a parameter
+        that the outputs do not depend on.
+    """
+    wanted = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    for index in range(len(outputs)):
+        alone = torch.zeros_like(grad_outputs)
+        alone[index] = grad_outputs[index]
+        found: tuple[Tensor | None, ...] = ()
+        if wanted:
+            found = torch.autograd.grad(outputs, list(wanted.values()), alone, retain_graph=True, allow_unused=True)
+        by_name = dict(zip(wanted, found, strict=True))
+        gradients = {}
+        for name, parameter in parameters.items():
+            gradient = by_name.get(name)
+            gradients[name] = torch.zeros_like(parameter) if gradient is None else gradient.to_dense()
+        yield index, gradients
+
+
+def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Callable[[Tensor], Tensor]) -> None:
+    """Probes and self-checks on a few images what a later batch would otherwise probe at its full size.
+
+    Args:
+        engine: knows the parameters of the model.
+        model: in eval mode.
+        images: (n, ...) a few inputs, or a mapping of such; three or four are enough.
+        gradient_at: from logits (n, K) to the gradient of the losses there, of their shape.
+
+    Raises:
+        CoupledSamplesError: the output for an image depends on the other images of its batch.
+        AmplifiedRoundingError: it only depends on how many there are; nothing was learned.
+        EngineError: the model returns something else than logits (n, K).
+    """
+    count = sample_count(images)
+    logits = _outputs(model, images)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
+    if count > 1:
+        with torch.no_grad():
+            _refuse_dependence(model, images, logits[0])
+    engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
+
+
+def _refuse_dependence(model: nn.Module, images: Inputs, together: Tensor) -> None:
+    """Raises an error if the output for the first image is another one when the image comes alone."""
+    try:
+        alone = _outputs(model, rows_of(images, slice(1)))[0]
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CoupledSamplesError(
+            f"the model takes {sample_count(images)} images but not the first of them alone ({reason}); per-sample "
+            "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
+        ) from error
+    difference = (alone - together).abs().max()
+    if not bool(difference > INDEPENDENCE_TOLERANCE * together.abs().max()):
+        return
+    # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
+    of_first_alone = each_input(images, lambda each: each[:1].expand_as(each))
+    if torch.equal(_outputs(model, of_first_alone)[0], together):
+        raise AmplifiedRoundingError(
+            "the model's output for an image changes with the size of its batch "
+            f"(by {float(difference):.3g}), not with the images in it: it amplifies "
+            "rounding until nothing else is left; `gradscore inspect` shows where its gradients explode"
+        )
+    raise CoupledSamplesError(
+        "the model's output for an image changes with the other images of its batch "
+        f"(by {float(difference):.3g}); per-sample gradients are not defined for it. "
+        "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
+    )
+
+
+def _outputs(model: nn.Module, images: Inputs) -> Any:
+    """What a model makes of a copy of its inputs: it may work in place on what it is given."""
+    return model(each_input(images, Tensor.clone))

@@ -1,17 +1,24 @@
-"""Where each parameter enters the autograd graph; nothing is attached to a model or a tensor."""
+"""The autograd graph of some outputs: where each parameter enters it, what tells graphs apart, and passes through it.
+
+Nothing is attached to a model or a tensor; hooks on nodes live for one pass. Two things may differ between graphs with
+the same nodes and shapes, and let samples lie otherwise: settings of nodes, such as the axis that a mean runs over, and
+numbers that say which rows go where, such as the order in which a network sorts its samples. The first are part of the
+code, the second of the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node
 
 from ..errors import EngineError
-from .signature import INDICES, rows_moved, settings_of
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -46,7 +53,35 @@ OPAQUE = {
     "CompiledFunctionBackward": "torch.compile makes one node of the whole network and hides where its parameters are "
     "used; call the module it was made from, compiled._orig_mod",
 }
-"""Nodes that hide parameters, and what to do about them."""
+"""Nodes that hide parameters, which would look as if the outputs did not depend on them, and what to do about them."""
+
+SETTINGS = (
+    "batch_first", "dim", "dim0", "dim1", "dimension", "dims", "index", "k", "offset", "shifts", "split_size",
+    "split_sizes", "start", "step",
+)  # fmt: skip
+"""Whole numbers that nodes save, none of which depends on the number of samples where these are not cut apart."""
+
+INDICES = {
+    "GatherBackward0": "index",
+    "IndexAddBackward0": "index",
+    "IndexBackward0": "indices",
+    "IndexCopyBackward0": "index",
+    "IndexPutBackward0": "indices",
+    "IndexSelectBackward0": "index",
+    "MaskedScatterBackward0": "mask",
+    "MaskedSelectBackward0": "mask",
+    "ScatterAddBackward0": "index",
+    "ScatterBackward0": "index",
+    "SortBackward0": "indices",
+    "TakeBackward0": "index",
+    "TopkBackward0": "indices",
+}
+"""Nodes that move rows to where numbers say, and where these are saved."""
+
+ALONG_AN_AXIS = (
+    "GatherBackward0", "ScatterAddBackward0", "ScatterBackward0", "SortBackward0", "TopkBackward0",
+)  # fmt: skip
+"""Those that move elements along one axis: samples only if they lie there."""
 
 
 @dataclass(frozen=True)
@@ -76,28 +111,174 @@ class Graph:
     """The part of an autograd graph that leads from some outputs to the wanted parameters.
 
     Attributes:
-        order: the nodes in a fixed, depth-first order from the outputs.
+        places: the nodes in the order in which they are found from the outputs, and their numbers.
         users: for a node, the edges by which other nodes use its outputs.
         leaves: for a wanted parameter (by name), its `AccumulateGrad` node.
-        kinds: the names of its nodes.
         signature: names, connections and settings of all nodes, the types that are cast to, which parameter each leaf
             is, and where rows go: equal for graphs that the same code built of the same parameters, with samples that
             lie alike.
         structure: the signature without what depends on the numbers in a batch.
     """
 
-    order: list[Node] = field(default_factory=list)
+    places: dict[Node, int] = field(default_factory=dict)
     users: dict[Node, list[Edge]] = field(default_factory=dict)
     leaves: dict[str, Node] = field(default_factory=dict)
-    kinds: set[str] = field(default_factory=set)
     signature: tuple[object, ...] = ()
     structure: tuple[object, ...] = ()
+
+    @property
+    def order(self) -> list[Node]:
+        """The nodes by their places."""
+        return list(self.places)
+
+    def dtypes(self) -> set[torch.dtype]:
+        """The types that the graph computes in."""
+        return {info.dtype for node in self.places for info in node._input_metadata}
+
+    def half_precision(self) -> torch.dtype | None:
+        """The half-precision type that a part of the graph computes in, float16 before bfloat16; None without."""
+        found = self.dtypes()
+        return next((dtype for dtype in HALF_PRECISION if dtype in found), None)
+
+    def above(self, nodes: Iterable[Node]) -> set[Node]:
+        """All nodes whose outputs lead from the outputs of the graph to one of `nodes`; these are left out."""
+        stack = list(nodes)
+        found: set[Node] = set()
+        while stack:
+            for edge in self.users.get(stack.pop(), ()):
+                if edge.node not in found:
+                    found.add(edge.node)
+                    stack.append(edge.node)
+        return found
+
+
+def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
+    """Walks from `outputs` to every node that can be reached.
+
+    Args:
+        outputs: tensor with a graph.
+        parameters: the wanted parameters by name.
+
+    Returns:
+        The graph; parameters that the outputs do not depend on have no leaf.
+
+    Raises:
+        EngineError: the graph has a node that hides parameters.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    graph = Graph()
+    root = outputs.grad_fn
+    if root is None:
+        return graph
+    stack = [(root, root.name())]
+    places = graph.places
+    places[root] = 0
+    signature: list[object] = []
+    moving: list[tuple[Node, str]] = []
+    while stack:
+        node, kind = stack.pop()
+        if kind in OPAQUE:
+            raise EngineError(OPAQUE[kind])
+        signature += [kind, *(getattr(node, name) for name in _settings(type(node), kind))]
+        if kind == CAST:
+            signature.append(node._input_metadata[0].dtype)
+        if kind in INDICES and not _takes_rows_of_a_parameter(node, kind):
+            moving.append((node, kind))
+        for slot, (child, number) in enumerate(node.next_functions):
+            if child is None:
+                signature.append(None)
+                continue
+            if child not in places:
+                places[child] = len(places)
+                child_kind = child.name()
+                stack.append((child, child_kind))
+                if child_kind == ACCUMULATE:
+                    name = names.get(id(leaf_tensor(child)))
+                    if name is not None:
+                        graph.leaves[name] = child
+                    signature.append(name)
+            signature.append((places[child], number))
+            graph.users.setdefault(child, []).append(Edge(node, slot))
+    graph.structure = tuple(signature)
+    graph.signature = (*signature, *_rows_moved(moving, len(outputs)))
+    return graph
+
+
+@cache
+def _settings(node_type: type[Node], kind: str) -> list[str]:
+    """The attributes of nodes of a kind that plans depend on."""
+    names = [f"_saved_{name}" for name in SETTINGS if INDICES.get(kind) != name]
+    return [name for name in names if hasattr(node_type, name)]
+
+
+def _takes_rows_of_a_parameter(node: Node, kind: str) -> bool:
+    """Whether it picks rows of a leaf, in which there are no samples."""
+    source = node.next_functions[0][0]
+    return kind == "IndexBackward0" and source is not None and source.name() == ACCUMULATE
+
+
+def _rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object, ...]:
+    """What numbers say of where rows go, equal for batches in which they go alike.
+
+    Args:
+        nodes: those of `INDICES`, and their names, in a fixed order.
+        samples: N.
+
+    Returns:
+        One entry for each node: hashes, but where one of its indices is that of all samples in their order, however
+        many these are, its place alone.
+    """
+    indices = [_indices(node, kind, samples) for node, kind in nodes]
+    on_host = iter(_on_the_host([each for some in indices for each in some]))
+    in_order = torch.arange(samples)
+    found: list[object] = []
+    for some in indices:
+        numbers = [next(on_host) for _ in some]
+        # x[lengths - 1, arange(N)] takes another row of each sample, and each sample keeps its place. A mask does not.
+        stay = tuple(
+            each.numel() == samples and each.dtype != torch.bool and torch.equal(each.flatten().long(), in_order)
+            for each in numbers
+        )
+        found.append(stay if any(stay) else tuple(hash((each.shape, each.numpy().tobytes())) for each in numbers))
+    return tuple(found)
+
+
+def _indices(node: Node, kind: str, samples: int) -> list[Tensor]:
+    """The numbers that say where rows go, none where they cannot move samples."""
+    if kind in ALONG_AN_AXIS and not _may_move_samples(node, samples):
+        return []
+    try:
+        saved = getattr(node, f"_saved_{INDICES[kind]}")
+    except RuntimeError:  # changed in place since, or recomputed: the rule that looks it up raises a clear error
+        return []
+    entries = saved if isinstance(saved, tuple | list) else (saved,)
+    return [each.detach() for each in entries if isinstance(each, Tensor)]
+
+
+def _may_move_samples(node: Node, samples: int) -> bool:
+    """Whether the axis along which a node moves elements may be that of the samples.
+
+    It is not where it is the last of several that others precede, as classes and features lie, unless only a last axis
+    is left for the samples.
+    """
+    shape = output_shape(node, 0)
+    dim = int(getattr(node, "_saved_dim", 0))
+    dim -= dim >> 63 << 64  # saved without a sign: the last axis is that of the largest number
+    dim %= max(1, len(shape))
+    return dim == 0 or dim < len(shape) - 1 or not any(size % samples == 0 for size in shape[:-1])
+
+
+def _on_the_host(several: Sequence[Tensor]) -> list[Tensor]:
+    """Whole numbers in memory; those of an accelerator by one copy."""
+    away = [each.flatten().long() for each in several if each.device.type != "cpu"]
+    copied = iter(torch.split(torch.cat(away).cpu(), [len(each) for each in away]) if away else ())
+    return [each.contiguous() if each.device.type == "cpu" else next(copied).view(each.shape) for each in several]
 
 
 def is_renaming(node: Node) -> bool:
     """True for nodes that hand on the elements of their only input under other axes, or rounded for autocast."""
     name = node.name()
-    return name in RESHAPES or name == TRANSPOSE or (name == CAST and output_dtype(node, 0) in HALF_PRECISION)
+    return name in RESHAPES or name == TRANSPOSE or (name == CAST and node._input_metadata[0].dtype in HALF_PRECISION)
 
 
 def is_parameter_side(edge: Edge) -> bool:
@@ -108,29 +289,6 @@ def is_parameter_side(edge: Edge) -> bool:
             return True
         node = node.next_functions[0][0]
     return False
-
-
-def output_dtype(node: Node, index: int) -> torch.dtype:
-    """The type of forward output `index` of `node`."""
-    dtype: torch.dtype = node._input_metadata[index].dtype
-    return dtype
-
-
-def half_precision(graph: Graph) -> torch.dtype | None:
-    """The half-precision type that a part of the graph computes in, float16 before bfloat16; None if there is none."""
-    found = {info.dtype for node in graph.order for info in node._input_metadata}
-    return next((dtype for dtype in HALF_PRECISION if dtype in found), None)
-
-
-def refuse_opaque(graph: Graph) -> None:
-    """Raises an error for nodes that hide parameters: those would look as if the outputs did not depend on them.
-
-    Raises:
-        EngineError: the graph has such a node.
-    """
-    for kind, why in OPAQUE.items():
-        if kind in graph.kinds:
-            raise EngineError(why)
 
 
 def leaf_tensor(node: Any) -> Tensor:
@@ -144,67 +302,48 @@ def output_shape(node: Node, index: int) -> torch.Size:
     return torch.Size(node._input_metadata[index].shape)
 
 
-def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
-    """Walks from `outputs` to every node that can be reached.
+def backward_to(
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    graph: Graph,
+    nodes: Sequence[Node],
+    visit: Visit,
+    *,
+    retain_graph: bool,
+) -> None:
+    """One backward pass from `outputs` that hands the output gradients of each of `nodes` to `visit`, then drops them.
+
+    A node that the pass has to execute on its way to another one is visited by a pre-hook, while its saved tensors are
+    alive. The last ones on each way are only asked for, so that nothing behind them is computed.
 
     Args:
-        outputs: tensor with a graph.
-        parameters: the wanted parameters by name.
-
-    Returns:
-        The graph; parameters that the outputs do not depend on have no leaf.
+        outputs: tensor with the graph.
+        grad_outputs: gradient at the outputs, of their shape.
+        graph: what `read_graph` found for these outputs.
+        nodes: the nodes to visit; each is visited once.
+        visit: called with the gradients of a node.
+        retain_graph: keep the saved tensors for another pass.
     """
-    names = {id(parameter): name for name, parameter in parameters.items()}
-    graph = Graph()
-    root = outputs.grad_fn
-    if root is None:
-        return graph
-    stack = [(root, root.name())]
-    index: dict[Node, int] = {root: 0}
-    signature: list[object] = []
-    moving: list[tuple[Node, str]] = []
-    while stack:
-        node, kind = stack.pop()
-        graph.order.append(node)
-        graph.kinds.add(kind)
-        signature += [kind, *settings_of(node, kind)]
-        if kind == CAST:
-            signature.append(output_dtype(node, 0))
-        if kind in INDICES and not _takes_rows_of_a_parameter(node, kind):
-            moving.append((node, kind))
-        for slot, (child, number) in enumerate(node.next_functions):
-            if child is None:
-                signature.append(None)
-                continue
-            if child not in index:
-                index[child] = len(index)
-                child_kind = child.name()
-                stack.append((child, child_kind))
-                if child_kind == ACCUMULATE:
-                    name = names.get(id(leaf_tensor(child)))
-                    if name is not None:
-                        graph.leaves[name] = child
-                    signature.append(name)
-            signature.append((index[child], number))
-            graph.users.setdefault(child, []).append(Edge(node, slot))
-    graph.structure = tuple(signature)
-    graph.signature = (*signature, *rows_moved(moving, len(outputs)))
-    return graph
+    wanted = list(dict.fromkeys(nodes))
+    if not wanted:
+        return
+    executed = graph.above(wanted)
+    last = [node for node in wanted if node not in executed]
+    widths = [len(node._input_metadata) for node in last]
+    edges = [GradientEdge(node, index) for node, width in zip(last, widths, strict=True) for index in range(width)]
+
+    with visited([node for node in wanted if node in executed], visit):
+        found = torch.autograd.grad(outputs, edges, grad_outputs, retain_graph=retain_graph, allow_unused=True)
+    with torch.no_grad():
+        for node, width in zip(last, widths, strict=True):
+            visit(node, found[:width])
+            found = found[width:]
 
 
-def _takes_rows_of_a_parameter(node: Node, kind: str) -> bool:
-    """Whether it picks rows of a leaf, in which there are no samples."""
-    source = node.next_functions[0][0]
-    return kind == "IndexBackward0" and source is not None and source.name() == ACCUMULATE
-
-
-def below(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
-    """All nodes whose outputs lead from the graph's root to one of `nodes`: `nodes` themselves are left out."""
-    stack = list(nodes)
-    found: set[Node] = set()
-    while stack:
-        for edge in graph.users.get(stack.pop(), ()):
-            if edge.node not in found:
-                found.add(edge.node)
-                stack.append(edge.node)
-    return found
+@contextmanager
+def visited(nodes: Iterable[Node], visit: Visit) -> Iterator[None]:
+    """Hooks that visit nodes just before a backward pass executes them, for one pass."""
+    with ExitStack() as hooks:
+        for node in dict.fromkeys(nodes):
+            hooks.callback(node.register_prehook(partial(visit, node)).remove)
+        yield

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from ..system import repeatable_kernels
-from .graph import Gradients, Graph, half_precision
-from .passes import backward_to
+from .graph import Gradients, Graph, backward_to
 
 SPAN = {torch.float16: 6}
 """Number of different exponents for types of a small range; other types take `DEFAULT_SPAN`.
@@ -179,14 +178,15 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         A node that only zeros reach has the first layout its shape allows, uncertain if there are others.
     """
     samples = len(outputs)
-    narrowest = half_precision(graph) or grad_outputs.dtype
+    narrowest = graph.half_precision() or grad_outputs.dtype
     powers = exponents(samples, narrowest, outputs.device)
     tolerance = CUDA_TOLERANCE if outputs.device.type != "cpu" else 0.0
     tolerance = FLOAT16_TOLERANCE if narrowest == torch.float16 else tolerance
     seen: list[dict[Node, tuple[int, Marks]]] = [{}, {}]
 
     def note(place: int, node: Node, gradients: Gradients) -> None:
-        output, gradient = first_given(gradients)
+        given = ((output, gradient) for output, gradient in enumerate(gradients) if gradient is not None)
+        output, gradient = next(given, (0, None))
         seen[place][node] = (output, {} if gradient is None else fingerprints(gradient, samples))
 
     plainly = moderate(grad_outputs)
@@ -195,29 +195,13 @@ def probe(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Sequence[N
         for place, gradient in enumerate((plainly, scaled)):
             backward_to(outputs, gradient, graph, nodes, partial(note, place), retain_graph=True)
     before, after = seen
-    # A function of the user's own may give another output a gradient, or none, where it is scaled.
-    comparable = [
-        node
-        for node, (output, changed) in after.items()
-        if before[node][0] == output and before[node][1].keys() == changed.keys()
-    ]
-    marks = {node: (before[node][1], after[node][1]) for node in comparable}
-    simple = [node for node, (plain, _) in marks.items() if list(plain) == [0] and len(plain[0][0]) == samples]
-    found = dict(zip(simple, _match_together([marks[node] for node in simple], powers, tolerance), strict=True))
-    for node, (plain, changed) in marks.items():
-        if node not in found:
-            found[node] = _match(plain, changed, powers, tolerance)
-    layouts = dict.fromkeys(after, None) | found
-    return {
-        node: replace(layout, output=after[node][0]) if layout is not None and after[node][0] else layout
-        for node, layout in layouts.items()
-    }
-
-
-def first_given(gradients: Gradients) -> tuple[int, Tensor | None]:
-    """The first output that a gradient reaches, and the gradient; None if there is none."""
-    given = ((output, gradient) for output, gradient in enumerate(gradients) if gradient is not None)
-    return next(given, (0, None))
+    found: dict[Node, Layout | None] = {}
+    for node, (output, changed) in after.items():
+        first, plain = before[node]
+        # A function of the user's own may give another output a gradient, or none, where it is scaled.
+        comparable = first == output and plain.keys() == changed.keys()
+        found[node] = _match(plain, changed, powers, tolerance, output) if comparable else None
+    return found
 
 
 def moderate(grad_outputs: Tensor) -> Tensor:
@@ -227,31 +211,18 @@ def moderate(grad_outputs: Tensor) -> Tensor:
     return torch.ldexp(grad_outputs.detach().double(), shift).to(grad_outputs.dtype)
 
 
-def _match_together(marks: Sequence[tuple[Marks, Marks]], powers: Tensor, tolerance: float) -> list[Layout | None]:
-    """What `_match` finds where each sample has one row of the first axis and no other axis can hold the samples.
-
-    That is nearly everywhere in a network of images, and each look at numbers of an accelerator waits for it.
-    """
-    alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
-    for place, (before, _) in enumerate(marks):
-        alike.setdefault((before[0][0].dtype, before[0][0].device), []).append(place)
-    found: list[Layout | None] = [None] * len(marks)
-    for places in alike.values():
-        plain, scaled = (
-            torch.stack([mark for place in places for mark in marks[place][which][0]]).view(len(places), 2, -1)
-            for which in (0, 1)
-        )
-        fits = _agree(torch.ldexp(plain, powers).to(plain.dtype), scaled, tolerance)
-        present = (plain[:, 0] != 0).sum(1)
-        for place, is_fitting, alive in zip(places, *torch.stack([fits, present]).tolist(), strict=True):
-            if is_fitting:
-                found[place] = Layout(axis=0, major=True, samples=len(powers), repeats=1, certain=alive > 1)
-    return found
-
-
-def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> Layout | None:
-    """The first layout that explains the scaled gradient; see `_fitting` for their order."""
-    fitting = _fitting(plain, scaled, powers, tolerance)
+def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float, output: int) -> Layout | None:
+    """The first layout that explains the scaled gradient: on the first axis first, the usual ones first on each."""
+    samples = len(powers)
+    fitting: list[Layout] = []
+    for axis, before in plain.items():
+        repeats = len(before[0]) // samples
+        for neighbours in _divisors(repeats):
+            rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
+            expected = [torch.ldexp(mark, rows).to(mark.dtype) for mark in before]
+            if _agree(expected, scaled[axis], tolerance):
+                major = neighbours == repeats
+                fitting.append(Layout(axis, major, samples, repeats, output, 1 if major else neighbours))
     if not fitting:
         return None
     first, *others = fitting
@@ -262,39 +233,16 @@ def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> Lay
     return replace(first, certain=present > 1 and (usual or not others), alternatives=tuple(others))
 
 
-def _fitting(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float) -> list[Layout]:
-    """All layouts that explain the scaled gradient, on the first axis first, the usual ones first on each."""
-    samples = len(powers)
-    found: list[Layout] = []
-    for axis, before in plain.items():
-        repeats = len(before[0]) // samples
-        for neighbours in _divisors(repeats):
-            rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
-            expected = torch.stack([torch.ldexp(mark, rows).to(mark.dtype) for mark in before])
-            if _agree(expected, torch.stack(scaled[axis]), tolerance):
-                major = neighbours == repeats
-                found.append(Layout(axis, major, samples, repeats, neighbours=1 if major else neighbours))
-    return found
-
-
 def _divisors(number: int) -> list[int]:
     """The divisors of a number: itself and 1, the usual cases, first."""
     between = [divisor for divisor in range(2, number // 2 + 1) if number % divisor == 0]
     return [number, *([1] if number > 1 else []), *between]
 
 
-def _agree(expected: Tensor, found: Tensor, tolerance: float) -> Tensor:
-    """Compares largest magnitudes and sums bit by bit, or within a tolerance the magnitudes, which nothing cancels.
-
-    Args:
-        expected: (..., 2, rows).
-        found: of the same shape.
-        tolerance: relative, 0 for none.
-
-    Returns:
-        (...) bool.
-    """
+def _agree(expected: Sequence[Tensor], found: Sequence[Tensor], tolerance: float) -> bool:
+    """Compares largest magnitudes and sums bit by bit, or within a tolerance the magnitudes, which nothing cancels."""
     if tolerance:
-        mine, theirs = expected[..., 0, :].double(), found[..., 0, :].double()
-        return torch.isclose(mine, theirs, rtol=tolerance, atol=0.0, equal_nan=True).all(-1)
-    return (torch.nan_to_num(expected) == torch.nan_to_num(found)).flatten(-2).all(-1)
+        return torch.allclose(expected[0].double(), found[0].double(), rtol=tolerance, atol=0.0, equal_nan=True)
+    return all(
+        torch.equal(torch.nan_to_num(one), torch.nan_to_num(other)) for one, other in zip(expected, found, strict=True)
+    )

@@ -8,7 +8,7 @@ from torch import nn
 
 from gradscore.errors import CoupledSamplesError, EngineError
 from gradscore.gradients import Engine, GradientWarning, collect
-from gradscore.gradients.factored import Dense
+from gradscore.gradients.per_sample import Dense
 
 
 @pytest.fixture(autouse=True)

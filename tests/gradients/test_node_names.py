@@ -7,11 +7,9 @@ away would leave two graphs alike that differ, and a batch norm in training mode
 import pytest
 import torch
 
-from gradscore.gradients.graph import CAST, RESHAPES, TRANSPOSE
-from gradscore.gradients.mixing import ATTENTION, BATCHED, PRODUCTS, TABLES
-from gradscore.gradients.plan import BATCH_NORMS
+from gradscore.gradients.graph import ALONG_AN_AXIS, CAST, INDICES, RESHAPES, SETTINGS, TRANSPOSE
+from gradscore.gradients.plan import ATTENTION, BATCH_NORMS, BATCHED, PRODUCTS, TABLES
 from gradscore.gradients.rules import RULES
-from gradscore.gradients.signature import ALONG_AN_AXIS, INDICES, SETTINGS
 
 BATCH_NORM = "training input result1 result2 running_mean running_var"
 CELL = "input_gates hidden_gates input_bias hidden_bias"

@@ -350,7 +350,7 @@ def test_what_is_kept_of_batches_that_all_differ_is_bounded(monkeypatch) -> None
     engine = engine_of(model)
     for _ in range(9):
         agrees(engine, model(torch.randn(6, 5, dtype=torch.float64)))
-    assert len(engine._blueprints) <= 4
+    assert len(engine._plans) <= 4
 
 
 @pytest.mark.filterwarnings("ignore:first\\.weight:gradscore.GradientWarning")

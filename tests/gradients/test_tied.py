@@ -6,8 +6,7 @@ from both_ways import exactly, streamed
 from torch import nn
 
 from gradscore.gradients import Engine, Factored, Tied
-from gradscore.gradients.factored import TableRows
-from gradscore.gradients.tied import add
+from gradscore.gradients.per_sample import TableRows, add
 
 N, LENGTH, WORDS, WIDTH = 4, 5, 30, 3
 

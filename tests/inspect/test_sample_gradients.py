@@ -8,8 +8,8 @@ from torch import nn
 
 from gradscore import Engine
 from gradscore.errors import ConfigError
-from gradscore.gradients import exact
-from gradscore.gradients.factored import Dense, TableRows
+from gradscore.gradients import reference_gradients
+from gradscore.gradients.per_sample import Dense, TableRows
 from gradscore.inspect import (
     BinAdaptation,
     GradHist1d,
@@ -49,7 +49,7 @@ def feed(model, *quantities, batches=((0, 24),)):
 def truth(model, start=0, stop=24):
     """Exact per-sample gradients, (N, elements) by parameter."""
     losses = losses_of(model, start, stop)
-    found = exact.per_sample_gradients(losses, torch.ones_like(losses), dict(model.named_parameters()))
+    found = reference_gradients(losses, torch.ones_like(losses), dict(model.named_parameters()))
     rows = [{name: gradient.flatten().numpy() for name, gradient in gradients.items()} for _, gradients in found]
     return {name: np.stack([row[name] for row in rows]) for name, _ in model.named_parameters()}
 
@@ -278,7 +278,7 @@ def convolved(request):
     found = []
     engine = Engine({"weight": layer.weight})
     engine.stream(outputs, torch.ones(5), lambda name, rows, gradient: found.append(gradient), retain_graph=True)
-    written = exact.per_sample_gradients(outputs, torch.ones(5), {"weight": layer.weight})
+    written = reference_gradients(outputs, torch.ones(5), {"weight": layer.weight})
     return layer.weight, found[0], torch.stack([each["weight"].flatten() for _, each in written]).numpy()
 
 

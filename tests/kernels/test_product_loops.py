@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from gradscore import kernels
-from gradscore.gradients.convolved import Convolved, suits_windows, window_blocks
-from gradscore.gradients.factored import Factored
+from gradscore.gradients.per_sample import Convolved, Factored, suits_windows, window_blocks
 from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
@@ -116,7 +115,7 @@ def gradient_of(images, kernel, settings, groups, dtype=torch.float32, last=Fals
         image = image.contiguous(memory_format=torch.channels_last)
         at_output = at_output.contiguous(memory_format=torch.channels_last)
     left = at_output.to(dtype).unsqueeze(1).unflatten(2, (groups, -1))
-    return Convolved(left, image.to(dtype).unsqueeze(1), tuple(sizes), sizes=tuple(weight.shape), **each), wanted
+    return Convolved(left, image.to(dtype).unsqueeze(1), tuple(sizes), shape=tuple(weight.shape), **each), wanted
 
 
 @pytest.mark.parametrize("convolution", CONVOLUTIONS.values(), ids=CONVOLUTIONS)

@@ -15,8 +15,7 @@ from interpreted_tiles import STATISTICS, interpreted
 from torch._subclasses import FakeTensorMode
 
 from gradscore import kernels
-from gradscore.gradients.convolved import Convolved
-from gradscore.gradients.factored import Factored
+from gradscore.gradients.per_sample import Convolved, Factored
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics.measure import measure

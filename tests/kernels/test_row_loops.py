@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from gradscore import kernels
 from gradscore.gradients import Engine
-from gradscore.gradients.convolved import Convolved, grouped_blocks, shifted_blocks, suits_groups
+from gradscore.gradients.per_sample import Convolved, grouped_blocks, shifted_blocks, suits_groups
 from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 from gradscore.statistics.moments import measure_exactly
@@ -288,7 +288,7 @@ def convolved(sizes, settings, dtype):
         image.unsqueeze(1),
         shape[2:],
         **options,
-        sizes=shape,
+        shape=shape,
     )
 
 

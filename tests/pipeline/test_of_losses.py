@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 import gradscore
 from gradscore.errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
-from gradscore.gradients import exact
+from gradscore.gradients import reference_gradients
 from gradscore.system import import_torchvision
 
 import_torchvision()
@@ -132,7 +132,7 @@ def test_batches_of_pairs_and_of_tensors():
     )
     truth = [
         [float(gradient.norm()) for gradient in each.values()]
-        for _, each in exact.per_sample_gradients(
+        for _, each in reference_gradients(
             squared(model, (inputs, targets)), torch.ones(6).double(), dict(model.named_parameters())
         )
     ]

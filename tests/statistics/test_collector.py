@@ -7,7 +7,7 @@ from torch import nn
 
 from gradscore import GradientMetricCollector, GradientWarning
 from gradscore.errors import CoupledSamplesError
-from gradscore.gradients import engine, exact
+from gradscore.gradients import engine, reference_gradients
 from gradscore.statistics.metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 
 N = 6
@@ -56,7 +56,7 @@ def one_by_one(metrics, loss):
     """What gradient_metrics does: one backward pass per sample, every metric fed with its parameters' gradients."""
     targets = {str(id(p)): p for metric in metrics for p in metric.target_parameters}
     rows = []
-    for _, gradients in exact.per_sample_gradients(loss, torch.ones_like(loss), targets):
+    for _, gradients in reference_gradients(loss, torch.ones_like(loss), targets):
         for metric in metrics:
             metric.reset()
             metric([gradients[str(id(p))].clone() for p in metric.target_parameters])

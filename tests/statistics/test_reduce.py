@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from gradscore.errors import ConfigError
-from gradscore.gradients import Engine, GradientWarning, collect, exact
-from gradscore.gradients.factored import Dense, Factored, TableRows, Total
-from gradscore.gradients.tied import add
+from gradscore.gradients import Engine, GradientWarning, collect, reference_gradients
+from gradscore.gradients.per_sample import Dense, Factored, TableRows, Total, add
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics import moments
@@ -158,7 +157,7 @@ def test_signs_that_are_not_in_memory(turn, self_check):
     found = reduce_gradients(
         engine, outputs, gradient, statistics=["max", "min"], groups=groups, retain_graph=True
     )  # fmt: skip
-    for index, gradients in exact.per_sample_gradients(outputs, gradient, engine.parameters):
+    for index, gradients in reference_gradients(outputs, gradient, engine.parameters):
         for name, truth in gradients.items():
             assert float(found[f"{name}/max"][index]) == pytest.approx(float(truth.max()), rel=1e-5)
             assert float(found[f"{name}/min"][index]) == pytest.approx(float(truth.min()), rel=1e-5)
@@ -177,7 +176,7 @@ def test_two_signs_of_the_same_memory():
         Engine(parameters), losses, torch.ones(3), statistics=["max", "min"], groups={n: [n] for n in parameters},
         retain_graph=True,
     )  # fmt: skip
-    for index, gradients in exact.per_sample_gradients(losses, torch.ones(3), parameters):
+    for index, gradients in reference_gradients(losses, torch.ones(3), parameters):
         for name, truth in gradients.items():
             assert float(found[f"{name}/max"][index]) == pytest.approx(float(truth.max()), rel=1e-5)
             assert float(found[f"{name}/min"][index]) == pytest.approx(float(truth.min()), rel=1e-5)
@@ -194,7 +193,7 @@ def test_complex_parameters_count_as_two_real_ones():
         found = reduce_gradients(
             engine, losses, torch.ones(4), statistics=NAMES, groups=groups, retain_graph=True
         )  # fmt: skip
-    for index, gradients in exact.per_sample_gradients(losses, torch.ones(4), {"weight": weight}):
+    for index, gradients in reference_gradients(losses, torch.ones(4), {"weight": weight}):
         truth = torch.view_as_real(gradients["weight"]).flatten().double().numpy()
         for name in NAMES:
             assert float(found[f"weight/{name}"][index]) == pytest.approx(REFERENCE[name](truth), rel=1e-5)
@@ -234,7 +233,7 @@ def test_pools_every_element_of_a_group_once(groups, where, request):
         Engine(parameters), outputs, grad_outputs, statistics=NAMES, groups=groups, retain_graph=True
     )
     assert list(found) == [f"{group}/{name}" for group in groups for name in NAMES]
-    for index, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters):
+    for index, gradients in reference_gradients(outputs, grad_outputs, parameters):
         for group, names in groups.items():
             elements = np.concatenate([gradients[name].flatten().numpy() for name in dict.fromkeys(names)])
             got = [found[f"{group}/{name}"][index].item() for name in NAMES]
@@ -292,9 +291,7 @@ def test_a_tensor_with_two_names_counts_once_in_a_group():
     groups = {"all": ["first", "bias", "second"], "second": ["second"]}
     found = reduce_gradients(engine, outputs, torch.ones_like(outputs), statistics=["l1"], groups=groups)
     outputs = layer(layer(inputs).tanh())
-    reference = exact.per_sample_gradients(
-        outputs, torch.ones_like(outputs), {"weight": layer.weight, "bias": layer.bias}
-    )
+    reference = reference_gradients(outputs, torch.ones_like(outputs), {"weight": layer.weight, "bias": layer.bias})
     sums = np.array([[float(gradients[name].abs().sum()) for name in ("weight", "bias")] for _, gradients in reference])
     assert found["all/l1"].numpy() == pytest.approx(sums.sum(axis=1))
     assert found["second/l1"].numpy() == pytest.approx(sums[:, 0])

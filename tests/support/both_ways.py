@@ -2,7 +2,7 @@
 
 import torch
 
-from gradscore.gradients import exact
+from gradscore.gradients import reference_gradients
 
 
 def streamed(engine, outputs, grad_outputs, *, retain_graph=True):
@@ -33,5 +33,5 @@ def blocks_streamed(engine, outputs, grad_outputs, *, budget=300, retain_graph=T
 
 def exactly(parameters, outputs, grad_outputs):
     """One backward pass per sample, (N, *shape) by name."""
-    rows = [gradients for _, gradients in exact.per_sample_gradients(outputs, grad_outputs, parameters)]
+    rows = [gradients for _, gradients in reference_gradients(outputs, grad_outputs, parameters)]
     return {name: torch.stack([row[name] for row in rows]) for name in parameters}

@@ -25,36 +25,22 @@ from ...gradients import (
 from .quantity import SampleGradientQuantity
 
 
-@dataclass(frozen=True)
 class Scaled(PerSample):
     """Per-sample gradients times one number per sample, in float64.
 
-    Attributes:
+    Args:
         base: the gradients.
         scale: (N,) float64.
     """
 
-    base: PerSample
-    scale: Tensor
-
-    @property
-    @override
-    def shape(self) -> tuple[int, ...]:
-        return self.base.shape
-
-    @property
-    @override
-    def device(self) -> torch.device:
-        return self.base.device
+    def __init__(self, base: PerSample, scale: Tensor) -> None:
+        super().__init__(len(base), base.shape, base.device)
+        self.base, self.scale = base, scale
 
     @property
     @override
     def implicit_zeros(self) -> int:
         return self.base.implicit_zeros
-
-    def __len__(self) -> int:
-        """The number of samples."""
-        return len(self.base)
 
     @override
     def blocks(self, budget: int) -> Iterator[Block]:
