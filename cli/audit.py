@@ -11,7 +11,7 @@ import typer
 from gradscore.notices import notes
 
 from .addresses import output_at_hand
-from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened, trust_of
+from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened
 from .output import Output, figures_table
 from .progress import counting
 from .threads import ThreadsOption
@@ -36,12 +36,13 @@ ShownOption = Annotated[int, typer.Option("--shown", min=1, help="Samples on the
 
 
 def audit(
+    context: typer.Context,
     source: SourceArgument,
     split: SplitOption = "in_dist.fit",
     settings: SetOption = None,
     out: OutOption = None,
     shown: ShownOption = 100,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -57,7 +58,7 @@ def audit(
     from gradscore.store import changing, refuse_run_files
 
     output = Output(as_json=as_json, quiet=quiet)
-    config, folder, run = opened(source, settings or [], folder="audit")
+    config, folder, run = opened(context, source, settings or [], folder="audit")
     target = (out or folder) / split
     refuse_run_files(target, option="--out")
     check_audit_target(target)
@@ -65,7 +66,6 @@ def audit(
         found, images = audit_config(
             config,
             split=split,
-            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     name = f"{config.run.parent.name}: labels of {split}"

@@ -56,7 +56,7 @@ def bundle(
             "in_dist.fit images.",
         ),
     ] = False,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -81,11 +81,9 @@ def bundle(
     check_bundle_target(out)
     output = Output(as_json=as_json, quiet=quiet)
     options: dict[str, Any] = {
-        "trust_code": trust_code,
         "model_source": model,
         "scores": scores or (),
         "shifted_copies": COPIES if monitor else 0,
-        "tell": output.code,
     }
     folder = RunFolder(run)
     with counting(quiet=quiet or not monitor) as tell:

@@ -74,7 +74,7 @@ def check(
     device: DeviceOption = None,
     batch_size: BatchOption = None,
     workers: WorkersOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     without_sources: Annotated[
         bool,
         typer.Option(
@@ -120,13 +120,13 @@ def check(
     if _is_config(source) or source.is_file():
         if without_sources:
             raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
-        summary, _, _ = completed(context, output, source, given, out=out, trust_code=trust_code, check_kept=True)
+        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True)
         folder, sources = RunFolder(summary.run), "extracted"
     else:
-        if out is not None or given or trust_code:
+        if out is not None or given:
             raise ConfigError(
-                f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size, --workers and "
-                "--trust-code say how a configuration is run: give the configuration in its place, or leave them out"
+                f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size and --workers "
+                "say how a configuration is run: give the configuration in its place, or leave them out"
             )
         folder = RunFolder(source)
         output.tell(*label_warnings(folder), stderr=True)

@@ -25,7 +25,7 @@ def doctor(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="List how the gradients of every parameter are computed.")
     ] = False,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -39,7 +39,7 @@ def doctor(
     from gradscore.config import load_config  # these import PyTorch, which help need not wait for
     from gradscore.doctor import check_config
 
-    diagnosis = check_config(load_config(config, settings or ()), samples=samples, trust_code=trust_code)
+    diagnosis = check_config(load_config(config, settings or ()), samples=samples)
     output = Output(as_json=as_json, quiet=quiet)
     covered = diagnosis.coverage if coverage else {}
     output.document({"usable": diagnosis.usable, "remarks": diagnosis.remarks, "coverage": covered})

@@ -89,12 +89,10 @@ def evaluated(
     settings: Sequence[str] = (),
     tables: bool,
     permuted: bool,
-    trust_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program.
 
-    Commands that it advises have `--trust-code` where the command of its caller has, or the run names code
-    that they run.
+    Commands that it advises have `--trust-code` where the run names code that they run.
     """
     # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import control_notices, evaluate_run, permuted_labels
@@ -113,7 +111,7 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    trusted = " --trust-code" if trust_code or folder.names_code else ""
+    trusted = " --trust-code" if folder.names_code else ""
     report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
     if page is None:
         output.tell(Notice(missing))

@@ -81,7 +81,7 @@ def extract(
     address: AddressOption = None,
     num_workers: NumWorkersOption = None,
     gpus_per_worker: GpusOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -99,9 +99,9 @@ def extract(
         raise ConfigError("--shard and --engine ray both share out the work; give one of the two")
     share = None if ray_options is not None else _share(shard)
     if share is not None:
-        output.document(_share_extracted(context, output, config, given, share, out=out, trust_code=trust_code))
+        output.document(_share_extracted(context, output, config, given, share, out=out))
         return
-    summary = extracted(context, output, config, given, out=out, trust_code=trust_code, ray_options=ray_options)
+    summary = extracted(context, output, config, given, out=out, ray_options=ray_options)
     output.document(document(summary))
 
 
@@ -117,7 +117,6 @@ def extracted(
     settings: list[str],
     *,
     out: Path | None,
-    trust_code: bool,
     to_fit: bool = False,
     check_kept: bool = False,
     ray_options: RayOptions | None = None,
@@ -133,11 +132,11 @@ def extracted(
         refuse_with_labels(loaded.features.losses, where=str(config))
     with _computing(context, output, loaded, out=out, is_whole=True) as (run, tell):
         if ray_options is None:
-            summary = run_extract(loaded, out=run, trust_code=trust_code, check_kept=check_kept, progress=tell)
+            summary = run_extract(loaded, out=run, check_kept=check_kept, progress=tell)
         else:
             from gradscore.distributed import extract_with_ray
 
-            summary = extract_with_ray(loaded, ray_options, out=run, trust_code=trust_code, progress=tell)
+            summary = extract_with_ray(loaded, ray_options, out=run, progress=tell)
     report(output, summary)
     return summary
 
@@ -201,7 +200,6 @@ def _share_extracted(
     share: Share,
     *,
     out: Path | None,
-    trust_code: bool,
 ) -> ShareSummary:
     """Makes one share of a run and says what was done."""
     from gradscore.config import load_config
@@ -209,7 +207,7 @@ def _share_extracted(
 
     loaded = load_config(config, settings)
     with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
-        summary = extract_share(loaded, share, out=run, trust_code=trust_code, progress=tell)
+        summary = extract_share(loaded, share, out=run, progress=tell)
     if summary.was_complete:
         output.tell("this run is already complete: nothing to compute")
     if summary.waiting_for:
@@ -221,7 +219,7 @@ def _share_extracted(
     if not summary.shards:
         output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
-    merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if trust_code else ''}"
+    merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if context.params['_trust'] else ''}"
     is_made = not summary.was_complete and not summary.waiting_for
     output.say(f"{done}; {merge} makes a run of all shares" if is_made else done)
     return summary

@@ -13,7 +13,7 @@ from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
 from .addresses import output_at_hand, run_at_hand
-from .options import JsonOption, QuietOption, SetOption, TrustOption, opened, trust_of
+from .options import JsonOption, QuietOption, SetOption, TrustOption, opened
 from .output import Output, figures_table
 from .progress import counting
 from .threads import ThreadsOption
@@ -99,7 +99,7 @@ def inspect(
     loss: LossOption = None,
     out: OutOption = None,
     settings: SetOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -133,7 +133,7 @@ def inspect(
     # These import PyTorch, which help need not wait for.
     from gradscore.inspect import inspect_config, write_inspection
 
-    config, folder, run = opened(sources[0], settings or [], folder="inspect")
+    config, folder, run = opened(context, sources[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with counting(quiet=quiet) as tell:
         found = inspect_config(
@@ -143,7 +143,6 @@ def inspect(
             samples=samples,
             batch_size=batch_size,
             loss=loss,
-            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     _print(output, found)

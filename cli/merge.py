@@ -27,7 +27,7 @@ SourcesArgument = Annotated[
 def merge(
     run: RunArgument,
     sources: SourcesArgument = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -41,6 +41,6 @@ def merge(
 
     output = Output(as_json=as_json, quiet=quiet)
     with counting(quiet=output.quiet) as tell:
-        summary = merge_shares(run, sources or (), trust_code=trust_code, progress=tell)
+        summary = merge_shares(run, sources or (), progress=tell)
     report(output, summary)
     output.document(document(summary))

@@ -89,7 +89,7 @@ def monitor(
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -114,8 +114,8 @@ def monitor(
     sources = open_user_images(samples, column=column, root=root, leave_out=time, columns=known)
     watching.check_times(sum(map(len, sources)), times)
     output = Output(as_json=as_json, quiet=quiet)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device, **moved)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
+    scorer = Scorer.load(bundle, device=device, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table, times=times)
     try:

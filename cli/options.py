@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,6 @@ from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.models import CodeTrust
     from gradscore.store import RunFolder
 
 INCONCLUSIVE = 3
@@ -86,13 +86,32 @@ DEVICES = "auto|cpu|cuda|..."
 """What `--device` takes: any device of PyTorch's."""
 
 
-TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]
+def trust(context: typer.Context, allowed: bool) -> bool:
+    """Lets code of others run until the command ends, and says which it is before it does."""
+    if allowed or "GRADSCORE_TRUST_CODE" in os.environ:
+        from gradscore.models import trusting_code  # imports PyTorch, which help need not wait for
+
+        def tell(code: object) -> None:
+            Output(quiet=context.params["quiet"]).tell(f"running {code}", stderr=True)
+
+        context.with_resource(trusting_code(allowed, tell=tell))
+    return allowed
 
 
-def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, Path, RunFolder | None]:
+TrustOption = Annotated[
+    bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.", callback=trust)
+]
+
+
+def opened(
+    context: typer.Context, source: Path, settings: list[str], *, folder: str
+) -> tuple[Config, Path, RunFolder | None]:
     """The configuration, where the files go, and the run folder that it is of.
 
+    Of a run folder, code runs that it was made with, and no other.
+
     Args:
+        context: of the command.
         source: a configuration file or a run folder.
         settings: of `--set`, for a configuration file.
         folder: what the folder of the files is called, in the run folder or beside it; beside the configuration, where
@@ -103,6 +122,7 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.config import load_config
+    from gradscore.models import trusting_code
     from gradscore.store import RunFolder
     from gradscore.system import is_address
 
@@ -113,9 +133,5 @@ def opened(source: Path, settings: list[str], *, folder: str) -> tuple[Config, P
     if settings:
         raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
     run = RunFolder(source)
+    context.with_resource(trusting_code(False, origin=run.code))  # nothing else, trusted or not
     return run.config, source / folder, run
-
-
-def trust_of(run: RunFolder | None, output: Output, trust_code: bool) -> bool | CodeTrust:
-    """Which code may run: of a run folder what it was made with, which is said before it does."""
-    return trust_code if run is None else run.trust(trust_code, tell=output.code)

@@ -116,10 +116,6 @@ class Output:
         if not self.quiet:
             say(terminal, *(folded(others, rest=rest) if rest else others))
 
-    def code(self, code: object) -> None:
-        """Which code of a model is about to run."""
-        self.tell(f"running {code}", stderr=True)
-
     def document(self, content: Any) -> None:
         """The results as JSON, where that is wanted."""
         if self.as_json:

@@ -11,7 +11,7 @@ import typer
 from gradscore.notices import notes
 
 from .addresses import file_at_hand, output_at_hand
-from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened, trust_of
+from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened
 from .output import Output, figures_table
 from .progress import counting
 from .threads import ThreadsOption
@@ -60,6 +60,7 @@ ByOption = Annotated[By, typer.Option("--by", help="What is near: the cosine, or
 
 
 def project(
+    context: typer.Context,
     source: SourceArgument,
     out: OutOption,
     split: SplitOption = "in_dist.fit",
@@ -71,7 +72,7 @@ def project(
     count: CountOption = 10,
     by: ByOption = By.COSINE,
     settings: SetOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -95,7 +96,7 @@ def project(
 
     refuse_run_files(out, option="--out")
     output = Output(as_json=as_json, quiet=quiet)
-    config, _, run = opened(source, settings or [], folder="projections")
+    config, _, _ = opened(context, source, settings or [], folder="projections")
     bank = None if nearest is None else load_projections(nearest)
     with counting(quiet=quiet) as tell:
         found = project_config(
@@ -107,7 +108,6 @@ def project(
             seed=seed,
             out=out,
             like=None if bank is None else bank.about,
-            trust_code=trust_of(run, output, trust_code),
             progress=tell,
         )
     more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))

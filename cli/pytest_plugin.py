@@ -67,6 +67,7 @@ class Checker:
         from typer.core import TyperCommand
 
         from gradscore.check import Policy, check_run, read_expected
+        from gradscore.models import trusting_code
         from gradscore.store import RunFolder
 
         from .output import Output
@@ -80,8 +81,8 @@ class Checker:
         else:
             output = Output(as_json=False, quiet=True)
             context = typer.Context(TyperCommand("check"))
-            with context:
-                summary, _, _ = completed(context, output, place, [], trust_code=trust_code, check_kept=True)
+            with context, trusting_code(trust_code):
+                summary, _, _ = completed(context, output, place, [], check_kept=True)
                 report = check_run(RunFolder(summary.run), known, policy=policy, sources="extracted")
         if report.status == "fail" or (report.status == "inconclusive" and not allow_inconclusive):
             pytest.fail("\n".join([report.summary, *report.problems]), pytrace=False)

@@ -41,7 +41,7 @@ def run(
     again: AgainOption = False,
     tables: TablesOption = False,
     permuted: PermutedOption = False,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -55,7 +55,7 @@ def run(
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
     how: dict[str, Any] = {"again": again, "tables": tables, "permuted": permuted}
-    summary, models, found = completed(context, output, config, given, out=out, trust_code=trust_code, **how)
+    summary, models, found = completed(context, output, config, given, out=out, **how)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
 
@@ -67,7 +67,6 @@ def completed(
     settings: list[str],
     *,
     out: Path | None = None,
-    trust_code: bool = False,
     check_kept: bool = False,
     again: bool = False,
     tables: bool = False,
@@ -81,7 +80,6 @@ def completed(
         config: the configuration.
         settings: changes of it, as `--set` takes them.
         out: the run folder, if not that of the configuration.
-        trust_code: allow code of the configuration.
         check_kept: read the samples of a run that is there again, and compare them with it.
         again: fit all models anew.
         tables: show every figure.
@@ -90,8 +88,8 @@ def completed(
     Returns:
         What was extracted, what was fitted, and what was found, the last one as a program reads it.
     """
-    how: dict[str, Any] = {"out": out, "trust_code": trust_code, "check_kept": check_kept}
+    how: dict[str, Any] = {"out": out, "check_kept": check_kept}
     summary = extracted(context, output, config, settings, to_fit=True, **how)
     models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, permuted=permuted, trust_code=trust_code)
+    found = evaluated(output, summary.run, tables=tables, permuted=permuted)
     return summary, models, found

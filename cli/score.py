@@ -95,7 +95,7 @@ def score(
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
-    trust_code: TrustOption = False,
+    _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -116,8 +116,8 @@ def score(
         refuse_inputs(out, files)
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256, "tell": output.code}
-    scorer = Scorer.load(bundle, trust_code=trust_code, device=device, alpha=alpha, **moved)
+    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
+    scorer = Scorer.load(bundle, device=device, alpha=alpha, **moved)
     scoring = _Scoring(
         output=output,
         scorer=scorer,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import ConfigError, DataError, GradscoreError
-from ..models import CodeTrust, is_file_source, load_function
+from ..models import is_file_source, load_function
 from ..system import Registry
 
 CODE = "python"
@@ -146,13 +146,12 @@ AUGMENTATIONS: Registry[AugmentationKind] = Registry(
 """Kinds of augmentations by name."""
 
 
-def open_augmentations(names: Sequence[str], *, trust_code: bool | CodeTrust = False) -> list[Augmentation]:
+def open_augmentations(names: Sequence[str]) -> list[Augmentation]:
     """The augmentations that `features.augmentations` names.
 
     Args:
         names: as they are written: `<kind>` or `<kind>:<argument>` with a kind of `AUGMENTATIONS`, or
             `python:<file.py or module>:<function>`.
-        trust_code: allow augmentations of the last form, whose code is run; a `CodeTrust` says which.
 
     Raises:
         ConfigError: there is no such kind, its argument cannot be used, or two augmentations have the same name.
@@ -162,7 +161,7 @@ def open_augmentations(names: Sequence[str], *, trust_code: bool | CodeTrust = F
     for place, name in enumerate(names):
         where = f"features.augmentations.{place}"
         if _is_code(name):
-            function: Callable[..., Any] = load_function(name.removeprefix(f"{CODE}:"), {}, trust_code, setting=where)
+            function: Callable[..., Any] = load_function(name.removeprefix(f"{CODE}:"), {}, setting=where)
             augmentation = _user_augmentation(name, function)
         else:
             augmentation = _made(name, where)

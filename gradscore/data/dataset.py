@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from ..models import CodeTrust
 from ..system import closest, sha256, some
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import SampleDataset, content_hash
@@ -175,7 +174,6 @@ def open_splits(
     seed: int,
     only: Collection[str] | None = None,
     model_names: Sequence[str] | None = None,
-    trust_code: bool | CodeTrust = False,
 ) -> dict[str, SampleDataset]:
     """Opens the data of all splits, by name and in order.
 
@@ -190,7 +188,6 @@ def open_splits(
         seed: of random choices of the source.
         only: names of the splits that are wanted; all of them if None.
         model_names: what the model calls its classes, if it does.
-        trust_code: allow `python:` sources, whose code is run; a `CodeTrust` says which.
 
     Raises:
         DataError: data that cannot be used.
@@ -210,7 +207,7 @@ def open_splits(
                 columns = None if name == FIT else known_columns(spec)
                 alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed, columns=columns)
             return alike[key]
-        return open_source(spec.source, spec.arguments, base=base, seed=seed, trust_code=trust_code)
+        return open_source(spec.source, spec.arguments, base=base, seed=seed)
 
     def known_columns(spec: DatasetConfig) -> Sequence[str] | None:
         is_told = spec.arguments.get("inputs") is not None or not _is_table(spec.source)

@@ -30,7 +30,7 @@ from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..extractor import Extractor, input_dtype, run_means
 from ..meta import Inputs, MetaModel, contributions, read_notes, tolerance
-from ..models import NamedCode, build_model, to_be_named, weights_sha256
+from ..models import NamedCode, build_model, to_be_named, trusting_code, weights_sha256
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
@@ -114,18 +114,19 @@ def make_bundle(
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
-    config, trust = run.config, run.trust(trust_code, tell=tell)
+    config, origin = run.config, run.code
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     # There is no file to refer to, unless a program has the model.
     with_weights = with_weights or (model is None and config.model.checkpoint is None)
     if model is None:
         advice = f"--model '{to_be_named(config.model.source)}', in Python model_source=..."
-        own = replace(trust, advice=advice)
+        own = replace(origin, advice=advice)
         if model_source is not None:
-            known = trust.hashes[run.config.model.source]
+            known = origin.hashes[run.config.model.source]
             own = replace(own, folders=None, hashes={config.model.source: known})
-        model = build_model(config.model, seed=config.extract.seed, trust_code=own)
+        with trusting_code(trust_code, origin=own, tell=tell):
+            model = build_model(config.model, seed=config.extract.seed)
     _check_weights(run, model)
     calibration = calibration_samples(run)
     right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))
@@ -139,22 +140,16 @@ def make_bundle(
         augmentation["name"]: augmentation["code_sha256"]
         for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
     }
-    extractor = Extractor.of(
-        model,
-        features=config.features,
-        num_classes=config.model.num_classes,
-        means=means,
-        trust_code=trust,
-    )
-    known_sets = plain_sets(calibration.apart, detectors, with_labels=shifted_copies > 0)
-    if shifted_copies:
-        fit = open_datasets(config, only=[FIT], trust_code=trust)[FIT]
+    with trusting_code(trust_code, origin=origin, tell=tell):
+        extractor = Extractor.of(model, features=config.features, num_classes=config.model.num_classes, means=means)
+        if samples is None:
+            samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
+        fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None
+    known_sets = plain_sets(calibration.apart, detectors, with_labels=fit is not None)
+    if fit is not None:
         known_sets = with_shifted_sets(
             run, known_sets, detectors, extractor, fit, copies=shifted_copies, progress=progress
         )
-    if samples is None:
-        dataset = open_datasets(config, only=[TEST], trust_code=trust)[TEST]
-        samples = _first_samples(dataset)
     images, about_self_test = self_test_of(samples, extractor)
     test, in_pairs = _self_test(images, extractor, columns)
     check_batches(

@@ -36,7 +36,16 @@ from ..data import (
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..meta import MetaModel, contributions, drivers, loudest_group, probabilities
-from ..models import CodeTrust, Interface, NamedCode, build_model, memory_state, to_be_named, weights_sha256
+from ..models import (
+    CodeOrigin,
+    Interface,
+    NamedCode,
+    build_model,
+    memory_state,
+    to_be_named,
+    trusting_code,
+    weights_sha256,
+)
 from ..pipeline import cut
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
@@ -90,7 +99,6 @@ class Scorer:
         model: nn.Module,
         *,
         device: Device | None = "auto",
-        trust_code: bool | CodeTrust = False,
     ) -> None:
         """Takes a bundle and its model with weights; `Scorer.load` does so from a file, and says where code may lie.
 
@@ -113,7 +121,6 @@ class Scorer:
             features=bundle.features,
             num_classes=bundle.model.num_classes,
             means=bundle.mean_gradients,
-            trust_code=trust_code,
         )
         self._state = memory_state(self.model)
         self._self_test()
@@ -168,19 +175,18 @@ class Scorer:
         if is_lost:  # said together, so that nobody mends one to be told of the other
             options, arguments = f"{options} {WEIGHTS}", f"{arguments}, weights=..."
         known = bundle.augmentation_code_sha256
-        trust = CodeTrust(
-            allowed=trust_code,
-            by=str(path),
+        origin = CodeOrigin(
+            name=str(path),
             hashes={config.source: bundle.code_sha256}
             | {name: known.get(augmentation_name(name)) for name in bundle.features.augmentations},
             folders=(Path(path).absolute().parent,),
             advice=f"{options}, in Python {arguments}",
-            tell=tell,
         )
         if model is None:
+            own = origin if model_source is None else replace(origin, folders=None)
             try:
-                own = trust if model_source is None else replace(trust, folders=None)
-                built = build_model(config, trust_code=own)
+                with trusting_code(trust_code, origin=own, tell=tell):
+                    built = build_model(config)
             except ModelError as error:
                 if not is_lost or str(config.checkpoint) not in str(error):
                     raise
@@ -188,7 +194,8 @@ class Scorer:
             model = _with_weights(built, config, bundle)
         else:
             check_mode(model)
-        return cls(bundle, model, device=device, trust_code=trust)
+        with trusting_code(trust_code, origin=origin, tell=tell):
+            return cls(bundle, model, device=device)
 
     def __call__(
         self,

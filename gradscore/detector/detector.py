@@ -22,7 +22,7 @@ from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import refuse_with_labels
-from ..models import LIVE, Interface
+from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, check_names, extract_given, run
 from ..store import RunFolder
@@ -211,7 +211,8 @@ class Detector:
         config = self._settings.config(folder.path, model, sets, device=device.type)
         check_names(config.features)
         refuse_with_labels(config.features.losses, where="Detector")
-        extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes, trust_code=True)
+        with trusting_code():
+            extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes)
         extractor.warm_up(first.inputs)
         thumbnails = Thumbnails()
         with _telling(self._progress) as tell:
@@ -225,8 +226,9 @@ class Detector:
             )
             run = RunFolder(folder.path)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
-        bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs, trust_code=True)
-        self._scorer = Scorer(bundle, self.model, device=None, trust_code=True)
+        with trusting_code():
+            bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs)
+            self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = _Fitted(folder, config, sets.form, extractor, thumbnails)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]

@@ -16,7 +16,7 @@ from ..config import Config, ModelConfig, section
 from ..data import CALIBRATION, GIVEN
 from ..errors import ConfigError, EvaluationError, ModelError, StoreError
 from ..evaluation import fit_run
-from ..models import LIVE, Interface, build_model, weights_sha256
+from ..models import LIVE, Interface, build_model, trusting_code, weights_sha256
 from ..store import RunFolder
 from .sets import FitSets
 
@@ -110,7 +110,8 @@ def check_recipe(recipe: ModelConfig, model: nn.Module) -> None:
     Raises:
         ModelError: they do not fit, or it cannot be built.
     """
-    built = build_model(recipe, trust_code=True)
+    with trusting_code():
+        built = build_model(recipe)
     try:
         built.load_state_dict(model.state_dict())
         same = weights_sha256(built) == weights_sha256(model)

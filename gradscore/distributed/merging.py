@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import StoreError
 from ..extractor import MeanGradients
+from ..models import trusting_code
 from ..pipeline import ExtractSummary, Maker, OnBatch, Progress, RunPlan, complete_run
 from ..printable import printable
 from ..store import (
@@ -51,7 +52,8 @@ def merge(
         _take_in(run.absolute(), source)
     folder = RunFolder(run)
     config = folder.config.model_copy(update={"run": run.absolute()})
-    plan = RunPlan.of(config, trust_code=trust_code)
+    with trusting_code(trust_code):
+        plan = RunPlan.of(config)
     if is_complete(config.run, folder.manifest):
         return complete_run(plan, _Merging([]), progress=progress)
     if folder.manifest["finished"] and (gone := _gone(config.run, folder.manifest)):

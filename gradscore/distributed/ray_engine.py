@@ -18,6 +18,7 @@ from ..config import Config, placed
 from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..extractor import MeanGradients, read_means
+from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, Maker, OnBatch, Progress, RunPlan, complete_run
 from ..store import package_versions, read_manifest
 from ..system import file_sha256
@@ -76,7 +77,8 @@ class Worker:
             StoreError: this machine sees other data, code or packages.
             GradscoreError: as `RunPlan.of` and `RunPlan.warm_up`.
         """
-        plan = RunPlan.of(config, trust_code=trust_code)
+        with trusting_code(trust_code):
+            plan = RunPlan.of(config)
         if identity_of(plan.inputs, package_versions()) != identity:
             raise StoreError(
                 "a worker sees other data, code, weights, packages or another kind of device than the process that "
@@ -127,16 +129,17 @@ def extract_with_ray(
     """
     ray = _import_ray()
     config = placed(config, out)
-    plan = RunPlan.of(config, trust_code=trust_code)
-    with closing(_RayMaker(ray, plan, options, trust_code=trust_code)) as maker:
-        return complete_run(plan, maker, progress=progress)
+    with trusting_code(trust_code):
+        plan = RunPlan.of(config)
+        with closing(_RayMaker(ray, plan, options)) as maker:
+            return complete_run(plan, maker, progress=progress)
 
 
 class _RayMaker(Maker):
     """Has shards made by Ray actors. Nothing starts before it is needed."""
 
-    def __init__(self, ray: ModuleType, plan: RunPlan, options: RayOptions, *, trust_code: bool) -> None:
-        self._ray, self._plan, self._options, self._trust_code = ray, plan, options, trust_code
+    def __init__(self, ray: ModuleType, plan: RunPlan, options: RayOptions) -> None:
+        self._ray, self._plan, self._options = ray, plan, options
         self._pool: _Pool | None = None
         self._own = False
         self.notices: list[str] = []
@@ -188,11 +191,11 @@ class _RayMaker(Maker):
         there = ray.cluster_resources()
         count = options.workers or int(there.get("GPU", 0) / gpus if gpus else there.get("CPU", 1))
         actor = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus)
-        identity = identity_of(self._plan.inputs, package_versions())
+        identity, trusted = identity_of(self._plan.inputs, package_versions()), is_code_trusted()
 
         def begin() -> tuple[Any, Any]:
             worker = actor.remote()
-            return worker, worker.start.remote(self._plan.config, identity=identity, trust_code=self._trust_code)
+            return worker, worker.start.remote(self._plan.config, identity=identity, trust_code=trusted)
 
         return _Pool(ray, begin, count=max(count, 1))
 

@@ -14,6 +14,7 @@ from ..config import Config, placed
 from ..data import FIT
 from ..errors import ConfigError, StoreError
 from ..extractor import read_means, write_means
+from ..models import trusting_code
 from ..pipeline import Progress, RunPlan
 from ..store import (
     CONFIG,
@@ -125,7 +126,8 @@ def extract_share(
         GradscoreError: as `gradscore.pipeline.extract`.
     """
     config = placed(config, out)
-    plan = RunPlan.of(config, trust_code=trust_code)
+    with trusting_code(trust_code):
+        plan = RunPlan.of(config)
     target = check_target(config.run, config, plan.inputs)
     mine = table_shards(plan)[share.index :: share.count]
     name = f"{share.index}/{share.count}"

@@ -25,6 +25,7 @@ from ..models import (
     group_parameters,
     refuse_foreign,
     refuse_probabilities,
+    trusting_code,
 )
 from ..pipeline import check_names, cut, open_datasets
 from ..store import raw_labels
@@ -280,10 +281,11 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     """
     device = resolve_device(config.extract.device)
     check_names(config.features)
-    built = build_classifier(config.model, seed=config.extract.seed, trust_code=trust_code)
-    model = built.model.to(device)
-    group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-    datasets = open_datasets(config, trust_code=trust_code)
+    with trusting_code(trust_code):
+        built = build_classifier(config.model, seed=config.extract.seed)
+        model = built.model.to(device)
+        group_parameters(model, config.features.parameters, granularity=config.features.granularity)
+        datasets = open_datasets(config)
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
     chosen = _chosen(datasets[split], samples, config.extract.seed)
     batch = _collated([datasets[split][place] for place in chosen], split=split)

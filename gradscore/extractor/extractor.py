@@ -19,7 +19,6 @@ from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     Call,
-    CodeTrust,
     LastLayer,
     coarsest_dtype,
     find_last_layer,
@@ -112,7 +111,6 @@ class Extractor:
         features: FeaturesConfig,
         num_classes: int,
         means: MeanGradients | None = None,
-        trust_code: bool | CodeTrust = False,
     ) -> Self:
         """Sets up the extractor of a model where it is and as it is.
 
@@ -121,7 +119,6 @@ class Extractor:
             features: what features there are.
             num_classes: K, the number of its outputs.
             means: mean gradients, for the column `gradient_cosine`, where they are known.
-            trust_code: allow `python:` augmentations, whose code is run; a `CodeTrust` says which.
 
         Raises:
             ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
@@ -136,7 +133,7 @@ class Extractor:
             groups=groups,
             last_layer=layer,
             means=means,
-            augmentations=open_augmentations(features.augmentations, trust_code=trust_code),
+            augmentations=open_augmentations(features.augmentations),
         )
 
     def describe(self, config: Config, fingerprints: Mapping[str, str]) -> dict[str, Any]:

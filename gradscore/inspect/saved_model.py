@@ -19,7 +19,7 @@ from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import CodeTrust, build_model
+from ..models import build_model, trusting_code
 from ..pipeline import open_datasets
 from ..system import full_precision, replacing, resolve_device
 from .examination import Group, examine
@@ -173,7 +173,7 @@ def inspect_config(
     samples: int = 256,
     batch_size: int = 32,
     loss: str | None = None,
-    trust_code: bool | CodeTrust = False,
+    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
@@ -185,7 +185,7 @@ def inspect_config(
         samples: at most so many of each split, drawn at random with the seed of the configuration.
         batch_size: samples in a batch; what is measured per batch depends on it.
         loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
-        trust_code: allow a `python:` model, whose code is run; `RunFolder.trust` says which of a run folder.
+        trust_code: allow a `python:` model, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -207,9 +207,10 @@ def inspect_config(
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
     origin: list[str] = []
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=origin).to(device)
-    _refuse_complex(model, templates, names)
-    datasets = open_datasets(config, trust_code=trust_code)
+    with trusting_code(trust_code):
+        model = build_model(config.model, seed=config.extract.seed, notices=origin).to(device)
+        _refuse_complex(model, templates, names)
+        datasets = open_datasets(config)
     notices: list[str] = []
     groups = chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
     found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)

@@ -14,7 +14,7 @@ from ..config import Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image
 from ..errors import ConfigError, GradscoreError
 from ..extractor import count_classes
-from ..models import CodeTrust, Interface
+from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from .heads import check_class_sizes
 from .ranking import Audit, check_names, ranked
@@ -138,7 +138,7 @@ def audit_config(
     config: Config,
     *,
     split: str = FIT,
-    trust_code: bool | CodeTrust = False,
+    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Audit, Callable[[int], Pixels | None]]:
     """Audits the labels of a split.
@@ -148,7 +148,7 @@ def audit_config(
     Args:
         config: the settings.
         split: which samples; all of them need labels.
-        trust_code: allow a `python:` model or data, whose code is run; `RunFolder.trust` says which of a run folder.
+        trust_code: allow a `python:` model or data, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -161,7 +161,8 @@ def audit_config(
         DataError: samples that cannot be used or have no label, or a class with too few.
         EngineError: gradients that cannot be computed.
     """
-    opened = open_split(config, split, loss="label", command="audit", trust_code=trust_code)
+    with trusting_code(trust_code):
+        opened = open_split(config, split, loss="label", command="audit")
     dataset = opened.dataset
     if dataset.labels is not None:  # as open_split made sure
         check_class_sizes(dataset.labels)

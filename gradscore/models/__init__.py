@@ -10,7 +10,7 @@ enters the last layer, `layer_watch` what layers put out, and `copies` has copie
 from __future__ import annotations
 
 from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval
-from .code import CodeTrust, NamedCode, load_function
+from .code import CodeOrigin, NamedCode, is_code_trusted, load_function, trusting_code
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .identity import class_names, coarsest_dtype, code_sha256, weight_files_sha256, weights_sha256
 from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
@@ -48,8 +48,8 @@ __all__ = [
     "TRANSFORMERS",
     "BuiltModel",
     "Call",
+    "CodeOrigin",
     "CodeSource",
-    "CodeTrust",
     "FolderProcessor",
     "ForwardLook",
     "Head",
@@ -70,6 +70,7 @@ __all__ = [
     "copy_of",
     "find_last_layer",
     "group_parameters",
+    "is_code_trusted",
     "is_file_source",
     "is_hooked",
     "load_checkpoint",
@@ -86,6 +87,7 @@ __all__ = [
     "source_path",
     "to_be_named",
     "to_eval",
+    "trusting_code",
     "weight_files_sha256",
     "weights_sha256",
 ]

@@ -11,7 +11,6 @@ from torch import nn
 from ..errors import ModelError
 from ..objects import fetched
 from ..system import as_address, closest, is_address, some
-from .code import CodeTrust
 from .interface import Interface, refuse_foreign
 from .settings import ModelConfig
 from .sources import MODEL_SOURCES, ModelRequest, ModelSource
@@ -44,7 +43,6 @@ def build_model(
     config: ModelConfig,
     *,
     seed: int = 0,
-    trust_code: bool | CodeTrust = False,
     notices: list[str] | None = None,
 ) -> nn.Module:
     """Builds a classifier and loads its weights.
@@ -52,7 +50,6 @@ def build_model(
     Args:
         config: source, arguments and checkpoint.
         seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
-        trust_code: allow a `python:` source or a program, whose code is run; a `CodeTrust` says which.
         notices: takes what a reader of the figures should know of the weights.
 
     Returns:
@@ -63,7 +60,7 @@ def build_model(
         ModelError: the source or the checkpoint cannot be used.
         MissingExtraError: the source needs a package that is not installed.
     """
-    built = build_classifier(config, seed=seed, trust_code=trust_code, look_for_random=notices is not None)
+    built = build_classifier(config, seed=seed, look_for_random=notices is not None)
     if notices is not None:
         notices += built.notices
     return built.model
@@ -73,7 +70,6 @@ def build_classifier(
     config: ModelConfig,
     *,
     seed: int = 0,
-    trust_code: bool | CodeTrust = False,
     look_for_random: bool = True,
 ) -> BuiltModel:
     """As `build_model`, with what is known of the weights.
@@ -81,7 +77,6 @@ def build_classifier(
     Args:
         config: source, arguments and checkpoint.
         seed: of random weights.
-        trust_code: allow code of others.
         look_for_random: find out which weights are random, for which the model is made twice.
 
     Raises:
@@ -103,7 +98,6 @@ def build_classifier(
         arguments=config.arguments,
         outputs=1 if config.one_logit else config.num_classes,
         with_weights=config.checkpoint is None,
-        trust_code=trust_code,
     )
     model = _seeded(source, request, seed)
     refuse_foreign(model, source=f"model.source {config.source}")

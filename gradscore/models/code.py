@@ -1,9 +1,10 @@
 """The code of others: whether it may run, which it is, and running it.
 
-`CodeTrust` is the one place that asks. A configuration is its user's own; a bundle or a run folder may be someone
-else's, and running what it names is running what its maker chose. So all code is read and hashed before any of it runs:
-a Python file together with the files beside it that it imports, which are found by reading. What was hashed is what
-runs, whatever lies beside it, and a file can import nothing else from its folder.
+`ask_for_code` is the one place that asks, and goes by the innermost block of `trusting_code` around it. A configuration
+is its user's own; a bundle or a run folder may be someone else's, and running what it names is running what its maker
+chose. So all code is read and hashed before any of it runs: a Python file together with the files beside it that it
+imports, which are found by reading. What was hashed is what runs, whatever lies beside it, and a file can import
+nothing else from its folder.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -60,105 +62,135 @@ class NamedCode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeTrust:
-    """Which code of others may run: that of `python:` sources and of programs.
+class CodeOrigin:
+    """A bundle or run folder that names code: nothing may run but what it was made with.
 
     Attributes:
-        allowed: the user allows it; so does the environment variable GRADSCORE_TRUST_CODE=1.
-        by: the bundle or run folder that names the code; None for the user's own configuration.
-        hashes: SHA-256 of the code that `by` was made with, by source; None for code without a file.
+        name: its path.
+        hashes: SHA-256 of the code that it was made with, by source; None for code without a file.
         folders: the code must lie below one of them; None where the user named it.
         advice: how a user names the code.
-        tell: called before code runs.
     """
 
+    name: str
+    hashes: Mapping[str, str | None]
+    folders: tuple[Path, ...] | None
+    advice: str
+
+
+@dataclass(frozen=True)
+class _Trust:
     allowed: bool = False
-    by: str | None = None
-    hashes: Mapping[str, str | None] = field(default_factory=dict)
-    folders: tuple[Path, ...] | None = None
-    advice: str = ""
+    origin: CodeOrigin | None = None
     tell: Callable[[NamedCode], None] | None = None
 
-    @classmethod
-    def of(cls, trust_code: bool | CodeTrust) -> CodeTrust:
-        """What `trust_code` says, be it whether the code that a user's own configuration names may run."""
-        return trust_code if isinstance(trust_code, CodeTrust) else cls(allowed=trust_code)
 
-    def ask(
-        self,
-        source: str,
-        where: str,
-        digest: Callable[[], str | None],
-        *,
-        setting: str,
-        arguments: Mapping[str, Any] | None = None,
-        suffix: str = ".py",
-    ) -> None:
-        """Makes sure that code may run, and tells that it will.
-
-        Args:
-            source: what names it.
-            where: its file or module.
-            digest: reads it and returns its SHA-256; None for a module without a file.
-            setting: that of the source, for messages.
-            arguments: what it will be called with.
-            suffix: of files of such code.
-
-        Raises:
-            ModelError: it is not trusted, lies elsewhere than code of the bundle or run folder may, or is not the code
-                that this was made with.
-        """
-        self._check_place(where, suffix)
-        if not (self.allowed or os.environ.get(TRUST_VARIABLE) == "1"):
-            raise ModelError(
-                f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
-                f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
-            )
-        found = digest()
-        known = self.hashes.get(source)
-        if self.by is not None and (known is None or found != known):
-            made, there = ("unknown" if each is None else f"{each[:12]}..." for each in (known, found))
-            raise ModelError(
-                f"{self.by} was made with code of SHA-256 {made}, {where} has {there}; nothing of it was run. To go "
-                "on, get the file it was made with, or make it anew with the code that is there now"
-            )
-        if self.tell is not None:
-            self.tell(NamedCode(source=source, arguments=arguments or {}, sha256=found))
-
-    def _check_place(self, where: str, suffix: str) -> None:
-        """Refuses a module, and a file outside the folders or among installed packages, that the user did not name."""
-        if self.folders is None:
-            return
-        path = Path(where).resolve()
-        homes = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        # Functions of Python and of installed packages do what an attacker may want.
-        is_installed = any(map(path.is_relative_to, homes)) or not set(path.parts).isdisjoint(_INSTALLED)
-        is_near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in self.folders)
-        wrong = ""
-        if is_installed or not is_near:
-            # Beside the local copy of an object there is nothing that its user put there.
-            allowed = dict.fromkeys(str(folder.resolve()) for folder in self.folders if not is_copy(folder))
-            below = f"below {' or '.join(allowed)} that belongs to no installed package"
-            wrong = f": wanted a file {below if allowed else 'on this machine that you name'}"
-        elif not path.is_file():
-            is_there = is_copy(Path(where))
-            wrong = f", which {'is in object storage, where no code is run from' if is_there else 'does not exist'}"
-        if wrong:
-            raise ModelError(
-                f"{self.by} wants to run {where!r}{wrong}; if you know that code and want it to run, name it yourself: "
-                f"{self.advice}"
-            )
+_TRUST: ContextVar[_Trust] = ContextVar("gradscore_code", default=_Trust())  # noqa: B039 - nothing changes in it
 
 
-def load_function(
-    name: str, arguments: Mapping[str, Any], trust_code: bool | CodeTrust, *, setting: str = "model.source"
-) -> Callable[..., object]:
+@contextmanager
+def trusting_code(
+    allowed: bool = True, *, origin: CodeOrigin | None = None, tell: Callable[[NamedCode], None] | None = None
+) -> Iterator[None]:
+    """Says, until the block ends and in this thread alone, which code of others may run.
+
+    What is not given stays as it is around the block.
+
+    Args:
+        allowed: the user trusts the code: that of `python:` sources and of programs.
+        origin: the bundle or run folder that names the code; without one it is the user's own configuration.
+        tell: called before code runs that an origin names.
+    """
+    around = _TRUST.get()
+    before = _TRUST.set(_Trust(allowed or around.allowed, origin or around.origin, tell or around.tell))
+    try:
+        yield
+    finally:
+        _TRUST.reset(before)
+
+
+def is_code_trusted() -> bool:
+    """Whether the user allows code of others here, be it by the environment."""
+    return _TRUST.get().allowed or os.environ.get(TRUST_VARIABLE) == "1"
+
+
+def ask_for_code(
+    source: str,
+    where: str,
+    digest: Callable[[], str | None],
+    *,
+    setting: str,
+    arguments: Mapping[str, Any] | None = None,
+    suffix: str = ".py",
+) -> None:
+    """Makes sure that code may run, and tells that it will.
+
+    Args:
+        source: what names it.
+        where: its file or module.
+        digest: reads it and returns its SHA-256; None for a module without a file.
+        setting: that of the source, for messages.
+        arguments: what it will be called with.
+        suffix: of files of such code.
+
+    Raises:
+        ModelError: it is not trusted, lies elsewhere than code of the bundle or run folder may, or is not the code that
+            this was made with.
+    """
+    trust = _TRUST.get()
+    origin = trust.origin
+    if origin is not None:
+        _check_place(origin, where, suffix)
+    if not is_code_trusted():
+        raise ModelError(
+            f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
+            f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
+        )
+    found = digest()
+    if origin is None:
+        return
+    known = origin.hashes.get(source)
+    if known is None or found != known:
+        made, there = ("unknown" if each is None else f"{each[:12]}..." for each in (known, found))
+        raise ModelError(
+            f"{origin.name} was made with code of SHA-256 {made}, {where} has {there}; nothing of it was run. To go "
+            "on, get the file it was made with, or make it anew with the code that is there now"
+        )
+    if trust.tell is not None:
+        trust.tell(NamedCode(source=source, arguments=arguments or {}, sha256=found))
+
+
+def _check_place(origin: CodeOrigin, where: str, suffix: str) -> None:
+    """Refuses a module, and a file outside the folders or among installed packages, that the user did not name."""
+    if origin.folders is None:
+        return
+    path = Path(where).resolve()
+    homes = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # Functions of Python and of installed packages do what an attacker may want.
+    is_installed = any(map(path.is_relative_to, homes)) or not set(path.parts).isdisjoint(_INSTALLED)
+    is_near = where.endswith(suffix) and any(path.is_relative_to(folder.resolve()) for folder in origin.folders)
+    if is_installed or not is_near:
+        # Beside the local copy of an object there is nothing that its user put there.
+        allowed = dict.fromkeys(str(folder.resolve()) for folder in origin.folders if not is_copy(folder))
+        below = f"below {' or '.join(allowed)} that belongs to no installed package"
+        wrong = f": wanted a file {below if allowed else 'on this machine that you name'}"
+    elif not path.is_file():
+        is_there = is_copy(Path(where))
+        wrong = f", which {'is in object storage, where no code is run from' if is_there else 'does not exist'}"
+    else:
+        return
+    raise ModelError(
+        f"{origin.name} wants to run {where!r}{wrong}; if you know that code and want it to run, name it yourself: "
+        f"{origin.advice}"
+    )
+
+
+def load_function(name: str, arguments: Mapping[str, Any], *, setting: str = "model.source") -> Callable[..., object]:
     """Runs the code of a `python:` source and returns the function that is named.
 
     Args:
         name: `<file.py or module>:<function>`.
         arguments: what the function will be called with.
-        trust_code: whether the code may run.
         setting: what names the code, for messages.
 
     Raises:
@@ -173,7 +205,7 @@ def load_function(
         files[:] = _files_of(where)
         return _digest(files)
 
-    CodeTrust.of(trust_code).ask(f"python:{name}", where, digest, setting=setting, arguments=arguments)
+    ask_for_code(f"python:{name}", where, digest, setting=setting, arguments=arguments)
     package = f"gradscore_model_{sha256(where.encode())[:16]}"
     found = getattr(_imported(where, files, package), function, None)
     if not callable(found):

@@ -16,7 +16,7 @@ from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, s
 from ..errors import ConfigError
 from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
-from ..models import Interface
+from ..models import Interface, trusting_code
 from .loop import Counter, Cut, ListSink, Progress, run
 from .plan import check_names
 from .rows import FrameSink, RowExtractor, Values
@@ -157,7 +157,8 @@ def feature_table(
     with interface.attached(model):
         classes = count_classes(model, samples.first)
         check_names(wanted)
-        extractor = Extractor.of(model, features=wanted, num_classes=classes, trust_code=True)
+        with trusting_code():
+            extractor = Extractor.of(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)
         sink = FrameSink(rows, num_classes=classes)
 

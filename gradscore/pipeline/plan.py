@@ -27,7 +27,7 @@ from ..data import (
 from ..errors import ConfigError
 from ..extractor import WARM_UP, ClassSums, Extractor
 from ..losses import LOSSES, with_labels
-from ..models import CodeTrust, build_model, class_names
+from ..models import build_model, class_names
 from ..statistics import find_statistic
 from ..system import closest, resolve_device
 from .loop import OnBatch, cut
@@ -56,7 +56,7 @@ class RunPlan:
     model_notices: list[str]
 
     @classmethod
-    def of(cls, config: Config, *, trust_code: bool) -> Self:
+    def of(cls, config: Config) -> Self:
         """Builds the model and opens the data; nothing is computed or written.
 
         Raises:
@@ -67,14 +67,13 @@ class RunPlan:
         device = resolve_device(config.extract.device)
         check_names(config.features)
         notices: list[str] = []
-        model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices)
+        model = build_model(config.model, seed=config.extract.seed, notices=notices)
         extractor = Extractor.of(
             model.to(device),
             features=config.features,
             num_classes=config.model.num_classes,
-            trust_code=trust_code,
         )
-        datasets = open_datasets(config, trust_code=trust_code)
+        datasets = open_datasets(config)
         if losses := with_labels(config.features.losses):
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
@@ -156,14 +155,12 @@ def open_datasets(
     config: Config,
     *,
     only: Collection[str] | None = None,
-    trust_code: bool | CodeTrust = False,
 ) -> dict[str, SampleDataset]:
     """Opens the data of the splits of a configuration, by name and in order.
 
     Args:
         config: the settings.
         only: names of the splits that are wanted; all of them if None.
-        trust_code: allow `python:` sources, whose code is run; a `CodeTrust` says which.
 
     Raises:
         DataError: data that cannot be used.
@@ -176,7 +173,6 @@ def open_datasets(
         seed=config.extract.seed,
         only=only,
         model_names=class_names(config.model),
-        trust_code=trust_code,
     )
 
 
@@ -204,7 +200,7 @@ class OpenSplit:
         return [*self.model_notices, *(f"{skipped} was skipped" for skipped in self.skipped)]
 
 
-def open_split(config: Config, split: str, *, loss: str, command: str, trust_code: bool | CodeTrust) -> OpenSplit:
+def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSplit:
     """Opens the samples of a split and the model of a configuration.
 
     Args:
@@ -212,7 +208,6 @@ def open_split(config: Config, split: str, *, loss: str, command: str, trust_cod
         split: which samples.
         loss: where it looks at labels, all samples need one.
         command: begins the message if there is no such split.
-        trust_code: allow a `python:` model or data, whose code is run; a `CodeTrust` says which.
 
     Raises:
         ConfigError: no such split or device.
@@ -223,10 +218,10 @@ def open_split(config: Config, split: str, *, loss: str, command: str, trust_cod
     if split not in planned:
         raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
     device = resolve_device(config.extract.device)
-    dataset = open_datasets(config, only=[split], trust_code=trust_code)[split]
+    dataset = open_datasets(config, only=[split])[split]
     check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)
     notices: list[str] = []
-    model = build_model(config.model, seed=config.extract.seed, trust_code=trust_code, notices=notices).to(device)
+    model = build_model(config.model, seed=config.extract.seed, notices=notices).to(device)
     skipped: list[str] = []
     options = config.extract
     samples = split_samples(

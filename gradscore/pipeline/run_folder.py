@@ -17,7 +17,7 @@ from ..config import Config, placed
 from ..data import BANK, FIT, Batch, naming_lost_workers, planned_splits
 from ..errors import DataError, StoreError
 from ..extractor import Extractor, MeanGradients, read_means, write_means
-from ..models import weight_files_sha256
+from ..models import trusting_code, weight_files_sha256
 from ..notices import Notice, notes
 from ..store import (
     MEAN_GRADIENTS,
@@ -209,7 +209,8 @@ def extract(
         EngineError: gradients that cannot be computed.
     """
     config = placed(config, out)
-    plan = RunPlan.of(config, trust_code=trust_code)
+    with trusting_code(trust_code):
+        plan = RunPlan.of(config)
     summary = complete_run(plan, Maker(), progress=progress)
     if check_kept:
         for split in summary.splits:

@@ -17,7 +17,7 @@ from ..config import Config
 from ..data import FIT, Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
-from ..models import CodeTrust, weights_sha256
+from ..models import trusting_code, weights_sha256
 from ..pipeline import Cut, Progress, Sink, open_split
 from ..system import FloatArray, IntArray, only_writer
 from .folder import ProjectionFolder
@@ -121,7 +121,7 @@ def project_config(
     seed: int = 0,
     out: str | Path | None = None,
     like: About | None = None,
-    trust_code: bool | CodeTrust = False,
+    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
@@ -137,7 +137,7 @@ def project_config(
         seed: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
-        trust_code: allow a `python:` model or data, whose code is run; `RunFolder.trust` says which of a run folder.
+        trust_code: allow a `python:` model or data, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -153,7 +153,8 @@ def project_config(
     """
     check_loss(loss)
     projection = make_projection(kind, dim, seed)
-    opened = open_split(config, split, loss=loss, command="project", trust_code=trust_code)
+    with trusting_code(trust_code):
+        opened = open_split(config, split, loss=loss, command="project")
     with logit_gradients(
         opened.model, opened.samples, config.features.parameters, loss=loss, batch_size=config.extract.batch_size
     ) as stream:

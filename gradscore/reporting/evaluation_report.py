@@ -22,6 +22,7 @@ from ..evaluation import (
     risk_coverage,
 )
 from ..meta import Inputs, MetaModel, group_of
+from ..models import trusting_code
 from ..store import RunFolder, changing
 from ..system import BoolArray, FloatArray, write_text
 from .evaluation_text import IN_DIST_ONLY, MISCLASSIFICATION, Records, area_tables, detail_tables, gains, headlines
@@ -103,15 +104,15 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
         "version": run.manifest["versions"].get("gradscore", ""),
     }
     html, markdown = folder / HTML, folder / MARKDOWN
-    content["galleries"] = make_galleries(
-        evaluation.score_file,
-        records,
-        run.config,
-        nearest=NearestOfBank(run, inputs),
-        given=thumbnail,
-        class_names=run.class_names,
-        trust=run.trust(),
-    )
+    with trusting_code(False, origin=run.code):
+        content["galleries"] = make_galleries(
+            evaluation.score_file,
+            records,
+            run.config,
+            nearest=NearestOfBank(run, inputs),
+            given=thumbnail,
+            class_names=run.class_names,
+        )
     plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
     return ReportFiles(html=html, markdown=markdown, plots=plots)

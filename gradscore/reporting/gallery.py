@@ -18,7 +18,6 @@ from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, 
 from ..errors import GradscoreError
 from ..evaluation import ScoreFile, positive_of
 from ..meta import Inputs
-from ..models import CodeTrust
 from ..store import RunFolder
 from ..system import FloatArray
 from .evaluation_text import IN_DIST_ONLY, MISCLASSIFICATION, Records
@@ -81,7 +80,6 @@ def make_galleries(
     nearest: NearestOfBank | None = None,
     given: ImageOf | None = None,
     class_names: Sequence[str] | None = None,
-    trust: CodeTrust | None = None,
 ) -> Galleries:
     """The most suspicious test samples, the confident mistakes, and the OOD samples that slip through.
 
@@ -92,9 +90,8 @@ def make_galleries(
         nearest: finds the samples of the bank to show below each.
         given: gives the images instead.
         class_names: of the model, in the order of its outputs; None where they are not known.
-        trust: which code of `python:` data may run.
     """
-    images = _Images(config, nearest, given, class_names=class_names, trust=trust)
+    images = _Images(config, nearest, given, class_names=class_names)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
@@ -140,9 +137,8 @@ class _Images:
         given: ImageOf | None = None,
         *,
         class_names: Sequence[str] | None = None,
-        trust: CodeTrust | None = None,
     ) -> None:
-        self._config, self._class_names, self._trust = config, class_names, trust or CodeTrust()
+        self._config, self._class_names = config, class_names
         self._nearest = nearest
         self._given = given
         self._opened: dict[str, tuple[ImageSource, dict[str, int]] | None] = {}
@@ -209,7 +205,6 @@ class _Images:
                 seed=config.extract.seed,
                 only=[split],
                 model_names=self._class_names,
-                trust_code=self._trust,
             )[split].images
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]

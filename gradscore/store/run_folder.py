@@ -6,7 +6,7 @@ Nothing in it depends on where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -26,7 +26,7 @@ from ..columns import BESIDE, META_COLUMNS, RECOMPUTED, SIGNATURE
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, OutputError, StoreError
-from ..models import CodeTrust, Head, NamedCode
+from ..models import CodeOrigin, Head
 from ..objects import is_copy
 from ..system import (
     BoolArray,
@@ -149,28 +149,20 @@ class RunFolder:
         ]
         return any(source.startswith(("python:", "program:")) for source in sources)
 
-    def trust(self, allowed: bool = False, *, tell: Callable[[NamedCode], None] | None = None) -> CodeTrust:
-        """Which of the code that its configuration names may run: what the run was made with.
-
-        Files may lie beside the run or in the working directory.
-
-        Args:
-            allowed: the user allows it.
-            tell: called before code runs.
-        """
+    @property
+    def code(self) -> CodeOrigin:
+        """The code that it was made with, whose files may lie beside the run or in the working directory."""
         inputs, planned = self.manifest["inputs"], planned_splits(self.config.data)
         hashes = {self.config.model.source: inputs["model"].get("code_sha256")}
         data, augmentations = inputs["data"], inputs["features"].get("augmentations", [])
         hashes |= {spec.source: data[name].get("code_sha256") for name, (_, spec) in planned.items() if name in data}
         known = {each["name"]: each["code_sha256"] for each in augmentations}
         hashes |= {name: known.get(augmentation_name(name)) for name in self.config.features.augmentations}
-        return CodeTrust(
-            allowed=allowed,
-            by=str(self.path),
+        return CodeOrigin(
+            name=str(self.path),
             hashes=hashes,
             folders=(Path.cwd(),) if is_copy(self.path) else (self.path.absolute().parent, Path.cwd()),
             advice="give a configuration of your own in place of the run folder",
-            tell=tell,
         )
 
     @property

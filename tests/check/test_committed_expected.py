@@ -6,6 +6,7 @@ import pytest
 
 from gradscore.check.expected import HASH_DIGITS, ExpectedFigures, read_expected
 from gradscore.config import load_config
+from gradscore.models import trusting_code
 from gradscore.pipeline import RunPlan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -21,7 +22,8 @@ def expected() -> ExpectedFigures:
 def plan() -> RunPlan:
     """Of the configuration as it is, with random weights: those of the expected figures depend on the processor."""
     config = load_config(CONFIGS / "digits.yaml", ["model.checkpoint=null", "extract.device=cpu"])
-    return RunPlan.of(config, trust_code=True)
+    with trusting_code():
+        return RunPlan.of(config)
 
 
 def test_its_model_is_that_of_the_configuration(expected, plan) -> None:

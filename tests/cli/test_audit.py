@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import Result
+from trusted import built
 from typer.testing import CliRunner
 from wrapped_data import Wrapped
 
@@ -16,7 +17,6 @@ import gradscore
 from gradscore import label_audit
 from gradscore.config import Config, dump_config
 from gradscore.data import SampleDataset, collate
-from gradscore.models import build_model
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.audit import PRINTED
@@ -40,7 +40,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     config = RunFolder(small_run).config
     dataset = open_datasets(config)["in_dist.fit"]
     batch = collate(list(dataset))
-    model = build_model(config.model, trust_code=True)
+    model = built(config.model)
     direct = gradscore.audit(model, (batch.inputs, batch.labels), batch_size=config.extract.batch_size)
     assert report["suspected"] == direct.suspected
     assert report["samples"] == len(dataset)

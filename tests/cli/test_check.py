@@ -51,6 +51,10 @@ def test_inconclusive(small_run, expected) -> None:
     )
 
 
+def test_a_run_folder_is_compared_with_code_trusted_or_not(small_run, expected) -> None:
+    assert check(small_run, expected, "--trust-code").exit_code == 0
+
+
 def test_update_shows_the_difference_then_writes(small_run, expected) -> None:
     before = spoiled(expected).read_text()
     result = check(small_run, expected, "--update", "--margin", "auroc=0.15")

@@ -295,16 +295,15 @@ def test_every_door_says_the_verdict_in_the_same_words(fitted: Path) -> None:
     assert [len(each["sets"]) for each in program["verdicts"]] == [len(each.sets) for each in found.verdicts]
 
 
-@pytest.mark.parametrize(("trust_code", "option"), [(False, ""), (True, " --trust-code")], ids=["plain", "trusted"])
-def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys, trust_code, option) -> None:
+def test_advice_can_be_pasted(fitted: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(Verdict, "outcome", "worse")
     monkeypatch.setattr(Verdict, "best_auroc", 0.9)
-    found = evaluated(Output(), fitted, tables=False, permuted=False, trust_code=trust_code)
+    found = evaluated(Output(), fitted, tables=False, permuted=False)
     best = [each["best_baseline"] for each in found["verdicts"]]
     advised = re.findall("gradscore bundle .* has that decide", capsys.readouterr().out)
     detectors = ["ood" if each["what"] != "wrong predictions" else "wrong" for each in found["verdicts"]]
     assert advised == [
-        f"gradscore bundle {fitted}{option} --score {detector}={score} has that decide"
+        f"gradscore bundle {fitted} --score {detector}={score} has that decide"
         for detector, score in zip(detectors, best, strict=True)
     ]
 

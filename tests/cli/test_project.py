@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
+from trusted import built
 from typer.testing import CliRunner
 from wrapped_data import Wrapped
 
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, collate
-from gradscore.models import build_model
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -52,7 +52,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     dataset = open_datasets(config)["in_dist.fit"]
     batch = collate(list(dataset))
     direct = gradscore.project(
-        build_model(config.model, trust_code=True),
+        built(config.model),
         (batch.inputs, batch.labels),
         loss="label",
         dim=64,

@@ -10,6 +10,7 @@ from PIL import Image
 
 from gradscore.data import AUGMENTATIONS, augmentation_name, open_augmentations
 from gradscore.errors import ConfigError, DataError, ModelError
+from gradscore.models import trusting_code
 
 IMAGES = torch.randn(3, 2, 6, 8, generator=torch.Generator().manual_seed(0))
 
@@ -125,14 +126,16 @@ def code(tmp_path):
     return f"python:{file}"
 
 
+@trusting_code()
 def test_a_function_of_the_users(code):
-    (augmentation,) = open_augmentations([f"{code}:halved"], trust_code=True)
+    (augmentation,) = open_augmentations([f"{code}:halved"])
     assert torch.equal(augmentation(IMAGES), IMAGES / 2)
     assert augmentation.name == "python:augmentations.py:halved"
 
 
+@trusting_code()
 def test_a_function_that_writes_into_what_it_is_given(code):
-    (augmentation,) = open_augmentations([f"{code}:written_into"], trust_code=True)
+    (augmentation,) = open_augmentations([f"{code}:written_into"])
     images = IMAGES.clone()
     assert not augmentation(images).any()
     assert torch.equal(images, IMAGES)
@@ -157,9 +160,10 @@ BAD_FUNCTIONS = {
 
 
 @pytest.mark.parametrize(("name", "error", "message"), BAD_FUNCTIONS.values(), ids=BAD_FUNCTIONS)
+@trusting_code()
 def test_functions_that_cannot_be_used(code, name, error, message):
     with pytest.raises(error, match=message):
-        open_augmentations([f"{code}:{name}"], trust_code=True)[0](IMAGES)
+        open_augmentations([f"{code}:{name}"])[0](IMAGES)
 
 
 def test_code_is_run_only_if_it_is_trusted(code, monkeypatch):
@@ -170,6 +174,7 @@ def test_code_is_run_only_if_it_is_trusted(code, monkeypatch):
         open_augmentations([f"{code}:halved"])
 
 
+@trusting_code()
 def test_functions_of_one_name(code, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "augmentations.py").write_text(CODE)
@@ -177,7 +182,7 @@ def test_functions_of_one_name(code, tmp_path):
         ConfigError,
         match=r"features\.augmentations\.1: there is an augmentation 'python:augmentations.py:halved' already",
     ):
-        open_augmentations([f"{code}:halved", f"python:{tmp_path}/more/augmentations.py:halved"], trust_code=True)
+        open_augmentations([f"{code}:halved", f"python:{tmp_path}/more/augmentations.py:halved"])
 
 
 def test_names_hold_no_folder():

@@ -4,9 +4,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+from trusted import built
 
 from gradscore.config import load_config
-from gradscore.models import build_model
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -29,7 +29,7 @@ def test_weights_in_the_form_of_openood_are_those_of_its_configuration(tmp_path,
     torch.save(state, tmp_path / "s0" / "best.ckpt")
     monkeypatch.setenv("OPENOOD_DATA", str(tmp_path))
     monkeypatch.setenv("OPENOOD_RESULTS", str(tmp_path))
-    model = build_model(load_config(CONFIGS / "openood_cifar10.yaml").model, trust_code=True)
+    model = built(load_config(CONFIGS / "openood_cifar10.yaml").model)
     loaded = model.state_dict()
     assert {name: bool(torch.equal(values, loaded[name])) for name, values in state.items()} == dict.fromkeys(
         state, True

@@ -9,6 +9,7 @@ import pytest
 import torch
 from meta_models import OOD, meta_model
 from torch import nn
+from trusted import built
 
 from gradscore.columns import META_COLUMNS, augmentations_of
 from gradscore.data import collate
@@ -18,7 +19,7 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
 from gradscore.evaluation import evaluate_run
 from gradscore.extractor import Extractor
-from gradscore.models import build_model
+from gradscore.models import trusting_code
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
@@ -50,7 +51,7 @@ def images(run) -> torch.Tensor:
 
 
 def model_of(bundle: Bundle) -> nn.Module:
-    model = build_model(bundle.model, trust_code=True)
+    model = built(bundle.model)
     model.load_state_dict(bundle.weights)
     return model
 
@@ -58,7 +59,8 @@ def model_of(bundle: Bundle) -> nn.Module:
 def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, images):
     found = read_bundle(bundle)
     classes = found.model.num_classes
-    extractor = Extractor.of(model_of(found), features=found.features, num_classes=classes, trust_code=True)
+    with trusting_code():
+        extractor = Extractor.of(model_of(found), features=found.features, num_classes=classes)
     extractor.prepare(images[:3])
     frame = run.read("in_dist.test").head(50)
     assert augmentations_of(found.columns) == ["shift:1,0", "python:augmentations.py:halved"]
@@ -130,10 +132,9 @@ def test_a_augmentation_that_answers_otherwise_is_found_out(moved):
     code = user_code(found.features.augmentations[1])
     code.write_text(CODE.replace("/ 2", "/ 3"))
     changed = replace(found, augmentation_code_sha256={"python:augmentations.py:halved": file_sha256(code)})
-    with pytest.raises(
-        BundleError, match=r"self-test: logits of augmentation 'python:augmentations\.py:halved' differ"
-    ):
-        Scorer(changed, model_of(found), trust_code=True)
+    wanted = r"self-test: logits of augmentation 'python:augmentations\.py:halved' differ"
+    with trusting_code(), pytest.raises(BundleError, match=wanted):
+        Scorer(changed, model_of(found))
 
 
 def test_notes_name_what_a_bank_shares_with_other_splits(make_run):

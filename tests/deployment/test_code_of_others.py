@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gradscore.deployment import Scorer, make_bundle, read_bundle
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
-from gradscore.models import NamedCode
+from gradscore.models import NamedCode, trusting_code
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
@@ -149,7 +149,7 @@ def copied(small_run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 USES: dict[str, Callable[[RunFolder], object]] = {
     "bundle": lambda run: make_bundle(run, alpha=0.1, trust_code=True),
-    "inspect": lambda run: inspect_config(run.config, samples=4, trust_code=run.trust(True)),
+    "inspect": lambda run: trusting_code(origin=run.code)(inspect_config)(run.config, samples=4),
 }
 
 

@@ -13,13 +13,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from trusted import built
 from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.deployment import read_bundle
 from gradscore.detector.images import AUXILIARY
-from gradscore.models import build_model
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -100,7 +100,7 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
     command("fit-meta", folder / "run")
     command("evaluate", folder / "run")
     command("bundle", folder / "run", "--out", folder / "digits.gradscore", "--with-weights")
-    model = build_model(config.model, trust_code=True)
+    model = built(config.model)
     return ByCommands(folder / "run", folder / "digits.gradscore", config, model)
 
 

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from trusted import built
 from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.deployment import Scorer
-from gradscore.models import build_model
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
@@ -180,7 +180,7 @@ def detectors(jobs: Jobs) -> tuple[gradscore.Detector, gradscore.Detector]:
     def fitted(run: Path) -> gradscore.Detector:
         config: Config = RunFolder(run).config
         device = config.extract.device
-        model = build_model(config.model, trust_code=True).to(device)
+        model = built(config.model).to(device)
         detector = gradscore.Detector(model, meta={"Cs": [0.01], "cv_folds": 2})
         images = torch.tensor(DIGITS.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
         labels = torch.tensor(DIGITS.target)

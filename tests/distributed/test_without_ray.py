@@ -10,6 +10,7 @@ from gradscore.distributed.ledger import identity_of
 from gradscore.distributed.ray_engine import Worker, check_answers
 from gradscore.distributed.work import Shard
 from gradscore.errors import DistributedError, MissingExtraError, StoreError
+from gradscore.models import trusting_code
 from gradscore.pipeline import RunPlan
 from gradscore.store import package_versions
 
@@ -38,7 +39,8 @@ def test_what_listens_is_left_to_ray() -> None:
 
 
 def identity(config: Config) -> str:
-    return identity_of(RunPlan.of(config, trust_code=True).inputs, package_versions())
+    with trusting_code():
+        return identity_of(RunPlan.of(config).inputs, package_versions())
 
 
 def test_a_worker_that_sees_the_same_starts(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Models from their sources and checkpoints, and every way in which these can be unusable."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from trusted import built
 
 from gradscore.errors import ModelError
+from gradscore.models import trusting_code
 from gradscore.models.build import build_model
 from gradscore.models.settings import ModelConfig
 
@@ -45,25 +48,25 @@ def source(tmp_path: Path) -> str:
 
 
 def test_model_is_ready_to_compute_gradients(source: str) -> None:
-    model = build_model(make_config(f"{source}:net"), trust_code=True)
+    model = built(make_config(f"{source}:net"))
     assert not any(module.training for module in model.modules())
     assert all(parameter.requires_grad and parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def test_a_dotted_module_is_a_source() -> None:
     config = make_config("python:torch.nn:Linear", arguments={"in_features": 5, "out_features": 2})
-    assert build_model(config, trust_code=True)(torch.zeros(1, 5)).shape == (1, 2)
+    assert built(config)(torch.zeros(1, 5)).shape == (1, 2)
 
 
 def test_torchvision_models_take_arguments() -> None:
     config = make_config("torchvision:squeezenet1_1", arguments={"num_classes": 4})
-    model = build_model(config, trust_code=False)
+    model = build_model(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_235_496 - 996 * 513  # less 996 classes
 
 
 def test_code_is_trusted_through_the_environment(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADSCORE_TRUST_CODE", "1")
-    assert isinstance(build_model(make_config(f"{source}:net"), trust_code=False), nn.Sequential)
+    assert isinstance(build_model(make_config(f"{source}:net")), nn.Sequential)
 
 
 UNTRUSTED = {"not set": "", "set to something else": "yes"}
@@ -74,8 +77,18 @@ def test_untrusted_code_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GRADSCORE_TRUST_CODE", value)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(ModelError, match="--trust-code or GRADSCORE_TRUST_CODE=1"):
-        build_model(make_config(f"python:{tmp_path}/evil.py:net"), trust_code=False)
+        build_model(make_config(f"python:{tmp_path}/evil.py:net"))
     assert not (tmp_path / "ran").exists()
+
+
+def test_trust_ends_with_its_block_and_at_the_border_of_its_thread(source: str) -> None:
+    with trusting_code(), ThreadPoolExecutor(1) as pool:
+        build_model(make_config(f"{source}:net"))
+        in_a_thread = pool.submit(build_model, make_config(f"{source}:net"))
+    with pytest.raises(ModelError, match="runs the code in"):
+        in_a_thread.result()
+    with pytest.raises(ModelError, match="runs the code in"):
+        build_model(make_config(f"{source}:net"))
 
 
 BAD_SOURCES = {
@@ -92,7 +105,7 @@ BAD_SOURCES = {
 @pytest.mark.parametrize(("name", "arguments", "message"), BAD_SOURCES.values(), ids=BAD_SOURCES)
 def test_unusable_source(name: str, arguments: dict, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        build_model(make_config(name, arguments=arguments), trust_code=True)
+        built(make_config(name, arguments=arguments))
 
 
 BAD_FACTORIES = {
@@ -106,7 +119,7 @@ BAD_FACTORIES = {
 @pytest.mark.parametrize(("factory", "arguments", "message"), BAD_FACTORIES.values(), ids=BAD_FACTORIES)
 def test_unusable_factory(source: str, factory: str, arguments: dict, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        build_model(make_config(f"{source}:{factory}", arguments=arguments), trust_code=True)
+        built(make_config(f"{source}:{factory}", arguments=arguments))
 
 
 BAD_CODE = {"syntax": ("def net(:", "SyntaxError"), "import": ("import not_there_at_all", "ModuleNotFoundError")}
@@ -116,4 +129,4 @@ BAD_CODE = {"syntax": ("def net(:", "SyntaxError"), "import": ("import not_there
 def test_source_file_that_does_not_import(tmp_path: Path, code: str, message: str) -> None:
     (tmp_path / "net.py").write_text(code)
     with pytest.raises(ModelError, match=f"importing the model source .*net.py failed: {message}"):
-        build_model(make_config(f"python:{tmp_path}/net.py:net"), trust_code=True)
+        built(make_config(f"python:{tmp_path}/net.py:net"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from trusted import built
 
 from gradscore.errors import MissingExtraError, ModelError
 from gradscore.models import (
@@ -21,6 +22,7 @@ from gradscore.models import (
     build_model,
     class_names,
     code_sha256,
+    trusting_code,
 )
 from gradscore.system import import_torchvision
 
@@ -74,11 +76,11 @@ FOLDERS = {
 def test_classifiers_of_transformers(tmp_path: Path, make, batch) -> None:
     model = make().eval()
     model.save_pretrained(tmp_path)
-    built = build_classifier(ModelConfig.model_validate({"source": f"transformers:{tmp_path}", "num_classes": 3}))
+    found = build_classifier(ModelConfig.model_validate({"source": f"transformers:{tmp_path}", "num_classes": 3}))
     wanted = model(**batch).logits if isinstance(batch, dict) else model(batch).logits
-    torch.testing.assert_close(built.model(batch), wanted)
-    assert built.random == ()
-    assert not built.model.training
+    torch.testing.assert_close(found.model(batch), wanted)
+    assert found.random == ()
+    assert not found.model.training
 
 
 def test_weights_of_a_checkpoint_replace_those_of_the_folder(tmp_path: Path) -> None:
@@ -212,13 +214,12 @@ def exported(path: Path, model: nn.Module, *, batch: object = torch.export.Dim.A
 def test_programs(tmp_path: Path) -> None:
     model = network().eval()
     path = exported(tmp_path / "net.pt2", model)
-    built = build_classifier(
-        ModelConfig.model_validate({"source": f"program:{path}", "num_classes": 3}), trust_code=True
-    )
-    torch.testing.assert_close(built.model(IMAGES[:3]), model(IMAGES[:3]))
+    with trusting_code():
+        found = build_classifier(ModelConfig.model_validate({"source": f"program:{path}", "num_classes": 3}))
+    torch.testing.assert_close(found.model(IMAGES[:3]), model(IMAGES[:3]))
     wanted = [name for name, _ in model.named_parameters()]
-    assert [name for name, each in built.model.named_parameters() if each.requires_grad] == wanted
-    assert built.random == ()
+    assert [name for name, each in found.model.named_parameters() if each.requires_grad] == wanted
+    assert found.random == ()
 
 
 def test_programs_run_when_they_are_trusted(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ BAD_PROGRAMS = {
 def test_unusable_programs(tmp_path: Path, save, message: str) -> None:
     save(tmp_path / "net.pt2")
     with pytest.raises(ModelError, match=message):
-        build_model(config(f"program:{tmp_path}/net.pt2"), trust_code=True)
+        built(config(f"program:{tmp_path}/net.pt2"))
 
 
 CODE = """
@@ -309,7 +310,7 @@ FOREIGN = {
 @pytest.mark.parametrize(("factory", "message"), FOREIGN.items(), ids=FOREIGN)
 def test_modules_that_hide_their_parameters_are_refused(code: str, factory: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        build_model(config(f"{code}:{factory}"), trust_code=True)
+        built(config(f"{code}:{factory}"))
 
 
 WEIGHTS = {
@@ -325,8 +326,9 @@ WEIGHTS = {
 def test_weights_of_the_factory_are_told_from_random_ones(code: str, factory: str, random: tuple, notice: str) -> None:
     notices: list[str] = []
     settings = config(f"{code}:{factory}")
-    build_model(settings, seed=7, trust_code=True, notices=notices)
-    assert build_classifier(settings, seed=7, trust_code=True).random == random
+    with trusting_code():
+        build_model(settings, seed=7, notices=notices)
+        assert build_classifier(settings, seed=7).random == random
     assert re.search(notice, "".join(notices))
 
 
@@ -361,7 +363,7 @@ SIBLINGS = {
 def test_files_import_their_siblings(tmp_path: Path, files: dict[str, str]) -> None:
     source = written(tmp_path, files)
     before = set(sys.modules)
-    assert build_model(config(source), trust_code=True)(torch.zeros(1, 3)).shape == (1, 5)
+    assert built(config(source))(torch.zeros(1, 3)).shape == (1, 5)
     left = {name for name in set(sys.modules) - before if not name.startswith("gradscore_model_")}
     assert left & {"blocks", "parts", "first", "second"} == set()
 
@@ -370,7 +372,7 @@ def test_siblings_of_one_name_in_two_folders_are_kept_apart(tmp_path: Path) -> N
     files = SIBLINGS["from ... import"]
     first = written(tmp_path / "first", files)
     second = written(tmp_path / "second", {**files, "blocks.py": LAYER.replace("5", "7")})
-    shapes = [build_model(config(each), trust_code=True)(torch.zeros(1, 3)).shape[1] for each in (first, second, first)]
+    shapes = [built(config(each))(torch.zeros(1, 3)).shape[1] for each in (first, second, first)]
     assert shapes == [5, 7, 5]
 
 
@@ -390,7 +392,7 @@ def test_files_with_siblings_in_several_threads(tmp_path: Path) -> None:
     sys.setswitchinterval(1e-5)
     try:
         with ThreadPoolExecutor(3) as pool:
-            found = pool.map(lambda place: build_model(config(sources[place % 2]), trust_code=True), range(60))
+            found = pool.map(lambda place: built(config(sources[place % 2])), range(60))
             shapes = [model(torch.zeros(1, 3)).shape[1] for model in found]
     finally:
         sys.setswitchinterval(interval)

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.errors import ModelError
-from gradscore.models import ModelConfig, build_model, read_weights
+from gradscore.models import ModelConfig, build_model, read_weights, trusting_code
 from gradscore.models.weights import load_checkpoint
 
 
@@ -284,7 +284,8 @@ def notices_of(path: Path, **settings: str) -> list[str]:
     notices: list[str] = []
     config = {"source": "python:torch.nn:Linear", "arguments": {"in_features": 3, "out_features": 2}, "num_classes": 2}
     model = ModelConfig.model_validate({**config, "checkpoint": path, **settings})
-    build_model(model, trust_code=True, notices=notices)
+    with trusting_code():
+        build_model(model, notices=notices)
     return notices
 
 

@@ -12,11 +12,12 @@ import torch
 from object_storage import Bucket
 from PIL import Image
 from torch import nn
+from trusted import built
 from typer.testing import CliRunner
 
 from gradscore.data import ImageSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
-from gradscore.models import ModelConfig, build_model
+from gradscore.models import ModelConfig
 from gradscore.objects import fetched, uploading
 from gradscore_cli.main import app
 
@@ -175,7 +176,7 @@ def test_a_checkpoint_is_fetched(bucket: Bucket, tmp_path: Path) -> None:
     torch.save(weights, file)
     settings = {"source": f"python:{tmp_path}/net.py:net", "num_classes": 2}
     config = ModelConfig.model_validate({**settings, "checkpoint": bucket.put("weights/net.pt", file.getvalue())})
-    assert torch.equal(build_model(config, trust_code=True).state_dict()["weight"], weights["weight"])
+    assert torch.equal(built(config).state_dict()["weight"], weights["weight"])
     assert config.model_dump(mode="json")["checkpoint"] == bucket.address("weights/net.pt")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from trusted import built
 
 from gradscore.columns import (
     META_COLUMNS,
@@ -18,7 +19,6 @@ from gradscore.columns import (
 from gradscore.config import Config
 from gradscore.data import open_images, planned_splits
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
-from gradscore.models import build_model
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
 
@@ -116,7 +116,7 @@ def raw_images(config: Config, split: str) -> np.ndarray:
 
 def looked_at(config: Config, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logits and inputs of the last layer in float64, one layer after the other."""
-    model: nn.Module = build_model(config.model, trust_code=True).double()
+    model: nn.Module = built(config.model).double()
     with torch.no_grad():
         features = model[:3](torch.from_numpy(images)[:, None].double())
         return model[3](features).numpy(), features.numpy()
@@ -341,7 +341,7 @@ def test_a_augmentation_that_differs_with_the_batch_by_rounding_is_taken(tmp_pat
 
 def test_weights_that_are_not_finite_stop_before_there_is_a_run(tmp_path):
     config = make_config(tmp_path)
-    model = build_model(config.model, trust_code=True)
+    model = built(config.model)
     weights = model.state_dict() | {"3.bias": torch.full((10,), torch.nan)}
     torch.save(weights, tmp_path / "net.pt")
     config = make_config(tmp_path).model_copy(

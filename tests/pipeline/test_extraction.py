@@ -13,12 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from trusted import built
 
 from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
 from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, SelectConfig
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
-from gradscore.models.build import build_model
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store.run_folder import RunFolder
 
@@ -150,7 +150,7 @@ def test_values_equal_those_of_one_backward_pass_per_sample(tmp_path: Path, gran
     run(config)
     frame = RunFolder(config.run).read("in_dist.test")
     torch.manual_seed(config.extract.seed)
-    model = build_model(config.model, trust_code=True).double()
+    model = built(config.model).double()
     images = [sample.image for sample in open_datasets(config)["in_dist.test"]]
     wanted = np.array([slow_features(model, image, groups) for image in images])
     np.testing.assert_allclose(frame[feature_columns(frame)].to_numpy(), wanted, rtol=2e-4, atol=1e-7)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from trusted import built
 from typer.testing import CliRunner
 
 import gradscore
@@ -16,7 +17,6 @@ from gradscore.doctor import check_model
 from gradscore.errors import ConfigError, DataError
 from gradscore.evaluation import fit_run
 from gradscore.inspect import inspect_config
-from gradscore.models import build_model
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -26,7 +26,7 @@ LOSSES = ["label", "label_focal", "label_squared"]
 
 @pytest.fixture(scope="module")
 def net(small_run: Path) -> nn.Module:
-    return build_model(RunFolder(small_run).config.model, trust_code=True)
+    return built(RunFolder(small_run).config.model)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ import pytest
 import torch
 from both_ways import exactly
 from torch import nn
+from trusted import built
 
 from gradscore.config import FeaturesConfig
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
-from gradscore.models import Interface, ModelConfig, build_model
+from gradscore.models import Interface, ModelConfig
 from gradscore.system import import_torchvision
 
 import_torchvision()
@@ -79,7 +80,7 @@ class Masked(nn.Module):
 
 def program(folder: Path) -> nn.Module:
     torch.export.save(torch.export.export(nn.Linear(4, 3), (torch.zeros(1, 4),)), folder / "net.pt2")
-    return build_model(ModelConfig(source=f"program:{folder}/net.pt2", num_classes=3), trust_code=True)
+    return built(ModelConfig(source=f"program:{folder}/net.pt2", num_classes=3))
 
 
 HINTS = {

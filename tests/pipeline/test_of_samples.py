@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from trusted import built
 
 import gradscore
 from gradscore.data import collate
 from gradscore.errors import ConfigError, CoupledSamplesError, DataError, ModelError
-from gradscore.models import build_model
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 
@@ -28,7 +28,7 @@ def table(small_run: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def net(small_run: Path) -> nn.Module:
-    return build_model(RunFolder(small_run).config.model, trust_code=True)
+    return built(RunFolder(small_run).config.model)
 
 
 @pytest.fixture(scope="module")

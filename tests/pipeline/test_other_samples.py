@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from trusted import built
 from typer.testing import CliRunner
 
 from gradscore.config import Config
@@ -20,7 +21,7 @@ from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.duplicates import find_near_duplicates as search
-from gradscore.models import build_model
+from gradscore.models import trusting_code
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
@@ -376,7 +377,7 @@ def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
     extract(config, trust_code=True)
     frame = RunFolder(config.run).read("in_dist.test")
     torch.manual_seed(config.extract.seed)
-    model = build_model(config.model, trust_code=True).double()
+    model = built(config.model).double()
     arrays = np.load(tmp_path / "test.npz")
     tokens, masks = torch.tensor(arrays["input_ids"][:1]), torch.tensor(arrays["attention_mask"][:1])
     logits = model(input_ids=tokens, attention_mask=masks)
@@ -507,11 +508,11 @@ def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
 def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
     config = make_config(tmp_path, "a function")
     extract(config, trust_code=True)
-    trust = RunFolder(config.run).trust(True)
-    assert len(open_datasets(config, trust_code=trust)) == 4
-    (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
-    with pytest.raises(ModelError, match="nothing of it was run"):
-        open_datasets(config, trust_code=trust)
+    with trusting_code(origin=RunFolder(config.run).code):
+        assert len(open_datasets(config)) == 4
+        (tmp_path / "data.py").write_text("raise SystemExit(0)\n" + DATA)
+        with pytest.raises(ModelError, match="nothing of it was run"):
+            open_datasets(config)
 
 
 def test_data_that_are_code_want_trust(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _read_run(path: Path) -> None:
     run = RunFolder(folder)
     infos = run.splits()
     _ = run.config, run.samples_per_second, is_complete(folder, run.manifest)
-    run.trust()
+    _ = run.code
     for info in infos:
         run.read(info.name)
 

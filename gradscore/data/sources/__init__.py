@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import DataError
-from ...models import CodeTrust
 from ...objects import fetched
 from ...system import Registry, is_address
 from .columns import ARGUMENTS, ColumnSource
@@ -137,7 +136,6 @@ def open_source(
     *,
     base: ImageSource | None = None,
     seed: int = 0,
-    trust_code: bool | CodeTrust = False,
     columns: Sequence[str] | None = None,
 ) -> ImageSource:
     """Opens a source of raw samples.
@@ -147,7 +145,6 @@ def open_source(
         arguments: those of its kind.
         base: the images that a source made of others is made of.
         seed: of random choices.
-        trust_code: allow a source that is code, which is run; a `CodeTrust` says which.
         columns: names of the numbers that the model takes, in its order, by which those of a table are found, unless
             the arguments name them; None where they are not known.
 
@@ -170,9 +167,7 @@ def open_source(
             f"data source {source!r} takes {', '.join(found.arguments or ()) or 'no arguments'}, got "
             f"{', '.join(unknown)}"
         )
-    request = Request(
-        source=source, name=name, arguments=given, base=base, seed=seed, trust_code=trust_code, columns=columns
-    )
+    request = Request(source=source, name=name, arguments=given, base=base, seed=seed, columns=columns)
     opened = found.open(_with_local_copies(request) if found.is_path else request)
     if is_address(name) and isinstance(opened, ColumnSource) and opened.names_files and "root" not in given:
         raise DataError(

@@ -85,7 +85,7 @@ def code_source(request: Request) -> CodeSource:
         DataError: it returns something else.
         ModelError: the code is not trusted, or fails when it is imported.
     """
-    function = load_function(request.name, request.arguments, request.trust_code, setting="data source")
+    function = load_function(request.name, request.arguments, setting="data source")
     try:
         found = function(**request.arguments)
         samples = _indexed(found, request.source)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ...errors import DataError
-from ...models import CodeTrust
 from ...printable import storable
 from ...system import IntArray
 
@@ -282,7 +281,6 @@ class Request:
         arguments: settings beside it.
         base: the in-distribution images that a source made of others is made of; None for other kinds.
         seed: of random choices.
-        trust_code: whether a source that is code may run, and which.
         columns: names of the numbers that the model takes, in its order, which a table is to give; None where they are
             not known.
     """
@@ -292,7 +290,6 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     base: ImageSource | None = None
     seed: int = 0
-    trust_code: bool | CodeTrust = False
     columns: Sequence[str] | None = None
 
 

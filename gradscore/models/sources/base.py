@@ -13,7 +13,6 @@ from torch import nn
 
 from ...errors import MissingExtraError, ModelError
 from ...system import import_torchvision
-from ..code import CodeTrust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +25,12 @@ class ModelRequest:
         outputs: the number of its outputs; 1 for one logit for two classes.
         with_weights: load the weights that the source has itself, if it has any; False where a checkpoint replaces
             them.
-        trust_code: whether code of others may run, and which.
     """
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     outputs: int = 2
     with_weights: bool = True
-    trust_code: bool | CodeTrust = False
 
     def without(self, *arguments: str) -> None:
         """Refuses arguments that would fetch weights.

@@ -63,5 +63,5 @@ def python_model(request: ModelRequest) -> nn.Module:
         ModelError: the code is not trusted, not what it should be, or fails, or returns something else.
     """
     name, arguments = request.name, request.arguments
-    make = load_function(name, arguments, request.trust_code)
+    make = load_function(name, arguments)
     return made(lambda: make(**arguments), f"python:{name}", arguments)

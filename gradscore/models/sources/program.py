@@ -12,7 +12,7 @@ from torch import nn
 
 from ...errors import ModelError
 from ...system import file_sha256
-from ..code import CodeTrust
+from ..code import ask_for_code
 from ..weights import READING_ERRORS, format_of
 from .base import ModelRequest
 
@@ -38,8 +38,7 @@ def program_model(request: ModelRequest) -> nn.Module:
             f"model.source {source} is no program of torch.export, by its content ({found}); a file of weights belongs "
             "into model.checkpoint, beside the source of its model"
         )
-    trust = CodeTrust.of(request.trust_code)
-    trust.ask(source, str(path), lambda: file_sha256(path), setting="model.source", suffix=".pt2")
+    ask_for_code(source, str(path), lambda: file_sha256(path), setting="model.source", suffix=".pt2")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read

@@ -13,6 +13,7 @@ from PIL import Image
 
 from gradscore.data import ImageSource, UnreadableImageError, open_source
 from gradscore.errors import DataError, ModelError
+from gradscore.models import trusting_code
 
 RANDOM = np.random.default_rng(0)
 COLOUR = RANDOM.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
@@ -345,26 +346,30 @@ PICTURES = {"pictures": NAMES, "stream": None, "arrays": NAMES, "tensors": None}
 
 
 @pytest.mark.parametrize(("function", "names"), PICTURES.items(), ids=PICTURES)
+@trusting_code()
 def test_images_of_a_function(code: Path, function: str, names: list[str] | None) -> None:
-    source = open_source(f"python:{code}:{function}", trust_code=True)
+    source = open_source(f"python:{code}:{function}")
     assert source.labels.tolist() == LABELS
     assert (None if source.class_names is None else list(source.class_names)) == names
     np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
 
 
+@trusting_code()
 def test_a_function_is_given_the_arguments(code: Path) -> None:
-    assert len(open_source(f"python:{code}:arrays", {"count": 3}, trust_code=True).ids) == 3
+    assert len(open_source(f"python:{code}:arrays", {"count": 3}).ids) == 3
 
 
+@trusting_code()
 def test_dictionaries_of_a_function_are_keyword_inputs(code: Path) -> None:
-    source = open_source(f"python:{code}:tokens", trust_code=True)
+    source = open_source(f"python:{code}:tokens")
     assert source.labels.tolist() == LABELS
     np.testing.assert_array_equal(source.image(2)["attention_mask"], MASKS[2])
     np.testing.assert_array_equal(source.image(2)["input_ids"], TOKENS[2])
 
 
+@trusting_code()
 def test_a_function_without_labels(code: Path) -> None:
-    assert open_source(f"python:{code}:without_labels", trust_code=True).labels is None
+    assert open_source(f"python:{code}:without_labels").labels is None
 
 
 BAD_CODE = {
@@ -377,9 +382,10 @@ BAD_CODE = {
 
 
 @pytest.mark.parametrize(("function", "wanted"), BAD_CODE.items(), ids=BAD_CODE)
+@trusting_code()
 def test_functions_that_give_no_data(code: Path, function: str, wanted: tuple) -> None:
     with pytest.raises(wanted[0], match=wanted[1]):
-        open_source(f"python:{code}:{function}", trust_code=True)
+        open_source(f"python:{code}:{function}")
 
 
 def test_code_does_not_run_without_trust(code: Path) -> None:
