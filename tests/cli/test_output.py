@@ -54,7 +54,7 @@ SPOKEN = {
 def test_where_things_are_said(options, out: str, err: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(**options)
     output.tell(Notice("w", "warning"))
-    output.code("c")
+    output.tell("running c", stderr=True)
     output.say("result")
     output.say("reading aid", detail=True)
     output.tell(Notice("n"), rest="nowhere")
