@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from gradscore.data import UserImages
+    from gradscore.data import UserSamples
     from gradscore.deployment import Scorer
     from gradscore.monitoring import Monitor, Window
 
@@ -100,7 +100,7 @@ def monitor(
 
     Example: gradscore monitor scorer.gradscore today/ --by 1000 --out watch --fail-on-alarm --trust-code
     """
-    from gradscore.data import open_user_images  # these import PyTorch, which help need not wait for
+    from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
     from gradscore.errors import OutputError
     from gradscore.monitoring import STATE, Monitor, check_files, read_times, write_monitor
@@ -111,7 +111,7 @@ def monitor(
     times = read_times(samples, by=by, column=time, form=time_format)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
-    sources = open_user_images(samples, column=column, root=root, leave_out=time, columns=known)
+    sources = open_user_samples(samples, column=column, root=root, leave_out=time, columns=known)
     watching.check_times(sum(map(len, sources)), times)
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
@@ -150,7 +150,7 @@ def monitor(
 
 
 def _scored(
-    output: Output, scorer: Scorer, sources: Sequence[UserImages], *, batch_size: int, samples: list[str]
+    output: Output, scorer: Scorer, sources: Sequence[UserSamples], *, batch_size: int, samples: list[str]
 ) -> pd.DataFrame:
     """All samples as the monitor takes them: all or none, so that an interrupted call can be made again."""
     import pandas as pd

@@ -16,10 +16,12 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_serializer, model_validator
 
 from ..columns import EXTRA_COLUMNS
-from ..data import DataConfig, PreprocessingConfig
+from ..data import DataConfig, PreprocessingConfig, check_augmentations
 from ..errors import ConfigError
+from ..losses import LOSSES
 from ..models import LAST_LAYER, TRANSFORMERS, CodeSource, ModelConfig, processor_files
 from ..objects import called
+from ..statistics import find_statistic
 from ..system import (
     AnchoredPath,
     Device,
@@ -328,7 +330,12 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = Path(path)
     settings = read_settings(path, overrides)
-    return _validated(settings, where=str(path), base=path.absolute().parent)
+    config = _validated(settings, where=str(path), base=path.absolute().parent)
+    try:
+        check_features(config.features)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return config
 
 
 def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
@@ -366,6 +373,25 @@ def placed(config: Config, out: Path | None) -> Config:
 def dump_config(config: Config) -> str:
     """The YAML of every setting, defaults included."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def check_features(features: FeaturesConfig) -> None:
+    """Makes sure that the losses, statistics and augmentations exist.
+
+    Raises:
+        ConfigError: one does not.
+    """
+    for place, loss in enumerate(features.losses):
+        LOSSES.find(loss, where=f"features.losses.{place}")
+    check_augmentations(features.augmentations)
+    several = [loss for loss in features.losses if LOSSES[loss].several]
+    for place, name in enumerate(features.statistics):
+        statistic = find_statistic(name, where=f"features.statistics.{place}")
+        if several and statistic.degree != 1:
+            raise ConfigError(
+                f"features.statistics.{place}: '{name}' does not grow with the gradient, so it does not add up over "
+                f"the gradients of loss '{several[0]}'; leave out one of the two"
+            )
 
 
 def _validated(settings: dict[str, Any], *, where: str, base: Path | None) -> Config:

@@ -41,8 +41,8 @@ from .samples import (
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import check_names
+from .sources.image_changes import SEVERITIES
 from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
-from .sources.image_changes import STRENGTHS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages, SyntheticSource
 from .sources.raw_samples import (
@@ -74,13 +74,13 @@ from .splits import (
     planned_splits,
 )
 from .user_files import (
-    RawImage,
+    RawSample,
     UserFile,
-    UserImages,
+    UserSamples,
     check_options,
     name_user_files,
     open_user_file,
-    open_user_images,
+    open_user_samples,
     prepared_batches,
     refuse_inputs,
     table_column,
@@ -97,9 +97,9 @@ __all__ = [
     "IMAGE_SHIFTS",
     "IMAGE_SUFFIXES",
     "NAME_CLASSES",
+    "SEVERITIES",
     "SIGNATURE_SIDE",
     "SOURCES",
-    "STRENGTHS",
     "SYNTHETIC_KINDS",
     "TEST",
     "ArraySource",
@@ -114,7 +114,7 @@ __all__ = [
     "Preprocessing",
     "PreprocessingConfig",
     "Raw",
-    "RawImage",
+    "RawSample",
     "Request",
     "Sample",
     "SampleDataset",
@@ -127,7 +127,7 @@ __all__ = [
     "SyntheticSource",
     "UnreadableImageError",
     "UserFile",
-    "UserImages",
+    "UserSamples",
     "are_images",
     "as_pixels",
     "augmentation_name",
@@ -159,7 +159,7 @@ __all__ = [
     "open_split",
     "open_splits",
     "open_user_file",
-    "open_user_images",
+    "open_user_samples",
     "planned_splits",
     "prepared_batches",
     "refuse_inputs",

@@ -36,15 +36,15 @@ class Sample:
     """An image or another sample, ready for the model.
 
     Attributes:
-        sample_id: stable name: a path relative to the data's root, or a number.
-        image: (C, H, W) float32; of other samples numbers of any shape, or several tensors by name.
+        id: stable name: a path relative to the data's root, or a number.
+        inputs: (C, H, W) float32; of other samples numbers of any shape, or several tensors by name.
         label: the class, -1 for none.
         content_hash: 16 hexadecimal digits of the SHA-256 of shape and raw pixels, before preprocessing.
         signature: of an image, by which near-duplicates are found; see `signature_of`.
     """
 
-    sample_id: str
-    image: Tensor | Mapping[str, Tensor]
+    id: str
+    inputs: Tensor | Mapping[str, Tensor]
     label: int
     content_hash: str
     signature: bytes | None = None
@@ -54,7 +54,7 @@ class Sample:
 class BadSample:
     """A sample that cannot be used, and why; `place` is its place in its batch."""
 
-    sample_id: str
+    id: str
     error: str
     place: int = 0
 
@@ -326,7 +326,7 @@ def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -
     if batch.bad and on_error == "fail":
         first = batch.bad[0]
         raise DataError(
-            f"split {split}, sample {first.sample_id}: {first.error}; repair or remove it, "
+            f"split {split}, sample {first.id}: {first.error}; repair or remove it, "
             f"or set extract.on_error=skip to go on without such samples{advice}"
         )
 
@@ -348,7 +348,7 @@ def split_samples(
     def read() -> Iterator[Batch]:
         found = False
         for batch in load_batches(dataset, split=name, batch_size=batch_size, workers=workers, on_error=on_error):
-            skipped.extend(bad.sample_id for bad in batch.bad)
+            skipped.extend(bad.id for bad in batch.bad)
             if batch.ids:
                 found = True
                 yield batch
@@ -408,14 +408,14 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
     """
     good = [sample for sample in samples if isinstance(sample, Sample)]
     for sample in good:
-        if form(sample.image) != form(good[0].image):
+        if form(sample.inputs) != form(good[0].inputs):
             raise DataError(
-                f"sample {sample.sample_id} has shape {_text(sample)} and sample {good[0].sample_id} {_text(good[0])}; "
-                + _ADVICE[all(are_images(stacked([each.image])) for each in (sample, good[0]))]
+                f"sample {sample.id} has shape {_text(sample)} and sample {good[0].id} {_text(good[0])}; "
+                + _ADVICE[all(are_images(stacked([each.inputs])) for each in (sample, good[0]))]
             )
     return Batch(
-        [sample.sample_id for sample in good],
-        stacked([sample.image for sample in good]) if good else torch.empty(0, 1, 1, 1),
+        [sample.id for sample in good],
+        stacked([sample.inputs for sample in good]) if good else torch.empty(0, 1, 1, 1),
         torch.tensor([sample.label for sample in good], dtype=torch.int64),
         [sample.content_hash for sample in good],
         [replace(bad, place=place) for place, bad in enumerate(samples) if isinstance(bad, BadSample)],
@@ -430,8 +430,8 @@ _ADVICE = {
 
 
 def _text(sample: Sample) -> str:
-    shape = form(sample.image)
-    return str(shape) if isinstance(sample.image, Tensor) else ", ".join(map(str, shape))
+    shape = form(sample.inputs)
+    return str(shape) if isinstance(sample.inputs, Tensor) else ", ".join(map(str, shape))
 
 
 def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:

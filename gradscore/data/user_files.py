@@ -55,7 +55,7 @@ def name_user_files(samples: Sequence[str]) -> list[UserFile]:
     together, so that they share batches.
 
     Args:
-        samples: as `open_user_images` takes them.
+        samples: as `open_user_samples` takes them.
 
     Raises:
         DataError: something is not there or named twice, or a folder or pattern holds nothing of use.
@@ -167,40 +167,40 @@ _COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename
 
 
 @dataclass(frozen=True)
-class RawImage:
-    """An image by name: its pixels (H, W, C) uint8, or what else the samples are; or why there are none.
+class RawSample:
+    """A sample by name: pixels (H, W, C) uint8, or what else the samples are; or why it cannot be read.
 
     Names of files that are no UTF-8 are `storable`: they go into tables and pages.
     """
 
-    sample_id: str
-    pixels: Raw | None
+    id: str
+    raw: Raw | None
     error: str = ""
 
     def __post_init__(self) -> None:
         """Escapes what is no UTF-8."""
-        object.__setattr__(self, "sample_id", storable(self.sample_id))
+        object.__setattr__(self, "id", storable(self.id))
         object.__setattr__(self, "error", storable(self.error))
 
 
-class UserImages(Protocol):
-    """UserImages from one place, in order."""
+class UserSamples(Protocol):
+    """Samples from one place, in order."""
 
     def __len__(self) -> int:
         """How many there are."""
 
-    def __iter__(self) -> Iterator[RawImage]:
+    def __iter__(self) -> Iterator[RawSample]:
         """One after the other; at most a few are in memory."""
 
 
-def open_user_images(
+def open_user_samples(
     samples: Sequence[str],
     *,
     column: str | None = None,
     root: Path | None = None,
     leave_out: str | None = None,
     columns: Sequence[str] | None = None,
-) -> list[UserImages]:
+) -> list[UserSamples]:
     """Opens what a user named.
 
     Paths in a Parquet file are relative to its folder. One that leads out of that folder, through `..`, a link or from
@@ -235,8 +235,8 @@ def open_user_file(
     root: Path | None = None,
     leave_out: str | None = None,
     columns: Sequence[str] | None = None,
-) -> UserImages:
-    """Opens one of several; see `open_user_images`.
+) -> UserSamples:
+    """Opens one of several; see `open_user_samples`.
 
     Raises:
         DataError: it holds no image, or cannot be read at all.
@@ -260,11 +260,11 @@ class Files:
     paths: Sequence[Path]
 
     def __len__(self) -> int:
-        """See `UserImages`."""
+        """See `UserSamples`."""
         return len(self.paths)
 
-    def __iter__(self) -> Iterator[RawImage]:
-        """See `UserImages`."""
+    def __iter__(self) -> Iterator[RawSample]:
+        """See `UserSamples`."""
         return (_decoded(called(str(path)), path) for path in self.paths)
 
 
@@ -278,11 +278,11 @@ class ParquetImages:
     root: Path
 
     def __len__(self) -> int:
-        """See `UserImages`."""
+        """See `UserSamples`."""
         return self.rows
 
-    def __iter__(self) -> Iterator[RawImage]:
-        """See `UserImages`."""
+    def __iter__(self) -> Iterator[RawSample]:
+        """See `UserSamples`."""
         place = 0
         try:
             with pq.ParquetFile(self.path) as file:
@@ -293,21 +293,21 @@ class ParquetImages:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{self.path}: damaged from row {place} on ({reason_of(error)}); copy it again") from None
 
-    def _image(self, place: int, value: Any) -> RawImage:
+    def _image(self, place: int, value: Any) -> RawSample:
         name = f"{called(str(self.path))}[{place}]"
         found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
         if isinstance(found, bytes):
             return _decoded(name, found)
         if isinstance(found, str):
             return self._file(name, found)
-        return RawImage(name, None, f"{name} is null")
+        return RawSample(name, None, f"{name} is null")
 
-    def _file(self, name: str, found: str) -> RawImage:
+    def _file(self, name: str, found: str) -> RawSample:
         try:
             path = path_below(self.root, self.path.parent, found)
         except ValueError as error:
             advice = "; give --root FOLDER to allow it" if "leads out" in str(error) else ""
-            return RawImage(name, None, f"{name} {error}{advice}")
+            return RawSample(name, None, f"{name} {error}{advice}")
         return _decoded(found, path)
 
 
@@ -319,17 +319,17 @@ class Samples:
     name: str
 
     def __len__(self) -> int:
-        """See `UserImages`."""
+        """See `UserSamples`."""
         return len(self.source.ids)
 
-    def __iter__(self) -> Iterator[RawImage]:
-        """See `UserImages`."""
+    def __iter__(self) -> Iterator[RawSample]:
+        """See `UserSamples`."""
         for place, sample_id in enumerate(self.source.ids):
             name = f"{self.name}[{sample_id}]"
             try:
-                yield RawImage(name, self.source.image(place))
+                yield RawSample(name, self.source.image(place))
             except UnreadableImageError as error:
-                yield RawImage(name, None, str(error))
+                yield RawSample(name, None, str(error))
 
 
 def _samples(
@@ -381,15 +381,15 @@ def _is_usable(kind: Any) -> bool:
     return is_encoded(kind) or is_text(kind)
 
 
-def _decoded(name: str, source: Path | bytes) -> RawImage:
+def _decoded(name: str, source: Path | bytes) -> RawSample:
     try:
-        return RawImage(name, decoded(source, name=name))
+        return RawSample(name, decoded(source, name=name))
     except UnreadableImageError as error:
-        return RawImage(name, None, str(error))
+        return RawSample(name, None, str(error))
 
 
 def prepared_batches(
-    samples: Iterable[RawImage], prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]], *, batch_size: int
+    samples: Iterable[RawSample], prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]], *, batch_size: int
 ) -> Iterator[Batch]:
     """Makes model inputs of raw samples as they come, in batches of one shape.
 
@@ -406,10 +406,10 @@ def prepared_batches(
     for raw in samples:
         sample = _prepared(raw, prepare)
         if isinstance(sample, Sample):
-            if shape not in (None, form(sample.image)):
+            if shape not in (None, form(sample.inputs)):
                 yield collate(waiting)
                 waiting = []
-            shape = form(sample.image)
+            shape = form(sample.inputs)
         waiting.append(sample)
         if len(waiting) == batch_size:
             yield collate(waiting)
@@ -418,20 +418,20 @@ def prepared_batches(
         yield collate(waiting)
 
 
-def _prepared(raw: RawImage, prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]]) -> Sample | BadSample:
-    if raw.pixels is None:
-        return BadSample(raw.sample_id, raw.error)
+def _prepared(raw: RawSample, prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]]) -> Sample | BadSample:
+    if raw.raw is None:
+        return BadSample(raw.id, raw.error)
     try:
-        return Sample(raw.sample_id, prepare(raw.pixels), UNLABELLED, "")
+        return Sample(raw.id, prepare(raw.raw), UNLABELLED, "")
     except (DataError, RuntimeError, ValueError) as error:
-        return BadSample(raw.sample_id, f"{raw.sample_id} cannot be preprocessed: {error}")
+        return BadSample(raw.id, f"{raw.id} cannot be preprocessed: {error}")
 
 
 _ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 
 
 def table_column(samples: Sequence[str], column: str, *, as_text: bool = False) -> list[object]:
-    """The values of a column of tables, in the order of `open_user_images`.
+    """The values of a column of tables, in the order of `open_user_samples`.
 
     Args:
         samples: `.csv`, `.tsv` or Parquet files.

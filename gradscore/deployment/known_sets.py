@@ -25,7 +25,7 @@ from ..columns import FORWARD, feature_columns, logit_columns, penultimate_colum
 from ..data import (
     FIT,
     IMAGE_SHIFTS,
-    STRENGTHS,
+    SEVERITIES,
     BadSample,
     Preprocessing,
     SampleDataset,
@@ -62,7 +62,7 @@ _SIZES = ("l2", "l1", "std", "max")
 _RIGHT, _LABEL, _CLASSES = "right", "label", "classes"
 
 COPIES = 200
-"""Images that each kind and strength of shift is made of."""
+"""Images that each kind and severity of shift is made of."""
 
 PLAIN = 2000
 """Samples of `in_dist.fit` that are kept as they are, at most."""
@@ -93,7 +93,7 @@ class KnownSets:
         calibration: labelled in-distribution samples that fitted nothing.
         classes: how many the model knows.
         plain: samples of `in_dist.fit` as they are; None without shifted copies.
-        shifted: shifted copies of `in_dist.fit`, by kind and strength of the shift (`jpeg:3`); empty if none were made.
+        shifted: shifted copies of `in_dist.fit`, by kind and severity of the shift (`jpeg:3`); empty if none were made.
         ood: auxiliary OOD samples, by the name of their set; empty without shifted copies.
     """
 
@@ -262,8 +262,8 @@ def with_shifted_sets(
         detectors: by name.
         extractor: computes the features.
         dataset: the samples of `in_dist.fit`.
-        copies: images that each kind and strength is made of, fewer where there are fewer.
-        progress: told after every kind and strength.
+        copies: images that each kind and severity is made of, fewer where there are fewer.
+        progress: told after every kind and severity.
 
     Raises:
         BundleError: the samples are no images, or have no label.
@@ -276,13 +276,13 @@ def with_shifted_sets(
             "out --monitor: the drift of scores is watched without it"
         )
     shifted: dict[str, KnownSet] = {}
-    taken, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(STRENGTHS)
+    taken, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(SEVERITIES)
     for kind in IMAGE_SHIFTS:
-        for strength in STRENGTHS:
+        for severity in SEVERITIES:
             chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
-            source = ShiftedImages(kind, strength, dataset.images, chosen)
+            source = ShiftedImages(kind, severity, dataset.images, chosen)
             copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
-            shifted[f"{kind}:{strength}"] = _scored(copied, detectors, extractor)
+            shifted[f"{kind}:{severity}"] = _scored(copied, detectors, extractor)
             if progress is not None:
                 progress(kind, taken * len(shifted), taken * sets)
     auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]

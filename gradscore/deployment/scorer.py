@@ -24,13 +24,13 @@ from ..data import (
     Batch,
     Preprocessing,
     Raw,
-    RawImage,
+    RawSample,
     as_pixels,
     augmentation_name,
     check_names,
     form,
     is_pixels,
-    open_user_images,
+    open_user_samples,
     prepared_batches,
 )
 from ..errors import BundleError, DataError, ModelError
@@ -269,7 +269,7 @@ class Scorer:
         return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
 
     def stream(
-        self, samples: Iterable[RawImage], *, batch_size: int = 64, explain: int = 0, watch: bool = False
+        self, samples: Iterable[RawSample], *, batch_size: int = 64, explain: int = 0, watch: bool = False
     ) -> Iterator[pd.DataFrame]:
         """Scores samples batch by batch, in constant memory.
 
@@ -293,11 +293,11 @@ class Scorer:
             yield self._decided(each.batch, explain=explain, watch=watch)
 
     def _all_raw(
-        self, raw: Sequence[RawImage], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
+        self, raw: Sequence[RawSample], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
     ) -> pd.DataFrame:
         if sample_ids is not None:
             _check_count(sample_ids, len(raw))
-            raw = [replace(image, sample_id=name) for image, name in zip(raw, sample_ids, strict=True)]
+            raw = [replace(image, id=name) for image, name in zip(raw, sample_ids, strict=True)]
         tables = list(self.stream(raw, explain=explain, watch=watch))
         return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
 
@@ -321,7 +321,7 @@ class Scorer:
                 ]
                 places = []
         if bad:
-            table = _with_errors(table, [each.sample_id for each in bad], [each.error for each in bad])
+            table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
         order = np.argsort([*places, *(each.place for each in bad)], kind="stable")
         return table.iloc[order].reset_index(drop=True)
 
@@ -551,7 +551,7 @@ class BatchScorer:
         return samples if values.dtype.kind in "OU" else np.stack(samples)
 
 
-def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawImage]:
+def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawSample]:
     """The pixels of images, each with its path or its position as a name.
 
     Args:
@@ -563,21 +563,21 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[R
     """
     is_one = not isinstance(given, Sequence) or isinstance(given, str)
     several: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
-    found: list[RawImage] = []
+    found: list[RawSample] = []
     for place, each in enumerate(several):
         if isinstance(each, str | Path):
             try:
-                found += [image for source in open_user_images([str(each)], columns=columns) for image in source]
+                found += [image for source in open_user_samples([str(each)], columns=columns) for image in source]
             except DataError as error:
                 if is_one:
                     raise DataError(f"{error}; a text or other sample itself comes with raw=True") from None
-                found.append(RawImage(str(each), None, str(error)))
+                found.append(RawSample(str(each), None, str(error)))
         else:
-            found.append(RawImage(str(place), _pixels(each, place)))
+            found.append(RawSample(str(place), _pixels(each, place)))
     return found
 
 
-def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = None) -> list[RawImage]:
+def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = None) -> list[RawSample]:
     """Samples as the data of a bundle were before their preprocessing, each with its position as a name.
 
     Args:
@@ -625,7 +625,7 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
             else each
             for each in found
         ]
-    return [RawImage(str(place), each) for place, each in enumerate(found)]
+    return [RawSample(str(place), each) for place, each in enumerate(found)]
 
 
 def _raw_sample(sample: object, where: str) -> Raw:

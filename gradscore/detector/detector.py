@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from torch import nn
 
-from ..config import Config, ExtractConfig, section
+from ..config import Config, ExtractConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
@@ -24,7 +24,7 @@ from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import refuse_with_labels
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import Counter, ListSink, Progress, check_names, extract_given, run
+from ..pipeline import Counter, ListSink, Progress, extract_given, run
 from ..store import RunFolder
 from ..system import Device, described
 from .images import Thumbnails, chosen_kinds, default_kinds
@@ -209,7 +209,7 @@ class Detector:
         model = self._settings.model(type(self.model).__name__, sets.form.num_classes)
         device = next(self.model.parameters()).device
         config = self._settings.config(folder.path, model, sets, device=device.type)
-        check_names(config.features)
+        check_features(config.features)
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
             extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Config
+from ..config import Config, check_features
 from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate, samples_of
 from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
 from ..extractor import FAILURES, input_dtype, refusal
@@ -27,7 +27,7 @@ from ..models import (
     refuse_probabilities,
     trusting_code,
 )
-from ..pipeline import check_names, cut, open_datasets
+from ..pipeline import cut, open_datasets
 from ..store import raw_labels
 from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
 from .checks import Magnitudes, check_accuracy, check_magnitudes, check_modules, evaluating
@@ -280,7 +280,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         DataError: data that cannot be used.
     """
     device = resolve_device(config.extract.device)
-    check_names(config.features)
+    check_features(config.features)
     with trusting_code(trust_code):
         built = build_classifier(config.model, seed=config.extract.seed)
         model = built.model.to(device)
@@ -331,7 +331,7 @@ def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config:
         skips = config.extract.on_error == "skip"
         make = warning if skips else problem
         or_else = "they are left out (extract.on_error is skip)" if skips else "set extract.on_error=skip"
-        named = some([f"{each.sample_id} ({each.error})" for each in bad])
+        named = some([f"{each.id} ({each.error})" for each in bad])
         yield make(
             OF_SAMPLES + name,
             f"{len(bad)} of {len(places)} cannot be used: {named}; repair or remove them, or {or_else}",

@@ -86,7 +86,7 @@ def chosen_groups(
         places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
         batch = collate([dataset[int(place)] for place in places])
         if batch.bad and config.extract.on_error == "fail":
-            raise DataError(f"split {info.name}, sample {batch.bad[0].sample_id}: {batch.bad[0].error}")
+            raise DataError(f"split {info.name}, sample {batch.bad[0].id}: {batch.bad[0].error}")
         if not isinstance(batch.inputs, Tensor):
             raise DataError(f"split {info.name}: wanted samples of one tensor each, got several by name")
         if not len(batch.inputs):

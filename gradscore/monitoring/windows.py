@@ -122,7 +122,7 @@ def read_times(
     """The times of samples that a user names; None where windows are of a number of samples.
 
     Args:
-        samples: tables, as `open_user_images` takes them.
+        samples: tables, as `open_user_samples` takes them.
         by: how windows are made.
         column: of the tables.
         form: how its texts are written, in the signs of `strftime`, as in `%d.%m.%Y`; ISO 8601, or numbers, if None.

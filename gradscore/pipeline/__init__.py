@@ -11,7 +11,7 @@ from __future__ import annotations
 from .data_frames import feature_table, features, given_samples, warn_of_overflow
 from .freshness import Outdated, outdated
 from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
-from .plan import RunPlan, check_names, open_datasets, open_split
+from .plan import RunPlan, open_datasets, open_split
 from .rows import check_labelled
 from .run_folder import ExtractSummary, Maker, SplitSummary, complete_run, extract, extract_given, write_shards
 
@@ -28,7 +28,6 @@ __all__ = [
     "Sink",
     "SplitSummary",
     "check_labelled",
-    "check_names",
     "complete_run",
     "cut",
     "extract",

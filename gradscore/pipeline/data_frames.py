@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ..config import ExtractConfig, FeaturesConfig, section
+from ..config import ExtractConfig, FeaturesConfig, check_features, section
 from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, samples_of, whole_batches
 from ..errors import ConfigError
 from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..models import Interface, trusting_code
 from .loop import Counter, Cut, ListSink, Progress, run
-from .plan import check_names
 from .rows import FrameSink, RowExtractor, Values
 
 OF_FUNCTIONS = ("parameters", "granularity")
@@ -98,7 +97,7 @@ def features(
         _refuse_others({**others, "one_logit": one_logit or None, **settings})
         given = {name: value for name, value in settings.items() if value is not None}
         wanted = section(FeaturesConfig, {**given, **named}, where="features")
-        check_names(wanted)
+        check_features(wanted)
         table = _of_function(LossExtractor(model, losses, wanted, tokens=tokens), data, progress)
     else:
         if tokens != "sum":
@@ -156,7 +155,7 @@ def feature_table(
     """
     with interface.attached(model):
         classes = count_classes(model, samples.first)
-        check_names(wanted)
+        check_features(wanted)
         with trusting_code():
             extractor = Extractor.of(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)

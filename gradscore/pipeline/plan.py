@@ -8,14 +8,13 @@ from typing import Any, Self
 
 from torch import nn
 
-from ..config import Config, FeaturesConfig
+from ..config import Config, check_features
 from ..data import (
     BANK,
     FIT,
     Batch,
     SampleDataset,
     Samples,
-    check_augmentations,
     check_usable,
     collate,
     count_shards,
@@ -26,9 +25,8 @@ from ..data import (
 )
 from ..errors import ConfigError
 from ..extractor import WARM_UP, ClassSums, Extractor
-from ..losses import LOSSES, with_labels
+from ..losses import with_labels
 from ..models import build_model, class_names
-from ..statistics import find_statistic
 from ..system import closest, resolve_device
 from .loop import OnBatch, cut
 from .rows import check_labelled
@@ -65,7 +63,7 @@ class RunPlan:
             DataError: data that cannot be used, or without the labels that a loss looks at.
         """
         device = resolve_device(config.extract.device)
-        check_names(config.features)
+        check_features(config.features)
         notices: list[str] = []
         model = build_model(config.model, seed=config.extract.seed, notices=notices)
         extractor = Extractor.of(
@@ -233,22 +231,3 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
         skipped=skipped,
     )
     return OpenSplit(model=model, dataset=dataset, samples=samples, model_notices=notices, skipped=skipped)
-
-
-def check_names(features: FeaturesConfig) -> None:
-    """Makes sure that the losses, statistics and augmentations exist.
-
-    Raises:
-        ConfigError: one does not.
-    """
-    for place, loss in enumerate(features.losses):
-        LOSSES.find(loss, where=f"features.losses.{place}")
-    check_augmentations(features.augmentations)
-    several = [loss for loss in features.losses if LOSSES[loss].several]
-    for place, name in enumerate(features.statistics):
-        statistic = find_statistic(name, where=f"features.statistics.{place}")
-        if several and statistic.degree != 1:
-            raise ConfigError(
-                f"features.statistics.{place}: '{name}' does not grow with the gradient, so it does not add up over "
-                f"the gradients of loss '{several[0]}'; leave out one of the two"
-            )

@@ -124,7 +124,7 @@ def shard_rows(found: Sequence[tuple[Batch, Values]], *, names: Sequence[str], n
         content_hashes=[name for batch in batches for name in batch.content_hashes],
         names=names,
         values=values,
-        skipped=[Skipped(bad.sample_id, bad.error) for batch in batches for bad in batch.bad],
+        skipped=[Skipped(bad.id, bad.error) for batch in batches for bad in batch.bad],
         recomputed=again,
         signatures=signatures or None,
     )

@@ -34,6 +34,7 @@ REFUSED = {
         ["--set", "extract.workers=-1"],
         "extract.workers: wanted greater than or equal to 0, got -1",
     ),
+    "unknown name in a list": (["--set", "features.losses=[nope]"], "config.yaml: features.losses.0: no loss 'nope'"),
     "no value": (["--set", "extract.seed"], "override 'extract.seed': wanted key.path=value"),
 }
 

@@ -80,7 +80,6 @@ def test_meaningless(config_file: Path, setting: str, expected: str) -> None:
 
 
 UNUSABLE = {
-    "loss": ("features.losses=[hinge]", "error: features.losses.0: no loss 'hinge'"),
     "pattern": ("features.parameters=[conv*]", "error: features.parameters.0: 'conv*' matches no parameter"),
     "data": ("data.in_dist.test.source=folder:nowhere", "error: "),
 }

@@ -19,7 +19,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
-from gradscore.data import open_user_images
+from gradscore.data import open_user_samples
 from gradscore.deployment import read_bundle, results, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
@@ -171,9 +171,9 @@ def test_exit_codes(small_bundle, samples, monkeypatch, arguments: list[str], co
 
 def test_rows_are_streamed(small_bundle, samples) -> None:
     scorer = Scorer.load(small_bundle, trust_code=True)
-    (source,) = open_user_images([str(samples / "digits.npz")])
+    (source,) = open_user_samples([str(samples / "digits.npz")])
     taken: list[str] = []
-    stream = scorer.stream((taken.append(image.sample_id) or image for image in source), batch_size=16)
+    stream = scorer.stream((taken.append(image.id) or image for image in source), batch_size=16)
     assert len(next(stream)) == 16
     assert len(taken) == 16
 

@@ -47,7 +47,7 @@ def opened(
 
 def labels(dataset: SampleDataset) -> dict[str, int]:
     """The class of each sample by the folder it is in."""
-    return {sample.sample_id.partition("/")[0]: sample.label for sample in dataset}
+    return {sample.id.partition("/")[0]: sample.label for sample in dataset}
 
 
 MISSING = {

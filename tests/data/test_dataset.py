@@ -102,9 +102,9 @@ def test_a_count_is_a_random_choice_in_the_order_of_the_data() -> None:
 
 def test_sample(npz: str) -> None:
     sample = make_split(npz, select={"start": 3})[1]
-    assert (sample.sample_id, sample.label) == ("4", 0)
-    assert sample.image.dtype == torch.float32
-    torch.testing.assert_close(sample.image, torch.from_numpy(IMAGES[4])[None] / 255)
+    assert (sample.id, sample.label) == ("4", 0)
+    assert sample.inputs.dtype == torch.float32
+    torch.testing.assert_close(sample.inputs, torch.from_numpy(IMAGES[4])[None] / 255)
 
 
 def test_content_hash_is_that_of_the_raw_pixels(npz: str, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_image_that_does_not_decode_is_in_one_part_of_several_which_names_it(
         Image.fromarray(pixels).save(tmp_path / f"{place}.png")
     (tmp_path / "4.png").write_bytes(b"no image")
     parts = [make_split(f"folder:{tmp_path}", select={"hash": share}) for share in ([0, 0.5], [0.5, 1])]
-    bad = [sample.sample_id for part in parts for sample in part if isinstance(sample, BadSample)]
+    bad = [sample.id for part in parts for sample in part if isinstance(sample, BadSample)]
     assert bad == ["4.png"]
     assert sorted(name for part in parts for name in part.ids) == [f"{place}.png" for place in range(10)]
 
@@ -145,7 +145,7 @@ def test_synthetic_split_is_made_of_the_selected_fit_images(npz: str) -> None:
     fit = make_split(npz, select={"stop": 3})
     made = make_split("synthetic:rotate90", labelled=False, made_of=fit.images, select={"start": 1})
     assert made.ids == ["rotate90-1", "rotate90-2"]
-    assert made[0].image.shape == (1, 6, 4)
+    assert made[0].inputs.shape == (1, 6, 4)
     assert made[0].label == -1
 
 
@@ -155,8 +155,8 @@ def test_a_synthetic_split_follows_the_seed_unless_it_has_its_own(npz: str) -> N
         make_split("synthetic:uniform_noise", labelled=False, made_of=fit, seed=seed, arguments=arguments)
         for seed, arguments in ((0, {}), (1, {}), (0, {"seed": 1}))
     ]
-    assert not torch.equal(sets[0][0].image, sets[1][0].image)
-    assert torch.equal(sets[2][0].image, sets[1][0].image)
+    assert not torch.equal(sets[0][0].inputs, sets[1][0].inputs)
+    assert torch.equal(sets[2][0].inputs, sets[1][0].inputs)
 
 
 def test_fingerprint_is_stable(npz: str) -> None:
@@ -221,7 +221,7 @@ def test_an_image_that_does_not_decode_is_a_bad_sample(tmp_path: Path) -> None:
     dataset = make_split(make_folder(tmp_path), labelled=False)
     bad = dataset[1]
     assert isinstance(bad, BadSample)
-    assert bad.sample_id == "b.png"
+    assert bad.id == "b.png"
     assert "b.png cannot be decoded" in bad.error
 
 
@@ -263,14 +263,14 @@ def test_a_copy_in_another_process_gives_the_same_samples(npz: str, preprocessin
     dataset = make_split("synthetic:cutmix", labelled=False, made_of=fit, preprocessing=preprocessing)
     copy = pickle.loads(pickle.dumps(dataset))
     assert [sample.content_hash for sample in copy] == [sample.content_hash for sample in dataset]
-    assert all(torch.equal(one.image, other.image) for one, other in zip(copy, dataset, strict=True))
+    assert all(torch.equal(one.inputs, other.inputs) for one, other in zip(copy, dataset, strict=True))
 
 
 def test_workers_give_the_same_batches(npz: str) -> None:
     dataset = make_split("synthetic:mixup", labelled=False, made_of=make_split(npz).images)
     batches = list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=collate))
     assert [name for batch in batches for name in batch.ids] == dataset.ids
-    assert torch.equal(torch.cat([batch.inputs for batch in batches]), torch.stack([one.image for one in dataset]))
+    assert torch.equal(torch.cat([batch.inputs for batch in batches]), torch.stack([one.inputs for one in dataset]))
 
 
 def test_samples_of_a_labelled_source_are_samples(npz: str) -> None:

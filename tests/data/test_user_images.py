@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from gradscore.data import open_user_images, table_column
+from gradscore.data import open_user_samples, table_column
 from gradscore.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
@@ -62,11 +62,11 @@ FORMS = {
 @pytest.mark.parametrize(("samples", "wanted"), FORMS.values(), ids=FORMS)
 @pytest.mark.usefixtures("place")
 def test_forms(samples: list[str], wanted: list[int]) -> None:
-    opened = open_user_images(samples)
+    opened = open_user_samples(samples)
     found = [image for source in opened for image in source]
     assert sum(map(len, opened)) == len(found) == len(wanted)
-    assert all(np.array_equal(image.pixels[..., 0], PIXELS[index]) for image, index in zip(found, wanted, strict=True))
-    assert len({image.sample_id for image in found}) == len(found)
+    assert all(np.array_equal(image.raw[..., 0], PIXELS[index]) for image, index in zip(found, wanted, strict=True))
+    assert len({image.id for image in found}) == len(found)
 
 
 @pytest.mark.parametrize("samples", [["PLAIN.NPZ"], ["folder"]], ids=["a file", "a folder"])
@@ -74,8 +74,8 @@ def test_endings_in_capitals(place: Path, samples: list[str]) -> None:
     (place / "folder").mkdir()
     for target in (place / "PLAIN.NPZ", place / "folder" / "PLAIN.NPZ"):
         target.write_bytes((place / "plain.npz").read_bytes())
-    (images,) = open_user_images(samples)
-    np.testing.assert_array_equal([each.pixels.squeeze() for each in images], PIXELS)
+    (images,) = open_user_samples(samples)
+    np.testing.assert_array_equal([each.raw.squeeze() for each in images], PIXELS)
 
 
 def test_a_column_of_a_table_whose_ending_is_in_capitals(place: Path) -> None:
@@ -84,14 +84,14 @@ def test_a_column_of_a_table_whose_ending_is_in_capitals(place: Path) -> None:
 
 
 def test_absolute_patterns(place: Path) -> None:
-    assert len(open_user_images([f"{place}/images/*.png"])[0]) == 3
+    assert len(open_user_samples([f"{place}/images/*.png"])[0]) == 3
 
 
 def test_unreadable_images_are_said_and_the_rest_is_read(place: Path) -> None:
     (place / "images" / "a.png").write_bytes(b"no png")
     pq.write_table(pa.table({"image": [b"no png", None, png(PIXELS[0])]}), place / "bad.parquet")
-    found = [image for source in open_user_images(["images", "bad.parquet"]) for image in source]
-    assert [image.pixels is None for image in found] == [True, False, False, False, False, True, True, False]
+    found = [image for source in open_user_samples(["images", "bad.parquet"]) for image in source]
+    assert [image.raw is None for image in found] == [True, False, False, False, False, True, True, False]
     assert ["cannot be decoded" in image.error for image in found][:6] == [True, False, False, False, False, True]
     assert found[6].error == "bad.parquet[1] is null"
 
@@ -144,7 +144,7 @@ BAD = {
 def test_bad_input(make, samples: list[str], message: str) -> None:
     make()
     with pytest.raises(DataError, match=message):
-        open_user_images(samples)
+        open_user_samples(samples)
 
 
 VALUES = {
@@ -170,17 +170,17 @@ VALUES = {
 @pytest.mark.usefixtures("place")
 def test_numbers_are_samples_as_they_are(make, name: str, wanted: np.ndarray) -> None:
     make()
-    found = list(open_user_images([name])[0])[2]
-    np.testing.assert_array_equal(found.pixels, wanted)
-    assert found.sample_id == f"{name}[2]"
+    found = list(open_user_samples([name])[0])[2]
+    np.testing.assert_array_equal(found.raw, wanted)
+    assert found.id == f"{name}[2]"
 
 
 def test_the_column_by_name(place: Path) -> None:
     pq.write_table(pa.table({"a": [b""], "b": [png(PIXELS[3])]}), place / "x.parquet")
-    (found,) = open_user_images(["x.parquet"], column="b")[0]
-    assert np.array_equal(found.pixels[..., 0], PIXELS[3])
+    (found,) = open_user_samples(["x.parquet"], column="b")[0]
+    assert np.array_equal(found.raw[..., 0], PIXELS[3])
     with pytest.raises(DataError, match="no column 'c'"):
-        open_user_images(["x.parquet"], column="c")
+        open_user_samples(["x.parquet"], column="c")
 
 
 @pytest.fixture
@@ -212,15 +212,15 @@ OUTSIDE = {
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
 def test_paths_that_leave_the_folder_of_their_list_are_refused(lists: Path, path: str) -> None:
     named = path.format(place=lists.parent)
-    found = list(open_user_images([str(listed(lists, named))])[0])
-    assert [image.pixels is None for image in found] == [False, True, False]
+    found = list(open_user_samples([str(listed(lists, named))])[0])
+    assert [image.raw is None for image in found] == [False, True, False]
     assert found[1].error.startswith(f"{lists}/list.parquet[1] is refused: {named!r} leads out of {lists}; give --root")
 
 
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
 def test_paths_may_leave_the_folder_of_their_list_where_the_user_says_so(lists: Path, path: str) -> None:
     named = listed(lists, path.format(place=lists.parent))
-    found = list(open_user_images([str(named)], root=lists.parent)[0])
+    found = list(open_user_samples([str(named)], root=lists.parent)[0])
     assert [image.error for image in found] == ["", "", ""]
 
 
@@ -233,14 +233,14 @@ ODD = {
 
 @pytest.mark.parametrize(("path", "message"), ODD.values(), ids=ODD)
 def test_odd_paths_in_a_list(lists: Path, path: str, message: str) -> None:
-    found = list(open_user_images([str(listed(lists, path))])[0])
-    assert [image.pixels is None for image in found] == [False, True, False]
+    found = list(open_user_samples([str(listed(lists, path))])[0])
+    assert [image.raw is None for image in found] == [False, True, False]
     assert re.search(message, found[1].error)
 
 
 def test_a_pipe_is_not_waited_for(place: Path) -> None:
     os.mkfifo(place / "images" / "pipe.png")
-    found = {image.sample_id: image.error for image in open_user_images(["images"])[0]}
+    found = {image.id: image.error for image in open_user_samples(["images"])[0]}
     assert found["images/pipe.png"] == "images/pipe.png is no file"
 
 
@@ -250,7 +250,7 @@ def test_a_list_that_is_damaged_further_on_names_the_row(place: Path) -> None:
     start = pq.ParquetFile(place / "x.parquet").metadata.row_group(2).column(0)
     content[start.dictionary_page_offset : start.dictionary_page_offset + 12] = bytes(12)
     (place / "x.parquet").write_bytes(content)
-    images = iter(open_user_images(["x.parquet"])[0])
+    images = iter(open_user_samples(["x.parquet"])[0])
     with pytest.raises(DataError, match=r"x\.parquet: damaged from row \d+ on \("):
         list(images)
 
@@ -271,7 +271,7 @@ NAMED = {
 @pytest.mark.usefixtures("place")
 def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarray) -> None:
     make()
-    np.testing.assert_array_equal(list(open_user_images([name], column="b")[0])[2].pixels, wanted)
+    np.testing.assert_array_equal(list(open_user_samples([name], column="b")[0])[2].raw, wanted)
 
 
 USELESS = {
@@ -284,4 +284,4 @@ USELESS = {
 @pytest.mark.usefixtures("place")
 def test_options_that_say_nothing_are_refused(samples: list[str], options: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        open_user_images(samples, **options)
+        open_user_samples(samples, **options)

@@ -61,7 +61,7 @@ class ByCommands:
     def inputs(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:
         """The model inputs and labels of a split."""
         samples = list(open_datasets(self.config)[split])
-        return torch.stack([each.image for each in samples]), torch.tensor([each.label for each in samples])
+        return torch.stack([each.inputs for each in samples]), torch.tensor([each.label for each in samples])
 
     def scored(self, images: np.ndarray, folder: Path) -> pd.DataFrame:
         """What `gradscore score` says of raw pixels (N, 1, H, W)."""

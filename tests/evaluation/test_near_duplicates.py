@@ -188,7 +188,7 @@ def rows(split, samples):
     generator = np.random.default_rng(list(split.encode()))
     return ShardRows(
         split=split,
-        sample_ids=[sample.sample_id for sample in samples],
+        sample_ids=[sample.id for sample in samples],
         labels=labels,
         predictions=np.where(np.arange(len(samples)) % 5 == 0, 1 - labels, labels) % 2,
         content_hashes=[sample.content_hash for sample in samples],

@@ -94,7 +94,7 @@ def test_a_bundle_scores_with_the_same_average(make_run, tmp_path: Path) -> None
     path = tmp_path / "x.gradscore"
     write_bundle(path, make_bundle(run, alpha=0.1, with_weights=True, trust_code=True))
     dataset = open_datasets(run.config, only=["in_dist.test"])["in_dist.test"]
-    images = torch.stack([dataset[place].image for place in range(20)])
+    images = torch.stack([dataset[place].inputs for place in range(20)])
     scorer = Scorer.load(path, trust_code=True, model_source=run.config.model.source)
     scores = scorer(images)["score_wrong"]
     model = scorer.bundle.detectors["wrong"].model

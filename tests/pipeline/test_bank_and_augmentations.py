@@ -182,7 +182,7 @@ def test_the_table_of_a_bank(tmp_path):
     frame = tables(config).read("in_dist.bank")
     assert list(frame) == [*META_COLUMNS, *logit_columns(frame), *penultimate_columns(frame)]
     samples = list(open_datasets(config)["in_dist.bank"])
-    assert frame["sample_id"].tolist() == [sample.sample_id for sample in samples]
+    assert frame["sample_id"].tolist() == [sample.id for sample in samples]
     assert frame["content_hash"].tolist() == [sample.content_hash for sample in samples]
     assert frame["label"].tolist() == [sample.label for sample in samples]
     assert len(frame) == 13

@@ -151,7 +151,7 @@ def test_values_equal_those_of_one_backward_pass_per_sample(tmp_path: Path, gran
     frame = RunFolder(config.run).read("in_dist.test")
     torch.manual_seed(config.extract.seed)
     model = built(config.model).double()
-    images = [sample.image for sample in open_datasets(config)["in_dist.test"]]
+    images = [sample.inputs for sample in open_datasets(config)["in_dist.test"]]
     wanted = np.array([slow_features(model, image, groups) for image in images])
     np.testing.assert_allclose(frame[feature_columns(frame)].to_numpy(), wanted, rtol=2e-4, atol=1e-7)
     logits = model(torch.stack(images).double()).detach().numpy()
@@ -165,7 +165,7 @@ def test_the_table_has_the_agreed_columns_and_the_order_of_the_data(tmp_path: Pa
     features = ["uniform/3.weight/max", "uniform/3.bias/max"]
     assert list(frame.columns) == [*META_COLUMNS, *(f"logit_{k}" for k in range(10)), *features]
     samples = list(open_datasets(config)["in_dist.test"])
-    assert frame["sample_id"].tolist() == [sample.sample_id for sample in samples]
+    assert frame["sample_id"].tolist() == [sample.id for sample in samples]
     assert frame["label"].tolist() == [sample.label for sample in samples]
     assert frame["content_hash"].tolist() == [sample.content_hash for sample in samples]
     assert (frame["correct"] == (frame["label"] == frame["prediction"])).all()

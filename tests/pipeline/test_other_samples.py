@@ -16,7 +16,7 @@ from trusted import built
 from typer.testing import CliRunner
 
 from gradscore.config import Config
-from gradscore.data import open_user_images
+from gradscore.data import open_user_samples
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
@@ -155,7 +155,7 @@ def test_a_run_is_scored_as_it_was_extracted(tmp_path: Path, kind: str) -> None:
         evaluate_run(run)
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5, with_weights=True, trust_code=True))
     scorer = Scorer.load(tmp_path / "b", trust_code=True)
-    samples = open_user_images([str(tmp_path / KINDS[kind][3])])[0]
+    samples = open_user_samples([str(tmp_path / KINDS[kind][3])])[0]
     found = pd.concat(list(scorer.stream(samples, batch_size=16)))
     assert (found["error"] == "").all()
     assert set(found["decision"]) <= {"accept", "reject"}
@@ -271,14 +271,14 @@ def test_the_command_knows_columns_by_name(standardised, tmp_path: Path) -> None
 
 def test_splits_know_columns_by_name(tmp_path: Path) -> None:
     config = make_config(tmp_path, "columns of a table")
-    wanted = {name: each[5].image for name, each in open_datasets(config).items()}
+    wanted = {name: each[5].inputs for name, each in open_datasets(config).items()}
     for name, order in {"fit": "abcd", "test": "dacb", "other": "cdba"}.items():
         table = pd.read_csv(tmp_path / f"{name}.csv")
         table[["label", *order]].to_csv(tmp_path / f"{name}.csv", index=False)
-    found = {name: each[5].image for name, each in open_datasets(config).items()}
+    found = {name: each[5].inputs for name, each in open_datasets(config).items()}
     alone = open_datasets(with_class_names(config), only=["in_dist.test"])
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-    torch.testing.assert_close(alone["in_dist.test"][5].image, wanted["in_dist.test"], rtol=0, atol=0)
+    torch.testing.assert_close(alone["in_dist.test"][5].inputs, wanted["in_dist.test"], rtol=0, atol=0)
 
 
 def with_class_names(config: Config) -> Config:
@@ -296,7 +296,7 @@ def test_columns_that_the_arguments_name_are_taken_in_their_order(tmp_path: Path
     data["ood"][0]["arguments"] = {"inputs": ["d", "c", "b", "A"]}
     found = open_datasets(Config.model_validate({**config.model_dump(exclude_unset=True), "data": data}))
     wanted = torch.tensor(table[list("dcbA")].to_numpy()[3], dtype=torch.float32)
-    torch.testing.assert_close(found["ood.other"][3].image, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(found["ood.other"][3].inputs, wanted, rtol=0, atol=0)
 
 
 NOT_RAW = {
@@ -361,7 +361,7 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
         fit_run(run)
         evaluate_run(run)
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
-    samples = open_user_images([str(tmp_path / "test.csv")])[0]
+    samples = open_user_samples([str(tmp_path / "test.csv")])[0]
     scorer = Scorer.load(tmp_path / "b")
     found = pd.concat(list(scorer.stream(samples, batch_size=16)))
     assert (found["error"] == "").all()
@@ -482,7 +482,7 @@ def test_columns_are_standardised_by_mean_and_std(tmp_path: Path) -> None:
     config = make_config(tmp_path, "columns of a table", preprocessing={"mean": mean, "std": std})
     sample = open_datasets(config)["in_dist.test"][3]
     raw = pd.read_csv(tmp_path / "test.csv")[list("abcd")].to_numpy()[3]
-    np.testing.assert_allclose(sample.image, (raw - mean) / std, rtol=1e-6)
+    np.testing.assert_allclose(sample.inputs, (raw - mean) / std, rtol=1e-6)
 
 
 def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gradscore.baselines import Samples as Known
 from gradscore.check import ExpectedFigures, Policy, read_expected, write_expected
 from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
-from gradscore.data import open_source, open_user_images
+from gradscore.data import open_source, open_user_samples
 from gradscore.deployment import Bundle, KnownSet, KnownSets, read_bundle, write_bundle
 from gradscore.deployment.bundle import SelfTest
 from gradscore.deployment.calibration import CalibratedScore, threshold
@@ -230,7 +230,7 @@ def _arrays(folder: Path) -> None:
 
 
 def _read_images(path: Path) -> None:
-    errors = [image.error for image in open_user_images([str(path)])[0] if image.error]
+    errors = [image.error for image in open_user_samples([str(path)])[0] if image.error]
     if errors:
         raise DataError(errors[0])
 

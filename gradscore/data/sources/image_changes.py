@@ -26,10 +26,10 @@ from scipy import ndimage
 
 from .raw_samples import Pixels
 
-SEVERITIES = 5
+MOST_SEVERE = 5
 """Corruptions and shifts have severities from 1 to this."""
 
-STRENGTHS = (1, 3, 5)
+SEVERITIES = (1, 3, 5)
 """Severities that P(wrong) under shift is learnt with."""
 
 _FINER = 4

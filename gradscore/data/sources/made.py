@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .image_changes import CORRUPTIONS, SEVERITIES, SHIFTS, SYNTHETIC
+from .image_changes import CORRUPTIONS, MOST_SEVERE, SHIFTS, SYNTHETIC
 from .raw_samples import (
     ImageSource,
     Pixels,
@@ -200,7 +200,7 @@ class ShiftedImages:
 
     Attributes:
         kind: a name of `CORRUPTIONS` or `SHIFTS`.
-        severity: 1 to `SEVERITIES`.
+        severity: 1 to `MOST_SEVERE`.
         base: the images.
         places: (n,) which of them; None for all.
         seed: of the random choices, together with the place; None for `severity` in its stead.
@@ -293,8 +293,8 @@ def corrupted_source(request: Request) -> ShiftedImages:
     kind, severity = request.name, request.arguments.get("severity", 3)
     if kind not in CORRUPTIONS:
         raise DataError(f"no corruption {kind!r}: wanted one of {', '.join(CORRUPTIONS)}")
-    if not isinstance(severity, int) or not 1 <= severity <= SEVERITIES:
-        raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {SEVERITIES} in arguments, got {severity!r}")
+    if not isinstance(severity, int) or not 1 <= severity <= MOST_SEVERE:
+        raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {MOST_SEVERE} in arguments, got {severity!r}")
     if request.base is None:
         raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
     with suppress(UnreadableImageError):  # what is no image is refused before anything is computed

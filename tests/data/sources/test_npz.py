@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradscore.data import open_source, open_user_images
+from gradscore.data import open_source, open_user_samples
 from gradscore.errors import DataError
 
 PIXELS = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
@@ -46,7 +46,7 @@ BOMBS = {
     "a header without an end": zipped(b"\x93NUMPY\x01\x00\xff\xff{" + b"(" * 9000),
 }
 
-READERS = {"a source": lambda path: open_source(f"npz:{path}", {}), "a sample": lambda p: open_user_images([str(p)])}
+READERS = {"a source": lambda path: open_source(f"npz:{path}", {}), "a sample": lambda p: open_user_samples([str(p)])}
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -74,4 +74,4 @@ def test_pickled_objects_are_called_so(tmp_path: Path, values, read) -> None:
 def test_constant_images_pack_as_far_as_deflate_can(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(zipped(array((1000, 32, 32, 3), bytes(3_072_000))))
     assert len(open_source(f"npz:{tmp_path / 'x.npz'}", {}).ids) == 1000
-    assert len(open_user_images([str(tmp_path / "x.npz")])[0]) == 1000
+    assert len(open_user_samples([str(tmp_path / "x.npz")])[0]) == 1000

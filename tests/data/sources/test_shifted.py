@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from gradscore.data import (
-    STRENGTHS,
+    SEVERITIES,
     ArraySource,
     DatasetConfig,
     PreprocessingConfig,
@@ -106,7 +106,7 @@ def test_a_shifted_image_is_an_image_and_the_same_every_time(kind: str, image: n
 
 @pytest.mark.parametrize("kind", SHIFTS)
 def test_a_shift_grows_with_its_strength(kind: str) -> None:
-    sources = [ShiftedImages(kind, strength, given([SMOOTH] * 20), np.arange(20)) for strength in STRENGTHS]
+    sources = [ShiftedImages(kind, severity, given([SMOOTH] * 20), np.arange(20)) for severity in SEVERITIES]
     moved = [np.mean([np.abs(source.image(place) - 1.0 * SMOOTH).mean() for place in range(20)]) for source in sources]
     assert 0 < moved[0] < moved[1] < moved[2]
 
