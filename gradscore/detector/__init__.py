@@ -7,13 +7,13 @@ loop that `gradscore extract` uses, and then the functions behind `fit-meta`, `b
 rest. So the numbers are those of the commands to the last digit (with as many threads), and commands understand the
 folder.
 
-`sets` turns what is given into one stream of samples, `images` makes auxiliary sets and keeps thumbnails, within
-bounds; `runs` has settings and places of run folders, `report` is what evaluations give.
+`detector_sets` turns what is given into one stream of samples, with auxiliary sets made of them; `detector_runs` has
+settings and places of run folders, and the `Report` that evaluations give.
 """
 
 from __future__ import annotations
 
 from .detector import Detector
-from .report import Report
+from .detector_runs import Report
 
 __all__ = ["Detector", "Report"]

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from torch import nn
 
-from ..config import Config, ExtractConfig, check_features, section
+from ..config import Config, ExtractConfig, ModelConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
@@ -27,10 +27,8 @@ from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, extract_given, run
 from ..store import RunFolder
 from ..system import Device, described
-from .images import Thumbnails, chosen_kinds, default_kinds
-from .report import Report
-from .runs import Folder, Settings, check_recipe, fit_without_reported, with_test
-from .sets import FitSets, SampleForm, count, kept_small, test_sets
+from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
+from .detector_sets import FitSets, SampleForm, Thumbnails, chosen_kinds, count, default_kinds, kept_small, test_sets
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
@@ -118,17 +116,14 @@ class Detector:
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
-        self._settings = Settings(
-            recipe,
-            self._interface,
-            {
-                "preprocessing": preprocessing,
-                "features": features,
-                "extract": extract,
-                "meta": meta,
-                "evaluate": evaluate,
-            },
-        )
+        self._recipe = {"source": recipe} if isinstance(recipe, str) else recipe
+        self._sections = {
+            "preprocessing": preprocessing,
+            "features": features,
+            "extract": extract,
+            "meta": meta,
+            "evaluate": evaluate,
+        }
         self._preprocess: Preprocessing | None = None
         if preprocessing is not None:
             self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))
@@ -206,9 +201,16 @@ class Detector:
 
     def _fit(self, sets: FitSets, first: Batch, folder: Folder) -> None:
         """From samples to a run folder, meta models, thresholds and a scorer."""
-        model = self._settings.model(type(self.model).__name__, sets.form.num_classes)
+        recipe = {
+            **(self._recipe or {"source": f"{LIVE}:{type(self.model).__name__}"}),
+            "checkpoint": None,
+            "num_classes": sets.form.num_classes,
+            "output": self._interface.output,
+            "one_logit": self._interface.one_logit,
+        }
+        model = section(ModelConfig, recipe, where="recipe")
         device = next(self.model.parameters()).device
-        config = self._settings.config(folder.path, model, sets, device=device.type)
+        config = config_of_fit(self._sections, model, sets, run=folder.path, device=device.type)
         check_features(config.features)
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
@@ -355,7 +357,7 @@ class Detector:
             OutputError: it cannot be written.
         """
         scorer = self.scorer
-        has_recipe = self._settings.recipe is not None
+        has_recipe = self._recipe is not None
         inside = has_recipe if with_weights is None else with_weights
         if has_recipe:
             check_recipe(scorer.bundle.model, self.model)

@@ -1,9 +1,9 @@
 """A first configuration for somebody's files.
 
 In come folders and checkpoints; out comes a `Proposal`: settings with the reason for each, and what could not be found
-out, which is asked for with a sentence of what to write. `folders` looks for checkpoints, code, tables and images,
-`architectures` for the network a checkpoint fits, `tables` reads tables of images or texts and knows classifiers of
-transformers, and `proposal` puts all together and writes a commented YAML file of it. Nothing that is found is run.
+out, which is asked for with a sentence of what to write. `folders` looks for checkpoints, classifiers of transformers,
+code, tables and images, `architectures` for the network a checkpoint fits, and `proposal` puts all together and writes
+a commented YAML file of it. Nothing that is found is run.
 """
 
 from __future__ import annotations

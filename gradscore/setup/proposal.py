@@ -17,8 +17,17 @@ from ..errors import ConfigError, OutputError
 from ..models import read_weights
 from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
-from .folders import FACTORIES, Factory, Found, SampleSet, image_sizes, look
-from .tables import SavedClassifier, look_at_tables, saved_classifier
+from .folders import (
+    FACTORIES,
+    Factory,
+    Found,
+    SampleSet,
+    SavedClassifier,
+    image_sizes,
+    look,
+    look_at_tables,
+    saved_classifier,
+)
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -10,8 +10,8 @@ from run_inputs import INPUTS
 from typer.testing import CliRunner
 
 from gradscore.config import Config, load_config
-from gradscore.detector.images import Thumbnails
-from gradscore.detector.report import Report
+from gradscore.detector.detector_runs import Report
+from gradscore.detector.detector_sets import Thumbnails
 from gradscore.evaluation import evaluate_run
 from gradscore.evaluation.records import Verdict
 from gradscore.evaluation.score_tables import ScoreFile, score_columns

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.deployment import read_bundle
-from gradscore.detector.images import AUXILIARY
+from gradscore.detector.detector_sets import AUXILIARY
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.data import Batch, content_hash, samples_of
-from gradscore.detector.images import FitImages, Levels, Thumbnails, default_kinds
+from gradscore.detector.detector_sets import FitImages, Levels, Thumbnails, default_kinds
 from gradscore.errors import (
     BundleError,
     ConfigError,
@@ -21,6 +21,7 @@ from gradscore.errors import (
     EvaluationError,
     GradscoreError,
     ModelError,
+    OutputError,
     StoreError,
 )
 from gradscore.store import RunFolder
@@ -133,6 +134,8 @@ def test_a_report_is_saved_as_one_page(report, tmp_path) -> None:
     path = report.save(tmp_path / "report.html")
     assert path.read_bytes() == (report.run.evaluation_path / "report.html").read_bytes()
     assert "wrong predictions" in path.read_text().lower()
+    with pytest.raises(OutputError, match=r"x\.pdf: a report is a page, wanted a name that ends in \.html, got \.pdf"):
+        report.save(tmp_path / "x.pdf")
 
 
 def test_what_was_fitted_is_evaluated_not_fitted_anew(fitted, report) -> None:

@@ -84,7 +84,7 @@ def test_features_are_gradients_of_single_texts(bert) -> None:
 
 def test_the_model_stays_as_it_was(bert, detector) -> None:
     assert not any([*bert._forward_hooks, *bert._forward_pre_hooks])
-    assert detector.bundle.self_test.samples == 8
+    assert len(detector.bundle.self_test.answers) == 8
 
 
 def test_a_bundle_of_texts_can_be_loaded(bert, detector, tmp_path) -> None:

@@ -102,5 +102,5 @@ def test_a_history_of_training_takes_no_images_away(tmp_path: Path) -> None:
 def test_a_large_table_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images(tmp_path / "photos")
     table(tmp_path / "labels.csv", "photos")
-    monkeypatch.setattr("gradscore.setup.tables.LARGEST", 9)
+    monkeypatch.setattr("gradscore.setup.folders.LARGEST", 9)
     assert any("less than" in remark for remark in propose([tmp_path], base=tmp_path).remarks)
