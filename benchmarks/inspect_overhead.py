@@ -32,7 +32,7 @@ from gradscore.inspect import (
     Quantity,
     SampleGradientQuantity,
 )
-from gradscore.inspect.quantities.histograms import BUDGET
+from gradscore.inspect.sample_gradients import BUDGET
 
 
 class Thrown(SampleGradientQuantity):

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from ..errors import DataError
 from ..printable import storable
@@ -261,7 +261,7 @@ def count_shards(samples: int, *, shard_size: int) -> int:
 
 
 def load_batches(
-    dataset: SampleDataset,
+    dataset: SampleDataset | Subset[Sample | BadSample],
     *,
     split: str,
     batch_size: int,
@@ -332,12 +332,18 @@ def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -
 
 
 def split_samples(
-    dataset: SampleDataset, *, name: str, batch_size: int, workers: int, on_error: str, skipped: list[str]
+    dataset: SampleDataset | Subset[Sample | BadSample],
+    *,
+    name: str,
+    batch_size: int,
+    workers: int,
+    on_error: str,
+    skipped: list[str],
 ) -> Samples:
     """The samples of a split that can be used.
 
     Args:
-        dataset: all samples.
+        dataset: all samples, or some.
         name: of the split.
         batch_size: samples in a batch.
         workers: processes that load ahead.

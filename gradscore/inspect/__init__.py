@@ -1,42 +1,38 @@
 """The health of gradients, layer by layer: on saved models and real data, and during training.
 
-In come a model and what it is run on; out come figures for each layer. A quantity (`quantities`) says what is looked
-at, an `inspector` feeds quantities from a model that runs, by way of a `watcher`, and `saved_model` from the splits
-of a configuration, in groups of samples. What is not well is found from `vitals`, worded by `findings` and tried out
-by an `examination`, of a saved model or while one trains. `checkpoints` shows how a model moved, `training_record` a
-run; `inspection_report`, `training_report` and `tensorboard` write.
+In come a model and what it is run on; out come figures for each layer. A `quantity` says what is looked at:
+`layer_quantities` whole batches, `histograms` and `sample_gradients` single samples. An `inspector` feeds quantities
+from a model that runs, by `hooks`, and `saved_model` from the splits of a configuration, in groups of samples; it also
+shows how a model moved between checkpoints. `findings` say what is not well, from `layer_figures`, and `health` looks
+for them in a saved model or while one trains. `inspection_report` and `training_report` write.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .checkpoints import CheckpointMoves, compare_checkpoints
-from .examination import Group, HealthWarning, examine
 from .findings import Finding
+from .health import Group, HealthWarning, examine
+from .histograms import BinAdaptation, GradHist1d, GradHist2d, Histogram
 from .inspection_report import InspectionFiles, write_inspection, write_moves
 from .inspector import InspectionWarning, Inspector
-from .quantities import (
-    QUANTITIES,
-    BinAdaptation,
+from .layer_quantities import (
     ExplicitCall,
-    GradHist1d,
-    GradHist2d,
     GradientActivation,
     GradientGeometry,
-    Histogram,
-    InputGradientQuantity,
-    InputQuantity,
     LossModule,
-    MeanGSNR,
-    ModuleQuantity,
     OutputActivation,
     OutputGradientGeometry,
-    OutputGradientQuantity,
     OutputNorm,
-    OutputQuantity,
     ParameterDifferenceGeometry,
     ParameterNorm,
+)
+from .quantity import (
+    InputGradientQuantity,
+    InputQuantity,
+    ModuleQuantity,
+    OutputGradientQuantity,
+    OutputQuantity,
     Quantity,
     Running,
     SampleGradientQuantity,
@@ -44,10 +40,9 @@ from .quantities import (
     TensorQuantity,
     every,
 )
-from .saved_model import Inspection, inspect_config
-from .tensorboard import to_tensorboard
-from .training_record import TrainingRecord, read_record
-from .training_report import write_training
+from .sample_gradients import MeanGSNR
+from .saved_model import QUANTITIES, CheckpointMoves, Inspection, compare_checkpoints, inspect_config
+from .training_report import TrainingRecord, read_record, to_tensorboard, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback

@@ -11,8 +11,8 @@ from statistics import median
 import torch
 from torch import nn
 
-from .quantities.quantity import MODEL
-from .vitals import OUTPUT, Vitals
+from .layer_figures import OUTPUT, ModelFigures
+from .quantity import MODEL
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Finding:
         return f"{text}."
 
 
-def described(vitals: Vitals, site: str) -> str:
+def described(figures: ModelFigures, site: str) -> str:
     """A layer with its type and its position."""
-    layer = vitals.layers[site]
-    return f"{site} ({layer.kind}, layer {layer.place} of {len(vitals.layers)})"
+    layer = figures.layers[site]
+    return f"{site} ({layer.kind}, layer {layer.place} of {len(figures.layers)})"
 
 
-def upstream(vitals: Vitals, cause: str, among: set[str]) -> tuple[str, ...]:
+def _upstream(figures: ModelFigures, cause: str, among: set[str]) -> tuple[str, ...]:
     """Which of some layers lie before a layer, with nothing but such layers between."""
     found = {cause}
-    for site in reversed(vitals.layers):
-        if site in among and vitals.behind.get(site, set()) & found:
+    for site in reversed(figures.layers):
+        if site in among and figures.behind.get(site, set()) & found:
             found.add(site)
-    return tuple(site for site in vitals.layers if site in found and site != cause)
+    return tuple(site for site in figures.layers if site in found and site != cause)
 
 
 MANY_DEAD = 0.25
@@ -71,17 +71,17 @@ UNDERFLOW = -30.0
 float32 ends at 1e-38, or 1e-45 with fewer digits."""
 
 
-def dead(vitals: Vitals) -> list[Finding]:
+def _dead(figures: ModelFigures) -> list[Finding]:
     """Layers that no gradient gets through, and layers with many units that none reaches."""
-    layers = vitals.layers
+    layers = figures.layers
     silent = {site for site, layer in layers.items() if layer.is_silent}
     found = []
-    for site in silent_causes(vitals):
+    for site in _silent_causes(figures):
         units = layers[site].width
         what = f"no gradient reaches any of its {units} units" if units else "no gradient reaches its outputs"
-        follows = upstream(vitals, site, silent)
-        found.append(Finding("dead layer", site, f"{described(vitals, site)} is dead: {what}", follows))
-    if vitals.samples_ever < ENOUGH_SAMPLES or vitals.is_fresh:
+        follows = _upstream(figures, site, silent)
+        found.append(Finding("dead layer", site, f"{described(figures, site)} is dead: {what}", follows))
+    if figures.samples_ever < ENOUGH_SAMPLES or figures.is_fresh:
         return found
     shares = {
         site: layer.dead_units / layer.width if layer.width else 0.0
@@ -89,34 +89,34 @@ def dead(vitals: Vitals) -> list[Finding]:
         if site not in silent
     }
     for site, share in shares.items():
-        later = [shares.get(each, 0.0) for each in vitals.behind.get(site, set())]
+        later = [shares.get(each, 0.0) for each in figures.behind.get(site, set())]
         if share >= MANY_DEAD and all(other < share for other in later):
             few, units = layers[site].dead_units, layers[site].width
-            follows = tuple(_same_units(vitals, site, shares))
+            follows = tuple(_same_units(figures, site, shares))
             sentence = (
-                f"{described(vitals, site)} is partly dead: {few} of {units} units get no gradient from any sample"
+                f"{described(figures, site)} is partly dead: {few} of {units} units get no gradient from any sample"
             )
             found.append(Finding("dead units", site, sentence, follows))
     return found
 
 
-def silent_causes(vitals: Vitals) -> list[str]:
+def _silent_causes(figures: ModelFigures) -> list[str]:
     """Layers without a gradient at their output though there is one behind them, the last one first."""
-    layers = vitals.layers
+    layers = figures.layers
 
     def reaches(site: str) -> bool:
         return site == OUTPUT or layers[site].slope > UNDERFLOW
 
-    silent = [site for site in layers if layers[site].is_silent and site not in vitals.immaterial]
-    return [site for site in reversed(silent) if any(map(reaches, vitals.behind.get(site, ())))]
+    silent = [site for site in layers if layers[site].is_silent and site not in figures.immaterial]
+    return [site for site in reversed(silent) if any(map(reaches, figures.behind.get(site, ())))]
 
 
-def _same_units(vitals: Vitals, site: str, shares: Mapping[str, float]) -> Iterator[str]:
+def _same_units(figures: ModelFigures, site: str, shares: Mapping[str, float]) -> Iterator[str]:
     """Layers right before a partly dead one whose units are dead with it: what batch norm is given, say."""
-    for before in vitals.layers:
-        if site in vitals.behind.get(before, set()) and shares.get(before, 0.0) >= MANY_DEAD:
+    for before in figures.layers:
+        if site in figures.behind.get(before, set()) and shares.get(before, 0.0) >= MANY_DEAD:
             yield before
-            yield from _same_units(vitals, before, shares)
+            yield from _same_units(figures, before, shares)
 
 
 LOOKED_FOR = (
@@ -161,24 +161,29 @@ which on labels are named, if the network is right for most of the others: one t
 """
 
 
-def diagnose(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+def diagnose(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
     """Names what is not well, the cause and not what follows from it.
 
     Args:
-        vitals: what was gathered.
+        figures: what was gathered.
         parameters: of the model, by name.
 
     Returns:
         The findings, the gravest first. A network whose batch norm is in eval mode and has seen no batch does not hold
         signals at their size, so that nothing is said of sizes.
     """
-    for check in (_inputs, _weights, _outputs):
-        found = check(vitals, parameters)
-        if found:  # where numbers are not numbers, nothing behind says anything
-            return found
-    causes = [*_scale(vitals), *_frozen(vitals, parameters), *_bad_gradients(vitals), *dead(vitals), *_growth(vitals)]
+    found = _inputs(figures) or _weights(figures, parameters) or _outputs(figures)
+    if found:  # where numbers are not numbers, nothing behind says anything
+        return found
+    causes = [
+        *_scale(figures),
+        *_frozen(figures, parameters),
+        *_bad_gradients(figures),
+        *_dead(figures),
+        *_growth(figures),
+    ]
     scale = [finding for finding in causes if finding.kind == "wrong scale"]
-    follows = [*constant(vitals), *_certain(vitals)]
+    follows = [*constant(figures), *_certain(figures)]
     if scale:
         others = [finding for finding in causes if finding.kind != "wrong scale"]
         return [replace(scale[0], because=(*scale[0].because, *(_short(each) for each in (*others, *follows))))]
@@ -212,73 +217,73 @@ def contradicted(logits: torch.Tensor, labels: torch.Tensor) -> list[Finding]:
     return [Finding("label noise", LABELS, sentence)]
 
 
-def _inputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
-    del parameters
-    if not vitals.bad_inputs:
+def _inputs(figures: ModelFigures) -> list[Finding]:
+    if not figures.bad_inputs:
         return []
-    sentence = f"{vitals.bad_inputs} of {vitals.samples} samples hold values that are NaN or infinite"
+    sentence = f"{figures.bad_inputs} of {figures.samples} samples hold values that are NaN or infinite"
     return [Finding("bad input", INPUT, sentence)]
 
 
-def _weights(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
-    owners = {name: site for site, layer in vitals.layers.items() for name in layer.parameters}
-    bad = [name for name in vitals.bad_weights or () if name in parameters]
+def _weights(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+    owners = {name: site for site, layer in figures.layers.items() for name in layer.parameters}
+    bad = [name for name in figures.bad_weights or () if name in parameters]
     if not bad:
         return []
-    places = {site: place for place, site in enumerate(vitals.layers)}
+    places = {site: place for place, site in enumerate(figures.layers)}
     first, *others = sorted(bad, key=lambda name: places.get(owners.get(name, ""), len(places)))
-    count = (vitals.bad_weights or {})[first]
-    where = f"{first} of {described(vitals, owners[first])}" if first in owners else first
+    count = (figures.bad_weights or {})[first]
+    where = f"{first} of {described(figures, owners[first])}" if first in owners else first
     sentence = f"{where} holds {count} of {parameters[first].numel()} values that are NaN or infinite"
     return [Finding("bad weight", first, sentence, tuple(others))]
 
 
-def _outputs(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
-    del parameters
-    broken = [site for site, layer in vitals.layers.items() if layer.broke]
+def _outputs(figures: ModelFigures) -> list[Finding]:
+    broken = [site for site, layer in figures.layers.items() if layer.broke]
     if not broken:
-        return _made_between(vitals)
-    places = list(vitals.layers)
-    before = [vitals.layers[site].largest for site in places[: places.index(broken[0])]]
-    sentence = f"the outputs of {described(vitals, broken[0])} are NaN or infinite, though what it is given is finite"
+        return _made_between(figures)
+    places = list(figures.layers)
+    before = [figures.layers[site].largest for site in places[: places.index(broken[0])]]
+    sentence = f"the outputs of {described(figures, broken[0])} are NaN or infinite, though what it is given is finite"
     if before:
         sentence += f"; the largest output before it is {max(before):.2g}"
     return [Finding("bad output", broken[0], sentence, tuple(broken[1:]))]
 
 
-def _made_between(vitals: Vitals) -> list[Finding]:
+def _made_between(figures: ModelFigures) -> list[Finding]:
     """Outputs of the model that are not finite although no layer makes them so: its own forward does."""
-    if not vitals.bad_outputs:
+    if not figures.bad_outputs:
         return []
-    spoilt = next((site for site, layer in vitals.layers.items() if layer.spoilt), None)
-    where = "behind the last of its layers" if spoilt is None else f"in front of {described(vitals, spoilt)}"
+    spoilt = next((site for site, layer in figures.layers.items() if layer.spoilt), None)
+    where = "behind the last of its layers" if spoilt is None else f"in front of {described(figures, spoilt)}"
     sentence = (
-        f"the outputs of the model are NaN or infinite for {vitals.bad_outputs} of {vitals.samples} samples, though no "
-        f"layer makes them so: look at what a forward computes {where}"
+        f"the outputs of the model are NaN or infinite for {figures.bad_outputs} of {figures.samples} samples, though "
+        f"no layer makes them so: look at what a forward computes {where}"
     )
     return [Finding("bad output", MODEL, sentence)]
 
 
-def _scale(vitals: Vitals) -> list[Finding]:
+def _scale(figures: ModelFigures) -> list[Finding]:
     far = [
-        site for site, layer in vitals.layers.items() if layer.shift > FAR_MEAN or layer.decades > FAR_DECADES
+        site for site, layer in figures.layers.items() if layer.shift > FAR_MEAN or layer.decades > FAR_DECADES
     ]  # NaN is neither
-    normalised = next((layer for layer in vitals.layers.values() if layer.parameters), None)
-    if vitals.inputs > LARGE_INPUT and (normalised is None or normalised.shift != normalised.shift or far):
-        sentence = f"the inputs are out of scale: their root mean square is {vitals.inputs:.3g}, where about 1 is usual"
+    normalised = next((layer for layer in figures.layers.values() if layer.parameters), None)
+    if figures.inputs > LARGE_INPUT and (normalised is None or normalised.shift != normalised.shift or far):
+        sentence = (
+            f"the inputs are out of scale: their root mean square is {figures.inputs:.3g}, where about 1 is usual"
+        )
         return [Finding("wrong scale", INPUT, sentence, tuple(far))]
     if not far:
         return []
-    layer = vitals.layers[far[0]]
+    layer = figures.layers[far[0]]
     sentence = (
-        f"{described(vitals, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} "
+        f"{described(figures, far[0])} is given something else than it was trained on: means lie {layer.shift:.2g} "
         f"running standard deviations away and variances differ by a factor of {10**layer.decades:.2g}; "
         "look at how inputs are normalised"
     )
     return [Finding("wrong scale", far[0], sentence, tuple(far[1:]))]
 
 
-def _frozen(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
+def _frozen(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
     """Frozen layers behind trainable ones, where most of the model is trained: not a frozen backbone, nor adapters."""
     if not any(each.requires_grad for each in parameters.values()):
         return [Finding("frozen", MODEL, "nothing can learn: no parameter needs a gradient")]
@@ -287,31 +292,31 @@ def _frozen(vitals: Vitals, parameters: Mapping[str, nn.Parameter]) -> list[Find
     if not frozen or sum(sizes[name] for name in frozen) > sum(sizes.values()) / 2:
         return []
     learning, found = False, []
-    for site, layer in vitals.layers.items():
+    for site, layer in figures.layers.items():
         weights = [name for name in layer.parameters if name in sizes]
         if learning and weights and not layer.is_table and all(name in frozen for name in weights):
             found.append(site)
         learning |= any(name not in frozen for name in weights)
     if not found:
         return []
-    sentence = f"{described(vitals, found[0])} is frozen, though layers before it learn: requires_grad is False"
+    sentence = f"{described(figures, found[0])} is frozen, though layers before it learn: requires_grad is False"
     return [Finding("frozen", found[0], sentence, tuple(found[1:]))]
 
 
-def _bad_gradients(vitals: Vitals) -> list[Finding]:
-    bad = {site for site, layer in vitals.layers.items() if layer.bad_slopes}
-    causes = [site for site in vitals.layers if site in bad and not vitals.behind.get(site, set()) & bad]
+def _bad_gradients(figures: ModelFigures) -> list[Finding]:
+    bad = {site for site, layer in figures.layers.items() if layer.bad_slopes}
+    causes = [site for site in figures.layers if site in bad and not figures.behind.get(site, set()) & bad]
     sentence = "the gradient at the output of {} is NaN or infinite, though it is finite behind it"
     return [
-        Finding("bad gradient", site, sentence.format(described(vitals, site)), upstream(vitals, site, bad))
+        Finding("bad gradient", site, sentence.format(described(figures, site)), _upstream(figures, site, bad))
         for site in causes
     ]
 
 
-def _growth(vitals: Vitals) -> list[Finding]:
-    slopes = {site: each.slope for site, each in vitals.layers.items() if each.parameters and each.slope == each.slope}
+def _growth(figures: ModelFigures) -> list[Finding]:
+    slopes = {site: each.slope for site, each in figures.layers.items() if each.parameters and each.slope == each.slope}
     finite = [site for site, slope in slopes.items() if slope > -inf]
-    if len(finite) < 2 or vitals.is_fresh:
+    if len(finite) < 2 or figures.is_fresh:
         return []
     last = finite[-1]
     firsts = [slopes[site] - slopes[last] for site in list(slopes)[:3] if site != last]
@@ -327,7 +332,7 @@ def _growth(vitals: Vitals) -> list[Finding]:
     factor = slopes[first] - slopes[last]
     sentence = f"gradients {verb} on their way back: {_power(factor)} times as large at {first} as at {last}"
     if abs(drops[steepest]) > abs(factor) / 2:
-        return [Finding(kind, steepest, f"{sentence}, most of it in {described(vitals, steepest)}")]
+        return [Finding(kind, steepest, f"{sentence}, most of it in {described(figures, steepest)}")]
     typical = median(drops[site] for site in drops)
     return [Finding(kind, first, f"{sentence}, {_power(typical)} times from layer to layer")]
 
@@ -336,26 +341,26 @@ def _power(decades: float) -> str:
     return f"{10**decades:.2g}" if abs(decades) < 300 else f"1e{decades:.0f}"
 
 
-def constant(vitals: Vitals) -> list[Finding]:
+def constant(figures: ModelFigures) -> list[Finding]:
     """A model whose outputs are the same for every sample, at the layer from which on they are."""
-    sites = list(vitals.layers)
+    sites = list(figures.layers)
     constant: list[str] = []
-    while sites and not vitals.layers[sites[-1]].differs:
+    while sites and not figures.layers[sites[-1]].differs:
         constant.append(sites.pop())
-    if not constant or vitals.samples < 2 or vitals.is_fresh:
+    if not constant or figures.samples < 2 or figures.is_fresh:
         return []
     site = constant[-1]
-    sentence = f"the outputs are the same for every sample, from {described(vitals, site)} on"
+    sentence = f"the outputs are the same for every sample, from {described(figures, site)} on"
     return [Finding("constant output", site, sentence, tuple(constant[-2::-1]))]
 
 
-def _certain(vitals: Vitals) -> list[Finding]:
-    certain = sum(margin > CERTAIN for margin in vitals.margins)
-    if not vitals.margins or certain < MANY_CERTAIN * len(vitals.margins) or vitals.is_fresh:
+def _certain(figures: ModelFigures) -> list[Finding]:
+    certain = sum(margin > CERTAIN for margin in figures.margins)
+    if not figures.margins or certain < MANY_CERTAIN * len(figures.margins) or figures.is_fresh:
         return []
     sentence = (
-        f"the loss is at its floor and its gradient underflows: for {certain} of {len(vitals.margins)} samples the "
-        f"largest logit is far above all others, by {median(vitals.margins):.3g} in the median, where float32 ends at "
+        f"the loss is at its floor and its gradient underflows: for {certain} of {len(figures.margins)} samples the "
+        f"largest logit is far above all others, by {median(figures.margins):.3g} in the median, where float32 ends at "
         f"{CERTAIN:.0f}; weights or inputs are too large"
     )
     return [Finding("saturated", MODEL, sentence)]

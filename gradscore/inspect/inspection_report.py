@@ -14,16 +14,18 @@ import pandas as pd
 from ..errors import MissingExtraError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, layer_profile, write_page
 from ..system import FloatArray, clear_page, replacing
-from .quantities.aggregates import Aggregate
-from .quantities.gsnr import MeanGSNR
-from .quantities.histograms import GradHist1d, GradHist2d
-from .quantities.quantity import MODEL, Quantity, layer_of, model_order
-from .saved_model import TABLES, Inspection, write_tables
+from .histograms import GradHist1d, GradHist2d
+from .quantity import MODEL, Aggregate, Quantity, layer_of, model_order
+from .sample_gradients import MeanGSNR
+from .saved_model import Inspection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAGE = "report.html"
+TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet", "gsnr.parquet")
+"""What an inspection writes, the first always."""
+
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
 FOOTER = (
@@ -93,7 +95,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
         The files.
     """
     clear_page(folder / PAGE, *(folder / name for name in TABLES))
-    tables = write_tables(inspection, folder)
+    tables = _write_tables(inspection, folder)
     try:
         check_packages("page", "inspect again")
     except MissingExtraError as error:
@@ -330,3 +332,49 @@ def _log_shares(counts: NDArray[np.int64]) -> FloatArray:
     shares = np.where(counts > 0, counts / max(1, counts.sum()), np.nan)
     logs: FloatArray = np.log10(shares)
     return logs
+
+
+def _write_tables(inspection: Inspection, folder: Path) -> list[Path]:
+    """Writes `figures.parquet` and, where those quantities were asked for, histograms and signal-to-noise maps.
+
+    Args:
+        inspection: what was found.
+        folder: where the files go; it has none of them.
+
+    Returns:
+        The files: `figures.parquet` (group, quantity, measure, layer, statistic, value), `histograms.parquet` (group,
+        layer, low, high, count, one row for each bin), `histograms_2d.parquet` (with low and high of gradient and
+        parameter, empty bins left out) and `gsnr.parquet` (group, layer, entry, gsnr: one row for each entry of each
+        parameter, in the order of its elements).
+    """
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+    frames[TABLES[0]].append(inspection.table())
+    for group, quantities in inspection.groups.items():
+        for quantity in quantities:
+            for name, layer, columns in _tables_of(quantity):
+                frames[name].append(pd.DataFrame({"group": group, "layer": layer, **columns}))
+    written = [folder / name for name in TABLES if frames[name]]
+    for path in written:
+        with replacing(path) as temporary:
+            pd.concat(frames[path.name], ignore_index=True).to_parquet(temporary, index=False)
+    return written
+
+
+def _tables_of(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a table has of a quantity beside its figures: name of the table, layer, and columns."""
+    if isinstance(quantity, GradHist1d):
+        for layer, histogram in quantity.histograms.items():
+            edges = histogram.edges[0]
+            yield TABLES[1], layer, {"low": edges[:-1], "high": edges[1:], "count": histogram.counts.numpy()}
+    elif isinstance(quantity, GradHist2d):
+        for layer, histogram in {**quantity.histograms, MODEL: quantity.model}.items():
+            counts = histogram.counts.numpy()
+            x, y = counts.nonzero()
+            gradient, parameter = histogram.edges
+            columns = {"gradient_low": gradient[x], "gradient_high": gradient[x + 1]}
+            columns |= {"parameter_low": parameter[y], "parameter_high": parameter[y + 1], "count": counts[x, y]}
+            yield TABLES[2], layer, columns
+    elif isinstance(quantity, MeanGSNR):
+        for layer in quantity.moments:
+            ratios = quantity.ratios(layer).cpu().numpy()
+            yield TABLES[3], layer, {"entry": range(len(ratios)), "gsnr": ratios}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from fnmatch import fnmatchcase
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 import pandas as pd
 import torch
@@ -20,9 +18,10 @@ from torch import Tensor, distributed, nn
 
 from ..errors import ConfigError, EngineError, GradscoreError
 from ..gradients import Engine
-from .examination import Health
 from .findings import Finding
-from .quantities.quantity import (
+from .health import TrainingHealth
+from .hooks import ModelHooks, leaf_modules, learning_modules, modules_to_depth
+from .quantity import (
     MODEL,
     Entry,
     ModuleQuantity,
@@ -35,10 +34,8 @@ from .quantities.quantity import (
     every,
     ordered_rows,
 )
-from .quantities.sample_gradients import feeding
-from .training_record import LOSS, RATE, Logbook, TrainingLoop, TrainingRecord
-from .training_report import write_training
-from .watcher import Watcher, leaf_modules, learning_modules, modules_to_depth
+from .sample_gradients import feeding
+from .training_report import LOSS, RATE, Logbook, TrainingLoop, TrainingRecord, write_training
 
 Named = TypeVar("Named")
 
@@ -47,112 +44,11 @@ class InspectionWarning(UserWarning):
     """Something that was asked for is not seen."""
 
 
-def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
-    """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
-    if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
-        given = quantities if isinstance(quantities, Sequence) and not isinstance(quantities, str) else [quantities]
-        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in given]
-        raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
-    names = [quantity.name for quantity in quantities]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
-    if health is not None and not callable(health):
-        raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
-    if optimizer is not None and not hasattr(optimizer, "param_groups"):
-        raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
-
-
-def check_losses(losses: Tensor) -> None:
-    """Makes sure that losses are those of single samples; `EngineError` for another shape than (N,)."""
-    if losses.dim() != 1 or not len(losses):
-        raise EngineError(
-            f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
-        )
-
-
-def chosen_layers(model: nn.Module, patterns: Sequence[str], depth: int | None) -> dict[str, nn.Module]:
-    """The layers that are watched, by name in the order of the model; see `Inspector`.
-
-    Raises:
-        ConfigError: a pattern that matches nothing, or a depth below 1.
-    """
-    if depth is not None and depth < 1:
-        raise ConfigError(f"depth counts levels below the model, from 1; got {depth}")
-    layers = leaf_modules(model) if depth is None else modules_to_depth(model, depth) or leaf_modules(model)
-    modules = dict(model.named_modules())
-    named = [name for name in patterns if name in modules and name not in layers and name]
-    wanted = [pattern for pattern in patterns if pattern not in named]
-    found = chosen(layers, wanted, "layer")
-    return {name or MODEL: each for name, each in modules.items() if name in named or (name or MODEL) in found}
-
-
-def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
-    """What matches one of some shell patterns, by name; `ConfigError` for a pattern that matches nothing."""
-    for pattern in patterns:
-        if named and not any(fnmatchcase(name, pattern) for name in named):
-            raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
-    return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-def merge_ranks(quantities: Sequence[Quantity]) -> None:
-    """Gives the quantities of every process what those of all processes saw, in the order of their ranks.
-
-    Every process calls it with the same quantities at the same point, and has the same figures afterwards. Nothing
-    happens where `torch.distributed` is not at work, or has one process.
-
-    Args:
-        quantities: are changed in place; their schedules and what they compare the next batch with stay their own.
-    """
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
-        return
-    gathered: list[bytes | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, _packed(quantities))
-    ranks: list[list[Quantity]] = [
-        torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-        for packed in gathered
-        if packed is not None
-    ]
-    for place, mine in enumerate(quantities):
-        first, *others = (rank[place] for rank in ranks)
-        for other in others:
-            first.merge(other)
-        own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
-        vars(mine).update({**vars(first), **own})
-        mine.join()
-
-
-def writes() -> bool:
-    """Whether this process writes files: where several train one model, the first one does."""
-    return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
-
-
-_OWN = ("schedule", "_geometry", "_last", "_versions", "step", "joined")
-"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
-all have already."""
-
-
-def _packed(quantities: Sequence[Quantity]) -> bytes:
-    shells = []
-    for quantity in quantities:
-        quantity.value  # noqa: B018  fetches what waits on a device
-        shell = copy.copy(quantity)
-        vars(shell).update({name: None for name in _OWN if name in vars(shell)}, schedule=every(1))
-        shells.append(shell)
-    buffer = io.BytesIO()
-    torch.save(shells, buffer)
-    return buffer.getvalue()
-
-
-COLUMNS = ["epoch", "quantity", "measure", "layer", "statistic", "value"]
-
-
 EpochCallback = Callable[["Inspector"], None]
 """Is called at the end of every epoch, while the quantities still hold it."""
 
 
-class Inspector:
+class Inspector(ModelHooks):
     """Feeds quantities from a model that trains, or that is only run.
 
     A step is a forward pass of the model with gradients enabled. Whether a quantity looks at it, is for its schedule to
@@ -177,6 +73,7 @@ class Inspector:
 
     Attributes:
         epoch: number of the epoch, counted from 0.
+        step: number of the last step, counted from 0; -1 before the first.
         history: the figures of all epochs.
 
     Raises:
@@ -206,93 +103,39 @@ class Inspector:
         name: str = "run",
     ) -> None:
         check_arguments(model, quantities, optimizer=optimizer, health=health)
-        layers, parameters = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
-        self.model, self.quantities, self.on_epoch = model, list(quantities), list(on_epoch)
-        self.layers = chosen_layers(model, layers, depth)
+        layers, patterns = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
+        watched = chosen(dict(model.named_parameters()), patterns, "parameter")
+        super().__init__(
+            model,
+            chosen_layers(model, layers, depth),
+            watched,
+            quantities,
+            health=None if health is None else TrainingHealth(model, watched, health),
+        )
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
-        self.parameters = chosen(dict(model.named_parameters()), parameters, "parameter")
-        self.epoch, self.name, self.optimizer = 0, str(name), optimizer
+        self.on_epoch, self.epoch, self.name, self.optimizer = list(on_epoch), 0, str(name), optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
         self._loop, self._logbook = TrainingLoop(), Logbook()
-        self._health = None if health is None else Health(model, learning_modules(model), self.parameters, health)
         self._report: tuple[Path, float, float] | None = None
-        self._watcher = Watcher(
-            model, self.layers, self.parameters, self.quantities, begin=self._begin, health=self._health
-        )
         self._saw_samples = self._samples_were_due = False
-
-    @property
-    def step(self) -> int:
-        """Number of the last step, counted from 0; -1 before the first."""
-        return self._watcher.step
-
-    def attach(self, *, count_steps: bool = True) -> Self:
-        """Registers hooks; `detach` removes them.
-
-        Args:
-            count_steps: a forward pass of the model with gradients begins a step; otherwise `start_step` does.
-
-        Raises:
-            ConfigError: it is attached already, or a part of the model is compiled.
-        """
-        self._watcher.attach(count_steps=count_steps)
-        return self
-
-    def detach(self) -> None:
-        """Removes all hooks. The model is as it was; what was found stays."""
-        self._watcher.detach()
-
-    def __enter__(self) -> Self:
-        """Attaches."""
-        return self.attach()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Detaches, whatever happened."""
-        self.detach()
 
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
         self.finish_step()
-        self._watcher.step += 1
-        for quantity in (*self.quantities, self._loop):
-            quantity.step = self.step
-        if self._health is not None:
-            self._health.start_step(self.step)
-        self._push_rates()
         self._write_report_if_due()
-        self._samples_were_due |= bool(self._due())
-        self._watcher.watch_parameters()
-        self.begin_pass()
+        super().start_step()
+        self._loop.step = self.step
+        for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
+            self._loop.push(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
+        self._samples_were_due |= bool(self._due(SampleGradientQuantity))
         self.observe_parameters()
 
     def finish_step(self) -> None:
         """Ends a step; the next one does, too, and `tick_epoch`."""
         for quantity in self._of(TensorQuantity):
             quantity.finish()
-
-    def begin_pass(self, inputs: object = None) -> None:
-        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too.
-
-        Args:
-            inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
-                whose first tensor is. The pass then ends with `end_pass`.
-        """
-        self._watcher.begin_pass()
-        if self._health is not None:
-            self._health.begin_pass(inputs)
-
-    def end_pass(self, outputs: object) -> None:
-        """Ends a pass that `begin_pass` was given the inputs of.
-
-        Args:
-            outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
-        """
-        if self._health is not None:
-            self._health.end_pass(outputs)
 
     def observe_losses(self, losses: Tensor) -> None:
         """Feeds the quantities that look at gradients of single samples; to be called before `backward`.
@@ -305,12 +148,9 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, or losses of another shape.
         """
-        check_losses(losses)
-        self._loop.record(LOSS, MODEL, losses.detach().mean())
-        self._saw_samples = True
-        due = self._due()
+        due = self._take_losses(losses)
         if due:
-            engine = self._samples_of()
+            engine = self._engine_of_samples()
             with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
                 engine.stream(losses, torch.ones_like(losses), sink, retain_graph=True)
 
@@ -328,17 +168,30 @@ class Inspector:
             CoupledSamplesError: the losses depend on one another.
             EngineError: gradients that cannot be computed, losses of another shape, or a weight of zero.
         """
-        check_losses(losses)
-        self._loop.record(LOSS, MODEL, losses.detach().mean())
-        self._saw_samples = True
+        due = self._take_losses(losses)
         weight = 1 / len(losses) if weight is None else weight
-        due = self._due()
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
-        engine, around = self._samples_of(), self._with_pause(self._watcher.paused)
+        engine, around = self._engine_of_samples(), self._with_pause(self._is_paused)
         with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
             engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
+
+    def _take_losses(self, losses: Tensor) -> list[SampleGradientQuantity]:
+        """Keeps the mean of losses (N,), and returns the quantities that look at single samples of this step."""
+        if losses.dim() != 1 or not len(losses):
+            raise EngineError(
+                f"losses of single samples have shape (N,), got {tuple(losses.shape)}; make them with reduction='none'"
+            )
+        self._loop.record(LOSS, MODEL, losses.detach().mean())
+        self._saw_samples = True
+        return self._due(SampleGradientQuantity)
+
+    def _engine_of_samples(self) -> Engine:
+        wanted = {name: each for name, each in self.parameters.items() if each.requires_grad}
+        if self._engine is None or self._engine.parameters.keys() != wanted.keys():
+            self._engine = Engine(wanted)
+        return self._engine
 
     def observe_modules(self) -> None:
         """Feeds the quantities that look at modules; `tick_epoch` does, too."""
@@ -348,9 +201,8 @@ class Inspector:
 
     def observe_parameters(self) -> None:
         """Feeds the quantities that look at parameters; every step and `tick_epoch` do, too."""
-        for quantity in self._of(TensorQuantity):
-            due = quantity.source == "parameter" and self._watcher.is_due(quantity)
-            if due and quantity.is_news(self.parameters):
+        for quantity in self._due(TensorQuantity):
+            if quantity.source == "parameter" and quantity.is_news(self.parameters):
                 for name, parameter in self.parameters.items():
                     quantity.observe(name, parameter)
                 quantity.finish()
@@ -452,65 +304,18 @@ class Inspector:
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
         rows = [(each.epoch, each.quantity, *astuple(each.row)) for each in self.history]
-        return pd.DataFrame(rows, columns=COLUMNS)
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Looks at nothing while the block runs: for a forward pass that is no step.
-
-        A model with batch norm trains on another pass than the one whose samples are looked at:
-
-            with inspector.paused():
-                losses = criterion(model.eval()(inputs), labels)
-            inspector.observe_losses(losses)
-            criterion(model.train()(inputs), labels).mean().backward()
-        """
-        return self._with_pause(True)
-
-    def _push_rates(self) -> None:
-        for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
-            self._loop.push(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
+        return pd.DataFrame(rows, columns=["epoch", "quantity", "measure", "layer", "statistic", "value"])
 
     def _write_report_if_due(self) -> None:
-        if self._report is not None:
-            path, seconds, last = self._report
-            if monotonic() - last >= seconds:
-                try:
-                    self.report(path, images=False)
-                except GradscoreError as error:  # days of training are not lost for a page
-                    warnings.warn(f"the report is not up to date: {error}", InspectionWarning, stacklevel=2)
-                self._report = path, seconds, monotonic()
-
-    @contextmanager
-    def _with_pause(self, paused: bool) -> Iterator[None]:
-        before = self._watcher.paused
-        self._pause(paused)
-        try:
-            yield
-        finally:
-            self._pause(before)
-
-    def _pause(self, paused: bool) -> None:
-        self._watcher.paused = paused
-        if self._health is not None:
-            self._health.pause(paused)
-
-    def _due(self) -> list[SampleGradientQuantity]:
-        return [quantity for quantity in self._of(SampleGradientQuantity) if self._watcher.is_due(quantity)]
-
-    def _samples_of(self) -> Engine:
-        wanted = {name: each for name, each in self.parameters.items() if each.requires_grad}
-        if self._engine is None or self._engine.parameters.keys() != wanted.keys():
-            self._engine = Engine(wanted)
-        return self._engine
-
-    def _of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
-        return self._watcher.of(kind, module)
-
-    def _begin(self, is_step: bool) -> None:
-        if is_step:
-            self.start_step()
-        else:
-            self.begin_pass()
+        if self._report is None:
+            return
+        path, seconds, last = self._report
+        if monotonic() - last >= seconds:
+            try:
+                self.report(path, images=False)
+            except GradscoreError as error:  # days of training are not lost for a page
+                warnings.warn(f"the report is not up to date: {error}", InspectionWarning, stacklevel=2)
+            self._report = path, seconds, monotonic()
 
     def _warn_of_nothing(self) -> None:
         """Says which quantities had nothing to look at in an epoch, and why."""
@@ -521,15 +326,103 @@ class Inspector:
                 "before a backward pass of your own"
             )
             idle[why] = self._of(SampleGradientQuantity)
-        hooks = [*self._of(OutputQuantity), *self._of(OutputGradientQuantity)]
-        hooks += [quantity for quantity in self._of(TensorQuantity) if quantity.source == "gradient"]
-        if self._watcher.is_attached and not self._watcher.saw:
-            idle["no layer of the watched model was run; train that very model, and as it was before torch.compile"] = (
-                hooks
-            )
+        if self._stack is not None and not self._saw:
+            why = "no layer of the watched model was run; train that very model, and as it was before torch.compile"
+            gradients = [quantity for quantity in self._of(TensorQuantity) if quantity.source == "gradient"]
+            idle[why] = [*self._of(OutputQuantity), *self._of(OutputGradientQuantity), *gradients]
         for why, quantities in idle.items():
             if quantities:
                 names = ", ".join(quantity.name for quantity in quantities)
                 message = f"{names}: nothing was seen in this epoch, because {why}"
                 warnings.warn(message, InspectionWarning, stacklevel=3)
-        self._saw_samples = self._samples_were_due = self._watcher.saw = False
+        self._saw_samples = self._samples_were_due = self._saw = False
+
+
+def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
+    """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
+    if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
+        given = quantities if isinstance(quantities, Sequence) and not isinstance(quantities, str) else [quantities]
+        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in given]
+        raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
+    names = [quantity.name for quantity in quantities]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
+    if health is not None and not callable(health):
+        raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
+
+
+def chosen_layers(model: nn.Module, patterns: Sequence[str], depth: int | None) -> dict[str, nn.Module]:
+    """The layers that are watched, by name in the order of the model; see `Inspector`.
+
+    Raises:
+        ConfigError: a pattern that matches nothing, or a depth below 1.
+    """
+    if depth is not None and depth < 1:
+        raise ConfigError(f"depth counts levels below the model, from 1; got {depth}")
+    layers = leaf_modules(model) if depth is None else modules_to_depth(model, depth) or leaf_modules(model)
+    modules = dict(model.named_modules())
+    named = [name for name in patterns if name in modules and name not in layers and name]
+    wanted = [pattern for pattern in patterns if pattern not in named]
+    found = chosen(layers, wanted, "layer")
+    return {name or MODEL: each for name, each in modules.items() if name in named or (name or MODEL) in found}
+
+
+def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
+    """What matches one of some shell patterns, by name; `ConfigError` for a pattern that matches nothing."""
+    for pattern in patterns:
+        if named and not any(fnmatchcase(name, pattern) for name in named):
+            raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
+    return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def merge_ranks(quantities: Sequence[Quantity]) -> None:
+    """Gives the quantities of every process what those of all processes saw, in the order of their ranks.
+
+    Every process calls it with the same quantities at the same point, and has the same figures afterwards. Nothing
+    happens where `torch.distributed` is not at work, or has one process.
+
+    Args:
+        quantities: are changed in place; their schedules and what they compare the next batch with stay their own.
+    """
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
+        return
+    gathered: list[bytes | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, _packed(quantities))
+    ranks: list[list[Quantity]] = [
+        torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+        for packed in gathered
+        if packed is not None
+    ]
+    for place, mine in enumerate(quantities):
+        first, *others = (rank[place] for rank in ranks)
+        for other in others:
+            first.merge(other)
+        own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
+        vars(mine).update({**vars(first), **own})
+        mine.join()
+
+
+def writes() -> bool:
+    """Whether this process writes files: where several train one model, the first one does."""
+    return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+_OWN = ("schedule", "_before", "_change", "_norms", "_last", "_versions", "_weights", "step", "joined")
+"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
+all have already."""
+
+
+def _packed(quantities: Sequence[Quantity]) -> bytes:
+    shells = []
+    for quantity in quantities:
+        quantity.value  # noqa: B018  fetches what waits on a device
+        shell = copy.copy(quantity)
+        vars(shell).update({name: None for name in _OWN if name in vars(shell)}, schedule=every(1))
+        shells.append(shell)
+    buffer = io.BytesIO()
+    torch.save(shells, buffer)
+    return buffer.getvalue()

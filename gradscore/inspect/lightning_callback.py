@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import ConfigError, MissingExtraError
 from ..system import import_torchvision
 from .inspector import EpochCallback, Inspector
-from .quantities.quantity import Quantity, Schedule
+from .quantity import Quantity, Schedule
 
 import_torchvision()  # which Lightning imports
 try:

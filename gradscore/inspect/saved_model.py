@@ -1,10 +1,11 @@
-"""Inspecting a saved model with its own data: the same quantities for every group of samples."""
+"""Saved models: looked at with their own data, in groups of samples, or compared from checkpoint to checkpoint."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,118 +13,67 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from ..config import Config
-from ..data import TEST, SampleDataset, collate, planned_splits
+from ..data import TEST, Batch, SampleDataset, planned_splits, split_samples
 from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError, ModelError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import build_model, trusting_code
-from ..pipeline import open_datasets
-from ..system import full_precision, replacing, resolve_device
-from .examination import Group, examine
+from ..models import build_model, read_weights, trusting_code
+from ..pipeline import Cut, ListSink, Progress, open_datasets, run
+from ..system import Registry, full_precision, resolve_device, some
 from .findings import LOOKED_FOR, Finding
+from .health import Group, examine
+from .histograms import BinAdaptation, GradHist1d, GradHist2d
 from .inspector import Inspector
-from .quantities import QUANTITIES
-from .quantities.gsnr import MeanGSNR
-from .quantities.histograms import GradHist1d, GradHist2d
-from .quantities.quantity import (
-    MODEL,
-    OutputGradientQuantity,
-    Quantity,
-    SampleGradientQuantity,
-    TensorQuantity,
-    ordered_rows,
+from .layer_quantities import (
+    GradientActivation,
+    GradientGeometry,
+    OutputActivation,
+    OutputGradientGeometry,
+    OutputNorm,
+    ParameterNorm,
+    cosine,
+    precise_norm,
 )
-from .quantities.sample_gradients import feeding
+from .quantity import MODEL, OutputGradientQuantity, Quantity, SampleGradientQuantity, TensorQuantity, ordered_rows
+from .sample_gradients import MeanGSNR, feeding
+
+KEPT: Mapping[str, Any] = {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}
+"""Values are kept, for medians and quartiles."""
+
+ANY_SIZE = BinAdaptation(min_size=1e-300)
+"""Bins as narrow as gradients are small."""
+
+QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
+    "quantity",
+    "gradscore.quantities",
+    {
+        "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=ANY_SIZE, per_parameter=True),
+        "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(ANY_SIZE, BinAdaptation())),
+        "mean_gsnr": lambda: MeanGSNR(inplace=False),
+        "output_gradient_geometry": lambda: OutputGradientGeometry(
+            **KEPT, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
+        ),
+        "gradient_geometry": lambda: GradientGeometry(**KEPT, normalize=True, log_scale=True),
+        "gradient_activation": lambda: GradientActivation(**KEPT, eps=0.0),
+        "output_activation": lambda: OutputActivation(**KEPT, eps=0.0, record_eval=True),
+        "output_norm": lambda: OutputNorm(**KEPT, normalize=True, record_eval=True),
+        "parameter_norm": lambda: ParameterNorm(**KEPT, normalize=True),
+    },
+)
+"""What makes a new quantity, by name, set up for saved models.
+
+Zero is zero, since a saved model has no noise that hides it.
+"""
 
 Grouping = Literal["split", "correct", "class"]
 
 
-def chosen_groups(
-    config: Config,
-    model: nn.Module,
-    datasets: Mapping[str, SampleDataset],
-    *,
-    by: Grouping,
-    samples: int,
-    batch_size: int,
-    notices: list[str],
-) -> dict[str, Group]:
-    """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
-
-    Args:
-        config: says which splits there are, and the seed.
-        model: predicts.
-        datasets: by split.
-        by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
-            the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
-        samples: at most so many of each split.
-        batch_size: samples that go through the model at a time.
-        notices: are told of samples that cannot be used.
-
-    Returns:
-        Samples by what reports call their group; groups without one are left out.
-
-    Raises:
-        DataError: a sample that cannot be used, unless the configuration says that they are skipped; a split of which
-            nothing is left; or no sample has a label, and the grouping needs them.
-        ModelError: the model has no parameters, cannot take the images or returns something else than logits.
-    """
-    if config.data.in_dist.test is None:
-        raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
-    device = next((parameter.device for parameter in model.parameters()), None)
-    if device is None:
-        raise ModelError("the model has no parameters, so there are no gradients to look at")
-    classes = config.model.num_classes
-    run = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
-    found: dict[str, Group] = {}
-    for info, _ in planned_splits(config.data).values():
-        if info.name != TEST and (not info.is_reported_ood or by == "class"):
-            continue
-        dataset = datasets[info.name]
-        places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples]
-        batch = collate([dataset[int(place)] for place in places])
-        if batch.bad and config.extract.on_error == "fail":
-            raise DataError(f"split {info.name}, sample {batch.bad[0].id}: {batch.bad[0].error}")
-        if not isinstance(batch.inputs, Tensor):
-            raise DataError(f"split {info.name}: wanted samples of one tensor each, got several by name")
-        if not len(batch.inputs):
-            raise DataError(f"split {info.name}: none of {len(places)} samples can be used: {batch.bad[0].error}")
-        if batch.bad:
-            notices.append(f"{info.name}: {len(batch.bad)} of {len(places)} samples cannot be used and are left out")
-        group = Group(batch.inputs, batch.labels)
-        with torch.no_grad():
-            predicted = [run.outputs(part.images).argmax(1).cpu() for part in group.parts(batch_size)]
-        if info.name == TEST:
-            found |= _parted(group, torch.cat(predicted), by)
-        else:
-            found[info.dataset_name] = Group.without_labels(group.images)
-    return {name: group for name, group in found.items() if len(group)}
-
-
-def _parted(test: Group, predictions: Tensor, by: Grouping) -> dict[str, Group]:
-    """The groups of the test split."""
-    if by == "split":
-        return {TEST: test}
-    known = test.labels >= 0
-    if not bool(known.any()):
-        raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
-    right = test.labels == predictions
-    chosen = {"right": known & right, "wrong": known & ~right}
-    if by == "class":
-        chosen = {f"class {label}": test.labels == label for label in sorted(set(test.labels[known].tolist()))}
-    return {name: Group(test.images[places], test.labels[places]) for name, places in chosen.items()}
-
-
-COLUMNS = ["group", "quantity", "measure", "layer", "statistic", "value"]
-
 SHOWN_TO_ENGINE = 4
 """Samples with which the engine is compared with the reference."""
-
-Progress = Callable[[str, int, int], None]
-"""Is told the group, and how many of how many samples are done."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +112,7 @@ class Inspection:
             for quantity in quantities
             for row in ordered_rows(quantity.summary(), self.layers)
         ]
-        return pd.DataFrame(rows, columns=COLUMNS)
+        return pd.DataFrame(rows, columns=["group", "quantity", "measure", "layer", "statistic", "value"])
 
 
 def inspect_config(
@@ -212,9 +162,91 @@ def inspect_config(
         _refuse_complex(model, templates, names)
         datasets = open_datasets(config)
     notices: list[str] = []
-    groups = chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
+    groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
     found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)
     return replace(found, notices=[*notices, *origin, *found.notices])
+
+
+def _chosen_groups(
+    config: Config,
+    model: nn.Module,
+    datasets: Mapping[str, SampleDataset],
+    *,
+    by: Grouping,
+    samples: int,
+    batch_size: int,
+    notices: list[str],
+) -> dict[str, Group]:
+    """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
+
+    Args:
+        config: says which splits there are, and the seed.
+        model: predicts.
+        datasets: by split.
+        by: "split" for one group per split; "correct" parts the test split into right and wrong predictions and keeps
+            the OOD sets beside them; "class" parts the test split by label and leaves OOD sets out.
+        samples: at most so many of each split.
+        batch_size: samples that go through the model at a time.
+        notices: are told of samples that cannot be used.
+
+    Returns:
+        Samples by what reports call their group; groups without one are left out.
+
+    Raises:
+        DataError: a sample that cannot be used, unless the configuration says that they are skipped; a split of which
+            nothing is left; or no sample has a label, and the grouping needs them.
+        ModelError: the model has no parameters, cannot take the images or returns something else than logits.
+    """
+    if config.data.in_dist.test is None:
+        raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
+    device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None:
+        raise ModelError("the model has no parameters, so there are no gradients to look at")
+    classes = config.model.num_classes
+    forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
+
+    @torch.no_grad()
+    def predicted(cut: Cut) -> tuple[Batch, Tensor]:
+        return cut.batch, forward.outputs(cut.batch.tensor).argmax(1).cpu()
+
+    found: dict[str, Group] = {}
+    for info, _ in planned_splits(config.data).values():
+        if info.name != TEST and (not info.is_reported_ood or by == "class"):
+            continue
+        dataset, skipped, sink = datasets[info.name], list[str](), ListSink[tuple[Batch, Tensor]]()
+        places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples].tolist()
+        stream = split_samples(
+            Subset(dataset, places),
+            name=info.name,
+            batch_size=batch_size,
+            workers=config.extract.workers,
+            on_error=config.extract.on_error,
+            skipped=skipped,
+        )
+        run(stream, predicted, sink, batch_size=batch_size, shard_size=samples)
+        if skipped:
+            notices.append(f"{info.name}: {len(skipped)} of {len(places)} samples cannot be used and are left out")
+        batches, predictions = zip(*sink.found, strict=True)
+        batch = Batch.joined(batches)
+        if info.name == TEST:
+            found |= _parted(Group(batch.tensor, batch.labels), torch.cat(predictions), by)
+        else:
+            found[info.dataset_name] = Group.without_labels(batch.tensor)
+    return {name: group for name, group in found.items() if len(group)}
+
+
+def _parted(test: Group, predictions: Tensor, by: Grouping) -> dict[str, Group]:
+    """The groups of the test split."""
+    if by == "split":
+        return {TEST: test}
+    known = test.labels >= 0
+    if not bool(known.any()):
+        raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
+    right = test.labels == predictions
+    chosen = {"right": known & right, "wrong": known & ~right}
+    if by == "class":
+        chosen = {f"class {label}": test.labels == label for label in sorted(set(test.labels[known].tolist()))}
+    return {name: Group(test.images[places], test.labels[places]) for name, places in chosen.items()}
 
 
 def _refuse_complex(model: nn.Module, templates: Sequence[Quantity], names: Sequence[str]) -> None:
@@ -327,51 +359,123 @@ class _Task:
             self.engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
 
 
-TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet", "gsnr.parquet")
-"""What an inspection writes, the first always."""
+@dataclass(frozen=True)
+class CheckpointMoves:
+    """How a model moved.
+
+    Attributes:
+        steps: a row for every step and tensor, and one for the whole model: columns from, to (files, with as many of
+            their folders as tell them apart), layer, norm (Euclidean norm of the difference), relative (norm divided by
+            that of the earlier values, NaN where those are zero), correlation (cosine with the step before, NaN for the
+            first). A complex number counts as two; tensors of whole numbers are left out.
+        findings: checkpoints that hold values which are not finite.
+    """
+
+    steps: pd.DataFrame
+    findings: list[Finding]
 
 
-def write_tables(inspection: Inspection, folder: Path) -> list[Path]:
-    """Writes `figures.parquet` and, where those quantities were asked for, histograms and signal-to-noise maps.
+def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
+    """Compares each checkpoint with the next one.
 
     Args:
-        inspection: what was found.
-        folder: where the files go; it has none of them.
+        checkpoints: two or more files of weights, `.safetensors`, `.pt` or `.pth`, in the order of training.
 
     Returns:
-        The files: `figures.parquet` (group, quantity, measure, layer, statistic, value), `histograms.parquet` (group,
-        layer, low, high, count, one row for each bin), `histograms_2d.parquet` (with low and high of gradient and
-        parameter, empty bins left out) and `gsnr.parquet` (group, layer, entry, gsnr: one row for each entry of each
-        parameter, in the order of its elements).
+        The steps, and which checkpoints hold values that are not finite.
+
+    Raises:
+        ConfigError: fewer than two checkpoints.
+        ModelError: a file that cannot be read, or that holds no numbers that move, or other tensors than the first one.
     """
-    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
-    frames[TABLES[0]].append(inspection.table())
-    for group, quantities in inspection.groups.items():
-        for quantity in quantities:
-            for name, layer, columns in _long(quantity):
-                frames[name].append(pd.DataFrame({"group": group, "layer": layer, **columns}))
-    written = [folder / name for name in TABLES if frames[name]]
-    for path in written:
-        with replacing(path) as temporary:
-            pd.concat(frames[path.name], ignore_index=True).to_parquet(temporary, index=False)
-    return written
+    if len(checkpoints) < 2:
+        raise ConfigError(f"--checkpoints: wanted two or more files, got {len(checkpoints)}")
+    rows: list[tuple[str, str, str, float, float, float]] = []
+    findings: list[Finding] = []
+    before: dict[str, Tensor] = {}
+    steps: dict[str, tuple[Tensor, float]] = {}
+    names = _short_names(checkpoints)
+    for number, path in enumerate(checkpoints):
+        weights = _weights(path)
+        if before:
+            _check_fit(before, weights, checkpoints[0], path)
+        findings += _not_finite(names[number], weights)
+        now = {**weights, MODEL: _joined(weights)}
+        for name, earlier in before.items():
+            step = now[name] - earlier
+            norm, size = float(precise_norm(step)), float(earlier.norm())
+            last, last_norm = steps.get(name, (step, 0.0))
+            turns = 0 < norm < inf and 0 < last_norm < inf
+            turn = float(cosine(last, step, last_norm, norm)) if turns else nan
+            rows.append((names[number - 1], names[number], name, norm, norm / size if size else nan, turn))
+            steps[name] = step, norm
+        before = now
+    return CheckpointMoves(
+        pd.DataFrame(rows, columns=["from", "to", "layer", "norm", "relative", "correlation"]), findings
+    )
 
 
-def _long(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What a table has of a quantity beside its figures: name of the table, layer, and columns."""
-    if isinstance(quantity, GradHist1d):
-        for layer, histogram in quantity.histograms.items():
-            edges = histogram.edges[0]
-            yield TABLES[1], layer, {"low": edges[:-1], "high": edges[1:], "count": histogram.counts.numpy()}
-    elif isinstance(quantity, GradHist2d):
-        for layer, histogram in {**quantity.histograms, MODEL: quantity.model}.items():
-            counts = histogram.counts.numpy()
-            x, y = counts.nonzero()
-            gradient, parameter = histogram.edges
-            columns = {"gradient_low": gradient[x], "gradient_high": gradient[x + 1]}
-            columns |= {"parameter_low": parameter[y], "parameter_high": parameter[y + 1], "count": counts[x, y]}
-            yield TABLES[2], layer, columns
-    elif isinstance(quantity, MeanGSNR):
-        for layer in quantity.moments:
-            ratios = quantity.ratios(layer).cpu().numpy()
-            yield TABLES[3], layer, {"entry": range(len(ratios)), "gsnr": ratios}
+def _short_names(checkpoints: Sequence[Path]) -> list[str]:
+    """The shortest end of each path that no other one has; a file that comes again gets a number."""
+    paths = [path.absolute().parts for path in checkpoints]
+    found = []
+    for place, own in enumerate(paths):
+        others = [each for each in paths if each != own]
+        ends = (own[-size:] for size in range(1, len(own) + 1))
+        end = next(each for each in ends if all(other[-len(each) :] != each for other in others))
+        name, again = Path(*end).as_posix(), paths[:place].count(own)
+        found.append(f"{name} ({again + 1})" if again else name)
+    return found
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint that training moves, with all digits and all entries."""
+    held = read_weights(path)
+    found = {
+        name: (each if each.layout == torch.strided else each.to_dense()).to(
+            torch.complex128 if each.is_complex() else torch.float64
+        )
+        for name, each in held.items()
+        if each.is_floating_point() or each.is_complex()
+    }
+    if not found:
+        raise ModelError(
+            f"{path}: wanted weights that move, and there is no tensor of real or complex numbers; it holds "
+            f"{some([*held])}"
+        )
+    return found
+
+
+def _not_finite(checkpoint: str, weights: Mapping[str, Tensor]) -> list[Finding]:
+    """One finding for a checkpoint with values that are not finite."""
+    bad = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
+    if not bad:
+        return []
+    first, *others = bad
+    tensor = weights[first]
+    sentence = (
+        f"{checkpoint}: {first} holds {int((~tensor.isfinite()).sum())} of {tensor.numel()} values that are NaN or "
+        "infinite"
+    )
+    return [Finding("bad weight", first, f"{sentence}, as does {some(others)}" if others else sentence)]
+
+
+def _check_fit(before: dict[str, Tensor], weights: dict[str, Tensor], first: Path, path: Path) -> None:
+    shapes = {name: _shape(tensor) for name, tensor in before.items() if name != MODEL}
+    others = {name: _shape(tensor) for name, tensor in weights.items()}
+    wrong = [name for name in {**shapes, **others} if shapes.get(name) != others.get(name)]
+    if wrong:
+        raise ModelError(
+            f"{path} is no later checkpoint of {first}: {wrong[0]} has shape {others.get(wrong[0], 'missing')} there "
+            f"and {shapes.get(wrong[0], 'missing')} before; give checkpoints of one model"
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)}{' of complex numbers' if tensor.is_complex() else ''}"
+
+
+def _joined(weights: dict[str, Tensor]) -> Tensor:
+    """All numbers in one vector, two for a complex one."""
+    real = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in weights.values()]
+    return torch.cat([tensor.flatten() for tensor in real])

@@ -1,19 +1,33 @@
-"""The page of training, one run or several beside each other, which needs nothing but a browser."""
+"""A run of training: what is kept of it while it goes on, its file, and its page, for one run or several.
+
+For TensorBoard there is a function that writes every epoch of an inspector.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
 
+from ..errors import ConfigError, MissingExtraError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, time_rows, write_page
-from ..system import FloatArray
-from .quantities.aggregates import BANDS, POINTS
-from .quantities.quantity import MODEL, layer_of, model_order
-from .training_record import Drawing, TrainingRecord
+from ..system import FloatArray, replacing
+from .findings import Finding
+from .histograms import GradHist1d, Histogram
+from .layer_quantities import ExplicitCall
+from .quantity import BANDS, MODEL, POINTS, Entry, Quantity, layer_of, model_order
+
+if TYPE_CHECKING:
+    from .inspector import Inspector
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
@@ -37,12 +51,230 @@ BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
 OUTLYING = 1e4
 """A value so many times as large as the median makes a scale logarithmic, as in a run that explodes."""
 
-ONE_NUMBER = frozenset({"count", "non_finite"})
-"""Statistics of a summary that are no lines."""
+KEY = b"gradscore.training"
+"""Of what a Parquet file says beside its rows."""
+
+STEPS = ("quantity", "measure", "layer", "start", "stop", "count", "non_finite", "mean", "std", "min", "max")
+EPOCHS = ("quantity", "measure", "layer", "epoch", "step", "statistic", "value")
+HISTOGRAMS = ("quantity", "layer", "epoch", "step", "low", "high", "bin_count")
+FINDINGS = ("step", "kind", "layer", "sentence")
 
 
-Row = tuple[str, list[Line]]
-"""A layer, or another row of a plot, and its lines."""
+class Drawing(BaseModel, frozen=True):
+    """How a quantity is drawn; see `Quantity`."""
+
+    title: str
+    captions: dict[str, str]
+    lines: tuple[str, ...]
+    bands: tuple[str, ...]
+    log_scale: bool
+
+
+class _Header(BaseModel):
+    """What a file says beside its rows."""
+
+    name: str
+    layers: list[str]
+    drawings: dict[str, Drawing]
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What an inspector saw of a run.
+
+    Attributes:
+        name: of the run.
+        layers: layers and parameters in the order of the model.
+        steps: for every stretch of steps (from `start`, before `stop`) of every quantity, measure and layer: count,
+            values that are not finite, mean, population standard deviation, extremes.
+        epochs: a row for every figure of every epoch, with the last step of the epoch.
+        histograms: a row for every bin that is not empty, with its edges.
+        findings: what was not well, with the step at which it was seen.
+        drawings: how quantities are drawn, by name.
+    """
+
+    name: str
+    layers: list[str]
+    steps: pd.DataFrame
+    epochs: pd.DataFrame
+    histograms: pd.DataFrame
+    findings: pd.DataFrame
+    drawings: dict[str, Drawing] = field(default_factory=dict)
+
+    def save(self, path: Path | str) -> None:
+        """Writes one Parquet file; what is there stays until the new one is complete."""
+        parts = {"steps": self.steps, "epochs": self.epochs, "histograms": self.histograms, "findings": self.findings}
+        filled = [part.assign(part=name) for name, part in parts.items() if len(part)]
+        rows = pd.concat(filled or [pd.DataFrame({"part": pd.Series([], dtype=str)})])
+        header = _Header(name=self.name, layers=self.layers, drawings=self.drawings)
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: header.model_dump_json().encode()})
+        with replacing(Path(path)) as temporary:
+            pq.write_table(table, temporary)
+
+
+def read_record(path: Path | str) -> TrainingRecord:
+    """Reads what `TrainingRecord.save` wrote.
+
+    Raises:
+        ConfigError: the file is not there, or is something else.
+    """
+    if not Path(path).is_file():
+        got = "a folder" if Path(path).is_dir() else "nothing there"
+        raise ConfigError(
+            f"{path} holds no run: wanted a file that Inspector.save or Inspector.report wrote, got {got}"
+        )
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConfigError(f"{path} cannot be read as a run of training: {error}") from error
+    about = (table.schema.metadata or {}).get(KEY)
+    if about is None:
+        raise ConfigError(
+            f"{path} holds no run of training; wanted a file that Inspector.save or Inspector.report wrote"
+        )
+    try:
+        header, rows = _Header.model_validate_json(about), table.to_pandas()
+        return TrainingRecord(
+            name=header.name,
+            layers=header.layers,
+            steps=_part(rows, "steps", STEPS, whole=("start", "stop", "count", "non_finite")),
+            epochs=_part(rows, "epochs", EPOCHS, whole=("epoch", "step")),
+            histograms=_part(rows, "histograms", HISTOGRAMS, whole=("epoch", "step", "bin_count")),
+            findings=_part(rows, "findings", FINDINGS, whole=("step",)),
+            drawings=header.drawings,
+        )
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is damaged, or another version of gradscore wrote it: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _part(rows: pd.DataFrame, name: str, columns: tuple[str, ...], *, whole: tuple[str, ...]) -> pd.DataFrame:
+    found = rows[rows["part"] == name]
+    found = (found[list(columns)] if len(found) else found.reindex(columns=list(columns))).reset_index(drop=True)
+    return found.astype(dict.fromkeys(whole, "int64"))
+
+
+MOST_EPOCHS = 64
+"""Histograms that are kept of every layer: beyond, every second one is dropped, and from then on every second epoch."""
+
+LOSS, RATE = "loss", "learning rate"
+
+
+class TrainingLoop(ExplicitCall):
+    """What a training loop says of itself: its loss, its learning rate, and whatever it pushes."""
+
+    name = "training loop"
+    title = "Loss and learning rate"
+
+
+class Logbook:
+    """Keeps what the picture of a run needs and quantities forget at the end of an epoch.
+
+    Attributes:
+        last_steps: the last step of every epoch.
+    """
+
+    def __init__(self) -> None:
+        self.last_steps: list[int] = []
+        self._histograms: dict[int, dict[str, Histogram]] = {}
+        self._every = 1
+
+    def end_epoch(self, number: int, step: int, quantities: Iterable[Quantity]) -> None:
+        """Takes the histograms of an epoch, before they are forgotten."""
+        self.last_steps.append(max(0, step))
+        found = {
+            layer: histogram
+            for quantity in quantities
+            if isinstance(quantity, GradHist1d)
+            for layer, histogram in _of_model_or_layers(quantity)
+            if histogram.total
+        }
+        if found and not number % self._every:
+            self._histograms[number] = found
+        if len(self._histograms) > MOST_EPOCHS:
+            self._every *= 2
+            self._histograms = {epoch: each for epoch, each in self._histograms.items() if not epoch % self._every}
+
+    def record(
+        self,
+        name: str,
+        layers: Sequence[str],
+        quantities: Sequence[Quantity],
+        history: Iterable[Entry],
+        findings: Iterable[Finding],
+    ) -> TrainingRecord:
+        """Everything as tables.
+
+        Args:
+            name: of the run.
+            layers: layers and parameters in the order of the model.
+            quantities: hold the values by step.
+            history: the figures of the epochs.
+            findings: with their steps.
+        """
+        quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines or quantity.joined]
+        return TrainingRecord(
+            name=name,
+            layers=list(layers),
+            steps=pd.DataFrame([row for each in quantities for row in _steps(each)], columns=list(STEPS)),
+            epochs=pd.DataFrame(
+                [
+                    (
+                        e.quantity,
+                        e.row.measure,
+                        e.row.layer,
+                        e.epoch,
+                        self.last_steps[e.epoch],
+                        e.row.statistic,
+                        e.row.value,
+                    )
+                    for e in history
+                ],
+                columns=list(EPOCHS),
+            ),
+            histograms=pd.DataFrame(list(self._bins()), columns=list(HISTOGRAMS)),
+            findings=pd.DataFrame(
+                [(each.step or 0, each.kind, each.layer, str(each)) for each in findings], columns=list(FINDINGS)
+            ),
+            drawings={
+                each.name: Drawing(
+                    title=each.title or each.name.capitalize(),
+                    captions={measure: each.caption(measure) for measure in each.captions},
+                    lines=each.lines,
+                    bands=each.bands,
+                    log_scale=each.log_scale,
+                )
+                for each in quantities
+            },
+        )
+
+    def _bins(self) -> Iterator[tuple[Any, ...]]:
+        for epoch, histograms in self._histograms.items():
+            for layer, histogram in histograms.items():
+                edges = histogram.edges[0]
+                for place, count in enumerate(histogram.counts.tolist()):
+                    if count:
+                        step = self.last_steps[epoch]
+                        yield GradHist1d.name, layer, epoch, step, edges[place], edges[place + 1], count
+
+
+def _of_model_or_layers(quantity: GradHist1d) -> Iterator[tuple[str, Histogram]]:
+    """The histogram of the model, or those of parameters where each has a range of its own."""
+    if len({histogram.ranges for histogram in quantity.histograms.values()}) == 1:
+        yield MODEL, quantity.model
+    yield from quantity.histograms.items()
+
+
+def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
+    for measure in dict.fromkeys([*quantity.joined, *quantity.timelines]):
+        joined, own = quantity.joined.get(measure, {}), quantity.timelines.get(measure, {})
+        for layer in dict.fromkeys([*joined, *own]):
+            timelines = [each[layer] for each in (joined, own) if layer in each]
+            for start, stop, moments in chain.from_iterable(timeline.stretches() for timeline in timelines):
+                where = (quantity.name, measure, layer, start, stop)
+                yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 
 
 def write_training(records: Sequence[TrainingRecord], path: Path, *, images: bool = True) -> list[Path]:
@@ -104,117 +336,80 @@ def _parts(records: Sequence[TrainingRecord]) -> list[Part]:
     """The plots: by quantity, steps first and then epochs."""
     drawings = {name: drawing for record in records for name, drawing in record.drawings.items()}
     found = [
-        Part(title=drawing.title, plots=[*_by_step(records, name, drawing), *_by_epoch(records, name, drawing)])
-        for name, drawing in drawings.items()
+        Part(title=drawing.title, plots=list(_time_plots(records, name, drawing))) for name, drawing in drawings.items()
     ]
     found.append(Part(title="Histograms of gradients over time", plots=list(_histograms(records))))
     return [part for part in found if part.plots]
 
 
-def _by_step(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
-    frames = [record.steps[record.steps["quantity"] == quantity] for record in records]
-    for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
-        parts = [frame[frame["measure"] == measure] for frame in frames]
-        rows = _rows(_step_lines, records, parts, drawing)
-        yield time_rows(
-            rows,
-            name=file_name(f"{quantity}-{measure}-steps"),
-            title=f"{measure[:1].upper()}{measure[1:]}, by step",
-            caption=_caption(drawing, measure, parts),
-            x_label="step",
-            log=_is_log(drawing, measure, rows),
-            marks=_marks(records),
-            ends=(0, max(_last(record.steps["stop"]) for record in records) - 1),
-        )
+def _time_plots(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
+    """Every measure by step; then by epoch, where there are several."""
+    for by, tables in (("step", [each.steps for each in records]), ("epoch", [each.epochs for each in records])):
+        frames = [table[table["quantity"] == quantity] for table in tables]
+        if by == "epoch":
+            frames = [frame[~frame["statistic"].isin(["count", "non_finite"])] for frame in frames]
+            if not any(len(set(frame["epoch"])) > 1 for frame in frames):
+                return
+            last = max(_last(table["epoch"]) for table in tables)
+            marks = sorted({epoch for record in records for epoch in _epochs_of_findings(record)})
+        else:
+            last = max(_last(table["stop"]) for table in tables) - 1
+            marks = sorted({float(step) for record in records for step in record.findings["step"]})
+        for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
+            parts = [frame[frame["measure"] == measure] for frame in frames]
+            rows = _rows(records, parts, drawing)
+            if rows:
+                yield time_rows(
+                    rows,
+                    name=file_name(f"{quantity}-{measure}-{by}s"),
+                    title=f"{measure[:1].upper()}{measure[1:]}, by {by}",
+                    caption=_caption_of_steps(drawing, measure, parts) if by == "step" else _caption_of_epochs(drawing),
+                    x_label=by,
+                    log=_is_log(drawing, measure, rows),
+                    marks=marks[:MOST_MARKS],
+                    ends=(0, last),
+                )
 
 
-def _rows(
-    lines_of: Callable[..., list[Line]],
-    records: Sequence[TrainingRecord],
-    parts: Sequence[pd.DataFrame],
-    drawing: Drawing,
-) -> list[Row]:
+Row = tuple[str, list[Line]]
+"""A layer, or another row of a plot, and its lines."""
+
+
+def _rows(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame], drawing: Drawing) -> list[Row]:
     """A row for each layer, with the lines of all runs."""
-    return [
-        (
-            layer,
-            [
-                line
-                for number, (part, record) in enumerate(zip(parts, records, strict=True))
-                for line in lines_of(part[part["layer"] == layer], record, number, len(records), drawing)
-            ],
-        )
-        for layer in _layers(records, parts)
-    ]
+    several, found = len(records) > 1, []
+    for layer in _layers(records, parts):
+        lines = []
+        for number, (record, part) in enumerate(zip(records, parts, strict=True)):
+            wide, x = _by_time(part[part["layer"] == layer])
+            if wide.empty:
+                continue
+            chosen = [name for name in drawing.lines if name in wide]
+            chosen = chosen or ["mean" if "mean" in wide else str(wide.columns[0])]
+            bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
+            for place, name in enumerate(chosen):
+                own = f"{record.name}: {name}" if len(chosen) > 1 else record.name
+                line = Line(
+                    name=own if several else name,
+                    colour=colour(number if several else place),
+                    x=x,
+                    y=wide[name].to_numpy(np.float64),
+                    bands=() if place else bands,
+                    dotted=several and place > 0,
+                )
+                lines.append(line)
+        if lines:
+            found.append((layer, lines))
+    return found
 
 
-def _step_lines(part: pd.DataFrame, record: TrainingRecord, number: int, runs: int, drawing: Drawing) -> list[Line]:
-    """As `_epoch_lines`, of what is kept of stretches of steps: no median, no quartiles."""
-    wide = part.sort_values("start")
-    if wide.empty:
-        return []
-    middle = (wide["start"].to_numpy(np.float64) + wide["stop"].to_numpy(np.float64) - 1) / 2
-    return _lines(wide, middle, _by_steps(drawing.lines) or ["mean"], record, number, runs, drawing)
-
-
-def _by_steps(statistics: Sequence[str]) -> list[str]:
-    """Those of some statistics or ranges that are kept of stretches of steps."""
-    return [name for name in statistics if name in (*POINTS, "min-max")]
-
-
-def _by_epoch(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
-    frames = [record.epochs[record.epochs["quantity"] == quantity] for record in records]
-    if not any(len(set(frame["epoch"])) > 1 for frame in frames):
-        return
-    for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
-        parts = [frame[(frame["measure"] == measure) & ~frame["statistic"].isin(ONE_NUMBER)] for frame in frames]
-        rows = _rows(_epoch_lines, records, parts, drawing)
-        rows = [(layer, lines) for layer, lines in rows if lines]
-        if rows:
-            yield time_rows(
-                rows,
-                name=file_name(f"{quantity}-{measure}-epochs"),
-                title=f"{measure[:1].upper()}{measure[1:]}, by epoch",
-                caption=f"Lines: {', '.join(drawing.lines)}; bands: {', '.join(drawing.bands) or 'none'}; of the "
-                "values of an epoch.",
-                x_label="epoch",
-                log=_is_log(drawing, measure, rows),
-                marks=sorted({epoch for record in records for epoch in _epochs_of_findings(record)})[:MOST_MARKS],
-                ends=(0, max(_last(record.epochs["epoch"]) for record in records)),
-            )
-
-
-def _epoch_lines(part: pd.DataFrame, record: TrainingRecord, number: int, runs: int, drawing: Drawing) -> list[Line]:
-    """The lines that a quantity is to be drawn with, the bands about the first one; or what statistics there are."""
+def _by_time(part: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
+    """A row for each stretch of steps or each epoch, with columns of statistics, and where it lies."""
+    if "start" in part:
+        wide = part.sort_values("start")
+        return wide, (wide["start"].to_numpy(np.float64) + wide["stop"].to_numpy(np.float64) - 1) / 2
     wide = part.pivot_table(index="epoch", columns="statistic", values="value", dropna=False)
-    if wide.empty:
-        return []
-    chosen = [name for name in drawing.lines if name in wide] or [str(wide.columns[0])]
-    return _lines(wide, wide.index.to_numpy(np.float64), chosen, record, number, runs, drawing)
-
-
-def _lines(
-    wide: pd.DataFrame,
-    x: FloatArray,
-    chosen: Sequence[str],
-    record: TrainingRecord,
-    number: int,
-    runs: int,
-    drawing: Drawing,
-) -> list[Line]:
-    """A line for each chosen column, the bands about the first one."""
-    bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
-    return [
-        Line(
-            name=f"{record.name}: {name}" if runs > 1 and len(chosen) > 1 else record.name if runs > 1 else name,
-            colour=colour(number if runs > 1 else place),
-            x=x,
-            y=wide[name].to_numpy(np.float64),
-            bands=() if place else bands,
-            dotted=runs > 1 and place > 0,
-        )
-        for place, name in enumerate(chosen)
-    ]
+    return wide, wide.index.to_numpy(np.float64)
 
 
 def _band(wide: pd.DataFrame, name: str) -> tuple[FloatArray, FloatArray] | None:
@@ -248,17 +443,19 @@ def _last(numbers: pd.Series[int]) -> int:
     return int(numbers.max()) if len(numbers) else 0
 
 
-def _caption(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame]) -> str:
-    lines, bands = _by_steps(drawing.lines) or ["mean"], _by_steps(drawing.bands)
+def _caption_of_steps(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame]) -> str:
+    """Of stretches of steps there are no median and no quartiles."""
+    lines, bands = (
+        [name for name in names if name in (*POINTS, "min-max")] for names in (drawing.lines, drawing.bands)
+    )
     lost = sum(int(part["non_finite"].sum()) for part in parts)
     missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
-    how = f"Lines: {', '.join(lines)}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
+    how = f"Lines: {', '.join(lines or ['mean'])}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
     return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
 
 
-def _marks(records: Sequence[TrainingRecord]) -> list[float]:
-    steps = sorted({float(step) for record in records for step in record.findings["step"]})
-    return steps[:MOST_MARKS]
+def _caption_of_epochs(drawing: Drawing) -> str:
+    return f"Lines: {', '.join(drawing.lines)}; bands: {', '.join(drawing.bands) or 'none'}; of the values of an epoch."
 
 
 def _epochs_of_findings(record: TrainingRecord) -> list[float]:
@@ -313,3 +510,68 @@ def _spread(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
     reached: FloatArray = np.interp(edges, ends, np.stack([after - counts, after], axis=1).ravel())
     shares: FloatArray = np.diff(reached) / after[-1]
     return shares
+
+
+class Writer(Protocol):
+    """What is needed of `torch.utils.tensorboard.SummaryWriter`."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
+        """Writes a number."""
+
+    def flush(self) -> object:
+        """Makes sure that what was written can be read."""
+
+
+def to_tensorboard(writer: Writer | Path | str) -> Callable[[Inspector], None]:
+    """Makes a function that writes every epoch of an inspector.
+
+    Args:
+        writer: a `torch.utils.tensorboard.SummaryWriter`, anything with its methods, or a folder for a new one.
+
+    Returns:
+        Every statistic becomes a scalar with tag
+        quantity/measure/layer/statistic; figures that are not finite are left out. The counts of `GradHist1d` become
+        histograms with tag quantity/layer, where the writer has `add_histogram_raw`.
+
+    Raises:
+        MissingExtraError: a folder is given, and TensorBoard is not installed.
+    """
+    target: Any = writer
+    if isinstance(writer, Path | str):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"nothing can be written to {writer} for TensorBoard: {error}; run `pip install "
+                "'gradscore[tensorboard]'`"
+            ) from error
+        target = SummaryWriter(str(writer))
+
+    def write(inspector: Inspector) -> None:
+        for quantity in inspector.quantities:
+            for row in quantity.summary():
+                if isfinite(row.value):
+                    tag = "/".join((quantity.name, row.measure, row.layer, row.statistic)).replace(" ", "_")
+                    target.add_scalar(tag, row.value, inspector.epoch)
+            if isinstance(quantity, GradHist1d) and hasattr(target, "add_histogram_raw"):
+                for layer, histogram in quantity.histograms.items():
+                    tag = f"{quantity.name}/{layer}".replace(" ", "_")
+                    target.add_histogram_raw(tag, **_raw(histogram), global_step=inspector.epoch)
+        target.flush()
+
+    return write
+
+
+def _raw(histogram: Histogram) -> dict[str, Any]:
+    """Counts as TensorBoard takes them; sums are those of values in the middle of their bins."""
+    edges, counts = histogram.edges[0], histogram.counts.numpy()
+    middles = (edges[:-1] + edges[1:]) / 2
+    return {
+        "min": float(edges[0]),
+        "max": float(edges[-1]),
+        "num": int(counts.sum()),
+        "sum": float(counts @ middles),
+        "sum_squares": float(counts @ middles**2),
+        "bucket_limits": edges[1:].tolist(),
+        "bucket_counts": counts.tolist(),
+    }

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from manual_pages import code_of
 
-from gradscore.inspect import read_record
-from gradscore.inspect.quantities import QUANTITIES
+from gradscore.inspect import QUANTITIES, read_record
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 

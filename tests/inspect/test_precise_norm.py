@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.inspect.quantities.geometry import precise_norm
+from gradscore.inspect.layer_quantities import precise_norm
 
 SHAPES = {"long": (5_000_000,), "a matrix": (300, 70), "no elements": (0, 3), "one number": ()}
 

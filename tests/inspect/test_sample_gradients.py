@@ -16,7 +16,7 @@ from gradscore.inspect import (
     GradHist2d,
     MeanGSNR,
 )
-from gradscore.inspect.quantities.sample_gradients import aligned_blocks, feeding
+from gradscore.inspect.sample_gradients import aligned_blocks, feeding
 
 MODELS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 9), nn.Tanh(), nn.Linear(9, 4)),

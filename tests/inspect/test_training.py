@@ -25,9 +25,8 @@ from gradscore.inspect import (
     read_record,
     write_training,
 )
-from gradscore.inspect.quantities.aggregates import CAPACITY, Timeline
-from gradscore.inspect.training_record import KEY
-from gradscore.inspect.training_report import _parts
+from gradscore.inspect.quantity import CAPACITY, Timeline
+from gradscore.inspect.training_report import KEY, _parts
 from gradscore_cli.main import app
 
 
@@ -288,6 +287,16 @@ def test_a_page_is_written_anew_while_training_goes_on(tmp_path, monkeypatch):
             )
     assert seen == [False, False, 2, 2, 4]
     assert "training of run" in (tmp_path / "live.html").read_text()
+
+
+def test_a_page_that_is_written_takes_no_look_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", iter(range(0, 900, 100)).__next__)
+    model = nn.Linear(4, 3)
+    with Inspector(model, [], health=every(1)) as inspector:
+        inspector.report_every(tmp_path / "live.html", minutes=1)
+        model(torch.full((2, 4), torch.nan)).sum().backward()
+    with pytest.warns(HealthWarning, match="2 of 2 samples hold values"):
+        assert [each.kind for each in inspector.findings()] == ["bad input"]
 
 
 def test_training_goes_on_where_its_page_cannot_be_written(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.inspect.quantities.gsnr import EntryMoments
-from gradscore.inspect.quantities.histograms import Histogram
+from gradscore.inspect.histograms import Histogram
+from gradscore.inspect.sample_gradients import EntryMoments
 from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 

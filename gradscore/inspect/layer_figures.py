@@ -1,4 +1,4 @@
-"""What a diagnosis has to know of a model: a few figures of every layer, gathered while the model runs."""
+"""What findings are made from: a few figures of every layer, gathered by hooks while a model runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from functools import partial
 from math import inf, log10, nan, sqrt
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .quantities.geometry import precise_norm
-from .quantities.gsnr import EntryMoments
-from .quantities.quantity import MODEL
-from .watcher import Calls, Hook, first_tensor, in_backward, watch_gradient
+from .hooks import Calls, Hook, first_tensor, in_backward, learning_modules, watch_gradient
+from .layer_quantities import precise_norm
+from .quantity import MODEL
+from .sample_gradients import EntryMoments
 
 FAR_UNITS = 5.0
 """A silent unit is dead if its mean output is this many times as far from zero as that of the median active unit, both
@@ -25,7 +26,7 @@ in standard deviations."""
 
 
 @dataclass
-class LayerVitals:
+class LayerFigures:
     """A call of a layer.
 
     Attributes:
@@ -82,6 +83,11 @@ class LayerVitals:
         """Units; 0 where they cannot be told."""
         return 0 if self.reached is None else len(self.reached)
 
+    def unit_axis(self, values: Tensor) -> int | None:
+        """The axis of units in outputs: the one that is as wide as the parameters of the layer."""
+        axes = ((1, -1) if self.is_convolution else (-1, 1)) if self.widths and values.dim() > 1 else ()
+        return next((axis for axis in axes if values.shape[axis] == self.widths[-1]), None)
+
     @property
     def dead_units(self) -> int:
         """Units that no gradient reached, and whose outputs stay on one side much more than those of the others.
@@ -98,74 +104,6 @@ class LayerVitals:
         return int((~self.reached & (distance > FAR_UNITS * distance[self.reached].median())).sum())
 
 
-def known(value: float) -> float:
-    """For `min`: what is not known yet is larger than anything."""
-    return inf if value != value else value
-
-
-def of_module(name: str, module: nn.Module, place: int) -> LayerVitals:
-    """The figures of a layer that has seen nothing.
-
-    Args:
-        name: of the module in its model, `(model)` for that itself.
-        module: the layer.
-        place: number of its call in the first pass, counted from 1.
-    """
-    prefix = "" if name == MODEL else f"{name}."
-    own = dict(module.named_parameters(recurse=False))
-    transposed = isinstance(module, nn.modules.conv._ConvTransposeNd)
-    widths = tuple(
-        each.shape[1] * int(getattr(module, "groups", 1)) if transposed and each.dim() > 1 else each.shape[0]
-        for each in own.values()
-        if each.dim()
-    )
-    channels = isinstance(module, nn.modules.conv._ConvNd | _BatchNorm | nn.GroupNorm)
-    return LayerVitals(
-        type(module).__name__,
-        place,
-        tuple(prefix + each for each in own),
-        widths,
-        channels,
-        isinstance(module, nn.Embedding),
-    )
-
-
-def note_units(layer: LayerVitals, values: Tensor) -> None:
-    """Takes in the outputs of a batch, if units can be told in them."""
-    axis = unit_axis(layer, values)
-    if axis is None:
-        return
-    rows = values.movedim(axis, 0).flatten(1)
-    variance, mean = torch.var_mean(rows, dim=1, correction=0)
-    count = rows.shape[1]
-    moments = EntryMoments(count, mean.double().cpu(), variance.double().cpu() * count)
-    if layer.outputs is None:
-        layer.outputs = moments
-    else:
-        layer.outputs.merge(moments)
-
-
-def unit_axis(layer: LayerVitals, values: Tensor) -> int | None:
-    """The axis of units: the one that is as wide as the parameters of the layer."""
-    if values.dim() < 2:
-        return None
-    axes = (1, -1) if layer.is_convolution else (-1, 1)
-    return next((axis for axis in axes if layer.widths and values.shape[axis] == layer.widths[-1]), None)
-
-
-def note_statistics(layer: LayerVitals, module: Any, given: Tensor) -> None:
-    """How far a batch is from the running statistics of a batch norm that has been trained and is in eval mode."""
-    tracked = module.num_batches_tracked
-    if module.training or module.running_mean is None or tracked is None or not int(tracked) or given.dim() < 2:
-        return
-    channels = given.double().transpose(0, 1).flatten(1)
-    variance = module.running_var.double() + module.eps
-    shift = ((channels.mean(1) - module.running_mean) / variance.sqrt()).abs().median()
-    decades = ((channels.var(1, correction=0) + module.eps) / variance).log10().median().abs()
-    layer.shift = min(layer.shift, float(shift), key=known)
-    layer.decades = min(layer.decades, float(decades), key=known)
-
-
 OUTPUT = ""
 """Stands for the outputs of the model among the layers behind a layer."""
 
@@ -174,12 +112,11 @@ SAME = 1e-5
 rounding of float32."""
 
 
-class Vitals:
-    """Gathers `LayerVitals` from hooks, as long as it is active.
+class ModelFigures:
+    """Gathers `LayerFigures` from hooks, as long as it is active.
 
     Args:
-        model: what is watched.
-        layers: by name, see `learning_modules`.
+        model: what is watched, in its layers and other modules with parameters of their own.
 
     Attributes:
         layers: by call, in the order of the first pass.
@@ -198,9 +135,9 @@ class Vitals:
         calls: with what the model was called last; in passes that are begun by hand, also the modules right below it.
     """
 
-    def __init__(self, model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
-        self.model, self._modules = model, dict(layers)
-        self.layers: dict[str, LayerVitals] = {}
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self._modules = model, learning_modules(model)
+        self.layers: dict[str, LayerFigures] = {}
         self.behind: dict[str, set[str]] = {}
         self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.samples_ever = nan, 0, 0, 0, 0
         self.bad_weights: dict[str, int] | None = None
@@ -232,10 +169,6 @@ class Vitals:
             layer.differs, layer.first = False, None
         self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.margins = nan, 0, 0, 0, []
         self.bad_weights = None
-
-    def let_go(self) -> None:
-        """Holds no inputs of the model any more, and nothing of its graph."""
-        self.calls, self._nodes = {}, {}
 
     def begin_pass(self, inputs: object) -> None:
         """A pass begins, by hand if `inputs` is not None: then the model itself need not be called.
@@ -271,7 +204,7 @@ class Vitals:
         self._runs = self.active and torch.is_grad_enabled()
         if not self._runs:
             return
-        self._calls.restart()
+        self._calls.clear()
         self._nodes, self.calls = {}, {}
         if self.bad_weights is None:  # now, since one bad gradient makes all weights bad
             counts = {name: int((~each.detach().isfinite()).sum()) for name, each in self.model.named_parameters()}
@@ -286,17 +219,17 @@ class Vitals:
             fine = tensor.detach().reshape(self._batch, -1).isfinite().all(1)
             self.bad_inputs += int((~fine).sum())
             if bool(fine.all()):
-                self.inputs = min(self.inputs, float(precise_norm(tensor.detach())) / sqrt(tensor.numel()), key=known)
+                size = float(precise_norm(tensor.detach())) / sqrt(tensor.numel())
+                self.inputs = float(np.fmin(self.inputs, size))
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
-        tensor = first_tensor(output)
+        tensor, given = first_tensor(output), first_tensor(inputs)
         if not self._looks() or tensor is None or not tensor.is_floating_point() or not tensor.numel():
             return
         site = self._calls.site(name)
         if site not in self.layers:
-            self.layers[site] = of_module(name, module, len(self.layers) + 1)
+            self.layers[site] = _figures_of(name, module, len(self.layers) + 1)
         layer = self.layers[site]
-        given = first_tensor(inputs)
         values = tensor.detach()
         largest = float(values.abs().max())
         if not largest < inf:
@@ -306,12 +239,12 @@ class Vitals:
         else:
             layer.largest = max(layer.largest, largest)
             self._compare(layer, values, largest)
-            note_units(layer, values)
+            _add_units(layer, values)
         if isinstance(module, _BatchNorm) and given is not None:
             self.is_fresh |= (
                 not module.training and module.num_batches_tracked is not None and not int(module.num_batches_tracked)
             )
-            note_statistics(layer, module, given.detach())
+            _compare_statistics(layer, module, given.detach())
         if tensor.requires_grad and tensor.grad_fn is not None and tensor.grad_fn not in self._nodes:
             self._nodes[tensor.grad_fn] = site
             if tensor._base is not None and tensor._base.grad_fn is not None:
@@ -334,7 +267,7 @@ class Vitals:
         """Whether this is a pass that gradients come back through, and the first time that it is computed."""
         return self.active and self._runs and not in_backward()
 
-    def _compare(self, layer: LayerVitals, values: Tensor, largest: float) -> None:
+    def _compare(self, layer: LayerFigures, values: Tensor, largest: float) -> None:
         """Notes whether samples differ in the output of a layer."""
         if layer.differs or not values.dim() or len(values) != self._batch:
             layer.differs = True
@@ -343,7 +276,7 @@ class Vitals:
             layer.first = values[0].clone()
         layer.differs = bool((values - layer.first).abs().max() > SAME * largest)
 
-    def _after_gradient(self, layer: LayerVitals, samples: int, gradient: Tensor) -> None:
+    def _after_gradient(self, layer: LayerFigures, samples: int, gradient: Tensor) -> None:
         if not self.active:
             return
         norm = float(precise_norm(gradient.detach())) / sqrt(max(1, samples))
@@ -351,10 +284,55 @@ class Vitals:
             layer.bad_slopes += 1
             return
         layer.slopes.append(log10(norm) if norm else -inf)
-        axis = unit_axis(layer, gradient)
-        if axis is not None:
+        if (axis := layer.unit_axis(gradient)) is not None:
             reached = (gradient.detach() != 0).movedim(axis, 0).flatten(1).any(1).cpu()
             layer.reached = reached if layer.reached is None else layer.reached | reached
+
+
+def _figures_of(name: str, module: nn.Module, place: int) -> LayerFigures:
+    """The figures of a layer that has seen nothing."""
+    own = dict(module.named_parameters(recurse=False))
+    transposed = isinstance(module, nn.modules.conv._ConvTransposeNd)
+    return LayerFigures(
+        kind=type(module).__name__,
+        place=place,
+        parameters=tuple(each if name == MODEL else f"{name}.{each}" for each in own),
+        widths=tuple(
+            each.shape[1] * int(getattr(module, "groups", 1)) if transposed and each.dim() > 1 else each.shape[0]
+            for each in own.values()
+            if each.dim()
+        ),
+        is_convolution=isinstance(module, nn.modules.conv._ConvNd | _BatchNorm | nn.GroupNorm),
+        is_table=isinstance(module, nn.Embedding),
+    )
+
+
+def _add_units(layer: LayerFigures, values: Tensor) -> None:
+    """Takes in the outputs of a batch, if units can be told in them."""
+    axis = layer.unit_axis(values)
+    if axis is None:
+        return
+    rows = values.movedim(axis, 0).flatten(1)
+    variance, mean = torch.var_mean(rows, dim=1, correction=0)
+    count = rows.shape[1]
+    moments = EntryMoments(count, mean.double().cpu(), variance.double().cpu() * count)
+    if layer.outputs is None:
+        layer.outputs = moments
+    else:
+        layer.outputs.merge(moments)
+
+
+def _compare_statistics(layer: LayerFigures, module: Any, given: Tensor) -> None:
+    """How far a batch is from the running statistics of a batch norm that has been trained and is in eval mode."""
+    tracked = module.num_batches_tracked
+    if module.training or module.running_mean is None or tracked is None or not int(tracked) or given.dim() < 2:
+        return
+    channels = given.double().transpose(0, 1).flatten(1)
+    variance = module.running_var.double() + module.eps
+    shift = ((channels.mean(1) - module.running_mean) / variance.sqrt()).abs().median()
+    decades = ((channels.var(1, correction=0) + module.eps) / variance).log10().median().abs()
+    layer.shift = float(np.fmin(layer.shift, float(shift)))
+    layer.decades = float(np.fmin(layer.decades, float(decades)))
 
 
 def layers_behind(outputs: Node, nodes: Mapping[Node, str]) -> dict[str, set[str]]:

@@ -1,18 +1,18 @@
-"""What takes outputs and gradients from a model to quantities while it runs: hooks that leave no trace in it."""
+"""Hooks that take outputs and gradients from a model to quantities while it runs, and leave no trace in it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .quantities.quantity import (
+from .quantity import (
     CALL,
     MODEL,
     InputGradientQuantity,
@@ -24,7 +24,7 @@ from .quantities.quantity import (
 )
 
 if TYPE_CHECKING:
-    from .examination import Health
+    from .health import TrainingHealth
 
 
 class Hook:
@@ -47,30 +47,13 @@ class Hook:
         return getattr, (nullcontext(), "__exit__")
 
 
-class Calls:
+class Calls(Counter[str]):
     """Numbers the calls of each layer within a pass through the model, so that each has a name of its own."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def restart(self) -> None:
-        """A pass begins."""
-        self._counts.clear()
 
     def site(self, layer: str) -> str:
         """The name of the next call of a layer: that of the layer for the first one, `relu#2` for the second."""
-        name = self.next_site(layer)
-        self._counts[layer] += 1
-        return name
-
-    def next_site(self, layer: str) -> str:
-        """The name that `site` will give to the next call of a layer."""
-        number = self._counts[layer] + 1
-        return layer if number == 1 else f"{layer}{CALL}{number}"
-
-    def __contains__(self, layer: object) -> bool:
-        """Whether the layer was called in this pass."""
-        return self._counts[str(layer)] > 0
+        self[layer] += 1
+        return layer if self[layer] == 1 else f"{layer}{CALL}{self[layer]}"
 
 
 def in_vmap() -> bool:
@@ -191,21 +174,18 @@ def hooked(parameter: Any, hook: Callable[[Tensor], None]) -> Iterator[None]:
             parameter._backward_hooks = None
 
 
-class Watcher:
-    """Hooks on a model, which go without a trace.
+class ModelHooks:
+    """Feeds quantities from a model by hooks on it, which go without a trace.
 
     Args:
         model: what is watched.
         layers: the watched layers by name.
         parameters: the watched parameters by name.
         quantities: what is fed.
-        begin: called before every forward pass of the model, told whether it begins a step.
         health: has hooks of its own.
 
     Attributes:
-        step: the number that schedules are asked about.
-        paused: whether nothing is looked at.
-        saw: whether a layer or a gradient was seen since this was last set to False.
+        step: number of the last step, counted from 0; -1 before the first. Schedules are asked about it.
     """
 
     def __init__(
@@ -215,117 +195,171 @@ class Watcher:
         parameters: Mapping[str, nn.Parameter],
         quantities: Sequence[Quantity],
         *,
-        begin: Callable[[bool], None],
-        health: Health | None = None,
+        health: TrainingHealth | None,
     ) -> None:
-        self.model, self.layers, self.parameters, self.quantities = model, layers, parameters, quantities
-        self.begin, self.health = begin, health
-        self.step, self.paused, self.saw = -1, False, False
+        self.model, self.layers, self.parameters, self.quantities = model, layers, parameters, list(quantities)
+        self.step = -1
+        self._health, self._is_paused = health, False
+        self._saw = False  # whether a layer or a gradient was seen in this epoch
+        self._counts_steps = True
         self._stack: ExitStack | None = None
         self._hooked: set[str] = set()
         self._inputs, self._calls, self._recalls = Calls(), Calls(), Calls()
         self._with_gradients: set[str] = set()
 
-    @property
-    def is_attached(self) -> bool:
-        """Whether the hooks are there."""
-        return self._stack is not None
+    def attach(self, *, count_steps: bool = True) -> Self:
+        """Registers hooks; `detach` removes them.
 
-    def attach(self, *, count_steps: bool) -> None:
-        """Registers the hooks.
+        Args:
+            count_steps: a forward pass of the model with gradients begins a step; otherwise `start_step` does.
 
         Raises:
-            ConfigError: they are there already, or a part of the model is compiled.
+            ConfigError: it is attached already, or a part of the model is compiled.
         """
         if self._stack is not None:
             raise ConfigError("the inspector is attached already; call detach() first")
         refuse_compiled(self.model)
+        self._counts_steps = count_steps
         with ExitStack() as stack:
-            stack.callback(self.model.register_forward_pre_hook(Hook(partial(self._before, count_steps))).remove)
-            if self.health is not None:
-                self.health.attach(stack)
+            stack.callback(self.model.register_forward_pre_hook(Hook(self._before)).remove)
+            if self._health is not None:
+                self._health.attach(stack)
             for name, module in self.layers.items():
-                if self.of(InputQuantity, module) or self.of(InputGradientQuantity, module):
+                if self._of(InputQuantity, module) or self._of(InputGradientQuantity, module):
                     stack.callback(module.register_forward_pre_hook(Hook(partial(self._before_layer, name))).remove)
-                    stack.callback(module.register_forward_hook(Hook(partial(self._count_call, name))).remove)
-                if self.of(OutputQuantity, module) or self.of(OutputGradientQuantity, module):
+                if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
             self._stack = stack.pop_all()
-        self.watch_parameters()
+        self._watch_parameters()
+        return self
 
     def detach(self) -> None:
-        """Removes all hooks."""
+        """Removes all hooks. The model is as it was; what was found stays."""
         stack, self._stack = self._stack, None
         self._hooked.clear()
         if stack is not None:
             stack.close()
 
-    def watch_parameters(self) -> None:
+    def __enter__(self) -> Self:
+        """Attaches."""
+        return self.attach()
+
+    def __exit__(self, *error: object) -> None:
+        """Detaches, whatever happened."""
+        self.detach()
+
+    def start_step(self) -> None:
+        """Begins a step, for loops in which a step is not a forward pass of the model."""
+        self.step += 1
+        for quantity in self.quantities:
+            quantity.step = self.step
+        if self._health is not None:
+            self._health.start_step(self.step)
+        self._watch_parameters()
+        self.begin_pass()
+
+    def begin_pass(self, inputs: object = None) -> None:
+        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too.
+
+        Args:
+            inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
+                whose first tensor is. The pass then ends with `end_pass`.
+        """
+        for calls in (self._inputs, self._calls, self._recalls):
+            calls.clear()
+        self._with_gradients.clear()
+        if self._health is not None:
+            self._health.begin_pass(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """Ends a pass that `begin_pass` was given the inputs of.
+
+        Args:
+            outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
+        """
+        if self._health is not None:
+            self._health.end_pass(outputs)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Looks at nothing while the block runs: for a forward pass that is no step.
+
+        A model with batch norm trains on another pass than the one whose samples are looked at:
+
+            with inspector.paused():
+                losses = criterion(model.eval()(inputs), labels)
+            inspector.observe_losses(losses)
+            criterion(model.train()(inputs), labels).mean().backward()
+        """
+        return self._with_pause(True)
+
+    @contextmanager
+    def _with_pause(self, paused: bool) -> Iterator[None]:
+        before = self._is_paused
+        self._pause(paused)
+        try:
+            yield
+        finally:
+            self._pause(before)
+
+    def _pause(self, paused: bool) -> None:
+        self._is_paused = paused
+        if self._health is not None:
+            self._health.pause(paused)
+
+    def _watch_parameters(self) -> None:
         """Hooks on the gradients of parameters that need one and have none yet: some are unfrozen while they train."""
-        if self._stack is not None and any(quantity.source == "gradient" for quantity in self.of(TensorQuantity)):
+        if self._stack is not None and any(quantity.source == "gradient" for quantity in self._of(TensorQuantity)):
             for name, parameter in self.parameters.items():
                 if parameter.requires_grad and name not in self._hooked:
                     self._stack.enter_context(hooked(parameter, partial(self._after_gradient, name)))
                     self._hooked.add(name)
 
-    def begin_pass(self) -> None:
-        """The next call of every layer is its first one."""
-        for calls in (self._inputs, self._calls, self._recalls):
-            calls.restart()
-        self._with_gradients.clear()
-
-    def of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
+    def _of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
         """The quantities of a kind, and of those the ones that look at a module."""
-        return [
-            quantity
-            for quantity in self.quantities
-            if isinstance(quantity, kind) and (module is None or quantity.wants(module))
-        ]
+        return [each for each in self.quantities if isinstance(each, kind) and (module is None or each.wants(module))]
 
-    def is_due(self, quantity: Quantity) -> bool:
-        """Whether a quantity looks at this step."""
-        return quantity.schedule(max(0, self.step))
+    def _due(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
+        """Those that look at this step."""
+        return [quantity for quantity in self._of(kind, module) if quantity.schedule(max(0, self.step))]
 
-    def _before(self, count_steps: bool, module: nn.Module, inputs: object) -> None:
+    def _before(self, module: nn.Module, inputs: object) -> None:
         del module, inputs
-        if not self.paused and not in_backward():
-            self.begin(count_steps and torch.is_grad_enabled())
+        if self._is_paused or in_backward():
+            return
+        if self._counts_steps and torch.is_grad_enabled():
+            self.start_step()
+        else:
+            self.begin_pass()
 
     def _before_layer(self, name: str, module: nn.Module, inputs: object) -> None:
-        given = first_tensor(inputs)
-        if self.paused or given is None or in_backward() or not torch.is_grad_enabled():
+        if self._is_paused or in_backward() or not torch.is_grad_enabled():
             return
-        self.saw = True
-        site = self._inputs.next_site(name)
-        for quantity in self.of(InputQuantity, module):
-            if self.is_due(quantity):
-                quantity.observe(site, module, given)
-        gradients = [quantity for quantity in self.of(InputGradientQuantity, module) if self.is_due(quantity)]
+        site, given = self._inputs.site(name), first_tensor(inputs)
+        if given is None:
+            return
+        self._saw = True
+        for quantity in self._due(InputQuantity, module):
+            quantity.observe(site, module, given)
+        gradients = self._due(InputGradientQuantity, module)
         if gradients and given.requires_grad:
             watch_gradient(given, partial(self._after_tensor_gradient, site, module, gradients))
-
-    def _count_call(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
-        del module, inputs, output
-        if not self.paused and not in_backward() and torch.is_grad_enabled():
-            self._inputs.site(name)
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         del inputs
         tensor = first_tensor(output)
-        if self.paused or tensor is None:
+        if self._is_paused or tensor is None:
             return
-        self.saw = True
+        self._saw = True
         again = in_backward() and name in self._calls
         if again and name in self._with_gradients:
             return  # activation checkpointing: what is computed again was seen the first time
         site = (self._recalls if again else self._calls).site(name)
         if torch.is_grad_enabled():
             self._with_gradients.add(name)
-        for quantity in self.of(OutputQuantity, module):
-            seen = again and quantity.record_eval
-            if not seen and (not torch.is_grad_enabled() or self.is_due(quantity)):
+        for quantity in (self._due if torch.is_grad_enabled() else self._of)(OutputQuantity, module):
+            if not (again and quantity.record_eval):
                 quantity.observe(site, module, tensor)
-        gradients = [quantity for quantity in self.of(OutputGradientQuantity, module) if self.is_due(quantity)]
+        gradients = self._due(OutputGradientQuantity, module)
         if gradients and tensor.requires_grad:
             watch_gradient(tensor, partial(self._after_tensor_gradient, site, module, gradients))
 
@@ -336,15 +370,15 @@ class Watcher:
         quantities: list[OutputGradientQuantity | InputGradientQuantity],
         gradient: Tensor,
     ) -> None:
-        if self.is_attached and not self.paused:
+        if self._stack is not None and not self._is_paused:
             for quantity in quantities:
                 quantity.observe(site, module, gradient)
 
     def _after_gradient(self, name: str, gradient: Tensor) -> None:
-        if self.paused:
+        if self._is_paused:
             return
-        self.saw = True
+        self._saw = True
         plain = gradient if gradient.layout == torch.strided else gradient.to_dense()
-        for quantity in self.of(TensorQuantity):
-            if quantity.source == "gradient" and self.is_due(quantity):
+        for quantity in self._due(TensorQuantity):
+            if quantity.source == "gradient":
                 quantity.observe(name, plain)

@@ -1,8 +1,9 @@
-"""What all quantities have in common, and what the kinds of them are fed with.
+"""What all quantities have in common: what they are fed with, and what they keep of it.
 
 A quantity is fed by an `Inspector`, or by hand: every kind has one method that takes what is to be looked at. It keeps
 what it finds by measure ("norm") and layer, and answers in three ways: `value` (aggregates), `summary()` (rows for
-tables) and `reset()` (a new epoch). Two quantities that saw different batches can be merged.
+tables) and `reset()` (a new epoch). Two quantities that saw different batches can be merged. What becomes of a value
+that is observed again and again is at the end: moments, the values themselves, or moments over time.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, Literal, Self
+from math import isfinite, nan, sqrt
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...errors import ConfigError
-from ...gradients import PerSample
-from .aggregates import Aggregate, Running, Series, Timeline, check_statistics
+from ..errors import ConfigError
+from ..gradients import PerSample
 
 Schedule = Callable[[int], bool]
 """From the number of a training step, counted from 0, to whether it is looked at."""
@@ -203,19 +206,12 @@ class Quantity(ABC):
         """
         if type(other) is not type(self) or other.inplace != self.inplace:
             raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
-        for measure, layers in other.value.items():
-            for layer, aggregate in layers.items():
-                mine = self.value.setdefault(measure, {})
-                mine.setdefault(layer, Running() if self.inplace else Series()).merge(aggregate)
-        self.merge_timelines(other)
-
-    def merge_timelines(self, other: Quantity) -> None:
-        """Takes in the timelines of another quantity, of the same steps."""
-        _merge(self.timelines, other.timelines)
+        _merge(self.value, other.value, Running if self.inplace else Series)
+        _merge(self.timelines, other.timelines, Timeline)
 
     def join(self) -> None:
         """Moves what is in `timelines` to `joined`: it is the same in all processes."""
-        _merge(self.joined, self.timelines)
+        _merge(self.joined, self.timelines, Timeline)
         self.timelines = {}
 
     def wants(self, module: nn.Module) -> bool:
@@ -238,10 +234,15 @@ class Quantity(ABC):
             self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
 
 
-def _merge(mine: dict[str, dict[str, Timeline]], others: Mapping[str, Mapping[str, Timeline]]) -> None:
+Kept = TypeVar("Kept", "Aggregate", "Timeline")
+
+
+def _merge(
+    mine: dict[str, dict[str, Kept]], others: Mapping[str, Mapping[str, Kept]], make: Callable[[], Kept]
+) -> None:
     for measure, layers in others.items():
-        for layer, timeline in layers.items():
-            mine.setdefault(measure, {}).setdefault(layer, Timeline()).merge(timeline)
+        for layer, each in layers.items():
+            mine.setdefault(measure, {}).setdefault(layer, make()).merge(each)
 
 
 class OutputQuantity(Quantity):
@@ -346,3 +347,235 @@ class SampleGradientQuantity(Quantity):
 
     def finish(self) -> None:
         """The batch is complete."""
+
+
+POINTS = ("mean", "std", "min", "max")
+"""Statistics that both aggregates have."""
+
+QUARTILES = ("median", "Q1", "Q3", "IQR")
+"""Statistics that need the values themselves."""
+
+BANDS = ("std", "min-max", "Q1-Q3")
+"""Ranges: mean less and plus one standard deviation, extremes, quartiles."""
+
+
+class Aggregate(ABC):
+    """Values that were observed, or what is kept of them.
+
+    Attributes:
+        count: of finite values.
+        non_finite: of values that are not finite, which are counted and nothing else.
+    """
+
+    in_place: ClassVar[bool]
+    count = non_finite = 0
+
+    @abstractmethod
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> None:
+        """Takes in everything another aggregate of the same kind holds, as if it had been added here."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, float]:
+        """All statistics of the finite values by name, `POINTS` first; NaN without any."""
+
+    def point(self, name: str) -> float:
+        """A statistic of the finite values; NaN without any.
+
+        Args:
+            name: one of `POINTS`, or of `QUARTILES` where the values are kept.
+
+        Raises:
+            ConfigError: another name.
+        """
+        check_statistics(points=[name], bands=[], in_place=self.in_place)
+        return self.figures()[name]
+
+    def band(self, name: str) -> tuple[float, float]:
+        """A range, from low to high, by a name of `BANDS`; `ConfigError` for `Q1-Q3` without the values."""
+        check_statistics(points=[], bands=[name], in_place=self.in_place)
+        if name == "std":
+            mean, std = self.point("mean"), self.point("std")
+            return mean - std, mean + std
+        low, _, high = name.partition("-")
+        return self.point(low), self.point(high)
+
+
+class Running(Aggregate):
+    """Count, mean, population variance, minimum and maximum of values, without keeping them.
+
+    Attributes:
+        mean: of the finite values; NaN without any.
+        minimum: smallest finite value; NaN without any.
+        maximum: largest finite value; NaN without any.
+
+    Source: Welford 1962, "Note on a method for calculating corrected sums of squares and products"; Chan, Golub,
+        LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances", for `merge`.
+
+    Example:
+        >>> running = Running()
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     running.add(value)
+        >>> running.mean, running.point("max")
+        (3.0, 6.0)
+    """
+
+    in_place = True
+
+    def __init__(self) -> None:
+        self.mean = self.minimum = self.maximum = nan
+        self._squares = 0.0
+
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+        if not isfinite(value):
+            self.non_finite += 1
+            return
+        self.count += 1
+        if self.count == 1:
+            self.mean = self.minimum = self.maximum = value
+            return
+        difference = value - self.mean
+        self.mean += difference / self.count
+        self._squares += difference * (value - self.mean)
+        self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
+
+    def merge(self, other: Self) -> None:
+        """See `Aggregate.merge`."""
+        self.non_finite += other.non_finite
+        if not other.count:
+            return
+        if not self.count:
+            self.mean, self.minimum, self.maximum = other.mean, other.minimum, other.maximum
+        else:
+            difference = other.mean - self.mean
+            total = self.count + other.count
+            self._squares += difference**2 * self.count * other.count / total
+            self.mean += difference * other.count / total
+            self.minimum, self.maximum = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        self._squares += other._squares
+        self.count += other.count
+
+    def figures(self) -> dict[str, float]:
+        """See `Aggregate.figures`."""
+        std = sqrt(self._squares / self.count) if self.count else nan
+        return {"mean": self.mean, "std": std, "min": self.minimum, "max": self.maximum}
+
+
+class Series(Aggregate):
+    """Values kept in memory, in order; the same answers as `Running`, and quartiles.
+
+    Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
+
+    Attributes:
+        values: everything that was added, in order, finite or not.
+    """
+
+    in_place = False
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Takes in a value."""
+        self.values.append(value)
+        self.count += isfinite(value)
+        self.non_finite += not isfinite(value)
+
+    def merge(self, other: Self) -> None:
+        """See `Aggregate.merge`."""
+        self.values += other.values
+        self.count += other.count
+        self.non_finite += other.non_finite
+
+    def figures(self) -> dict[str, float]:
+        """See `Aggregate.figures`."""
+        if not self.count:
+            return dict.fromkeys((*POINTS, *QUARTILES), nan)
+        values: NDArray[np.float64] = np.array([value for value in self.values if isfinite(value)])
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        points = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}
+        points |= {"median": middle, "Q1": low, "Q3": high, "IQR": high - low}
+        return {name: float(value) for name, value in points.items()}
+
+
+def check_statistics(*, points: Iterable[str], bands: Iterable[str], in_place: bool) -> None:
+    """Makes sure that statistics exist, and that in-place aggregation has them.
+
+    Args:
+        points: names of single figures.
+        bands: names of ranges.
+        in_place: whether the values themselves are not kept.
+
+    Raises:
+        ConfigError: one of them does not, or needs in-memory aggregation.
+    """
+    for kind, names, known in (("statistic", points, (*POINTS, *QUARTILES)), ("range", bands, BANDS)):
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"no {kind} {name!r}; there are {', '.join(known)}")
+            if in_place and (name in QUARTILES or name == "Q1-Q3"):
+                raise ConfigError(
+                    f"{kind} {name!r} needs the values themselves, which in-place aggregation does not keep; "
+                    "set inplace=False"
+                )
+
+
+CAPACITY = 256
+"""Stretches of steps that are kept: one for every three or four pixels of a plot."""
+
+
+class Timeline:
+    """Moments of a value over stretches of steps of equal length, which double when there are too many.
+
+    Nothing is dropped: mean, extremes and values that are not finite are those of all values of a stretch.
+
+    Attributes:
+        width: steps of a stretch, a power of two.
+
+    Example:
+        >>> timeline = Timeline()
+        >>> for step in range(1000):
+        ...     timeline.add(step, [float(step)])
+        >>> timeline.width, [(start, moments.maximum) for start, _, moments in timeline.stretches()][-1]
+        (4, (996, 999.0))
+    """
+
+    def __init__(self) -> None:
+        self.width = 1
+        self._moments: dict[int, Running] = {}
+
+    def add(self, step: int, values: Iterable[float]) -> None:
+        """Takes the values of a step."""
+        moments = self._at(step // self.width)
+        for value in values:
+            moments.add(value)
+
+    def merge(self, other: Timeline) -> None:
+        """Takes in what another one holds, of the same steps."""
+        while self.width < other.width:
+            self._double()
+        for place, moments in other._moments.items():
+            self._at(place * other.width // self.width).merge(moments)
+
+    def stretches(self) -> Iterator[tuple[int, int, Running]]:
+        """First step, step after the last one, and moments of each stretch in which something was observed."""
+        for place in sorted(self._moments):
+            yield place * self.width, (place + 1) * self.width, self._moments[place]
+
+    def _at(self, place: int) -> Running:
+        if place not in self._moments:
+            self._moments[place] = Running()
+            if len(self._moments) > CAPACITY:
+                self._double()
+                place //= 2
+        return self._moments[place]
+
+    def _double(self) -> None:
+        before, self._moments = self._moments, {}
+        self.width *= 2
+        for place, moments in before.items():
+            self._moments.setdefault(place // 2, Running()).merge(moments)

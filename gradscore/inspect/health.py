@@ -1,4 +1,4 @@
-"""What is not well with a saved model, or with one that trains; tried out where looking is not enough."""
+"""Findings about a saved model, or one that trains; whether outputs depend on a layer is tried out."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from ..data import tensors_in, with_tensors
 from .findings import Finding, constant, contradicted, described, diagnose
-from .quantities.geometry import precise_norm
-from .quantities.quantity import MODEL, Schedule, layer_of
-from .vitals import Vitals
-from .watcher import first_tensor, leaf_modules, learning_modules
+from .hooks import first_tensor, leaf_modules, learning_modules
+from .layer_figures import ModelFigures
+from .layer_quantities import precise_norm
+from .quantity import MODEL, Schedule, layer_of
 
 FILL = 1e-2
 """What frozen parameters that are all zero are filled with, so that they let a change through."""
 
 
 def confirmed(
-    vitals: Vitals, parameters: Mapping[str, nn.Parameter], does_matter: Callable[[str], bool]
+    figures: ModelFigures, parameters: Mapping[str, nn.Parameter], does_matter: Callable[[str], bool]
 ) -> list[Finding]:
     """Findings without layers that get no gradient because nothing depends on them, whatever the weights are.
 
     Attention over a single key, say, gives it the weight 1 always, and query and key get no gradient by construction.
 
     Args:
-        vitals: what was gathered; such layers are noted in it as immaterial.
+        figures: what was gathered; such layers are noted in it as immaterial.
         parameters: of the model, by name.
         does_matter: whether the outputs of the model depend on those of a layer, by call.
     """
-    found = diagnose(vitals, parameters)
+    found = diagnose(figures, parameters)
     idle = {each.layer for each in found if each.kind == "dead layer" and not does_matter(each.layer)}
     if not idle:
         return found
-    vitals.immaterial |= idle
-    return diagnose(vitals, parameters)
+    figures.immaterial |= idle
+    return diagnose(figures, parameters)
 
 
 def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
@@ -60,16 +61,19 @@ def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
     def scramble(module: nn.Module, inputs: object, output: object) -> object:
         del module, inputs
         calls[0] += 1
-        return _scrambled(output) if calls[0] == number else output
+        if calls[0] != number:
+            return None
+        first = first_tensor(output)
+        return with_tensors(output, lambda each: _scrambled(each) if each is first else each)
 
     devices = {each.device for each in parameters.values() if each.device.type == "cuda"}
     with torch.no_grad(), replaced(parameters, closed), torch.random.fork_rng(devices):
         torch.manual_seed(0)
-        before = list(_tensors(run()))
+        before = list(tensors_in(run()))
         handle = learning_modules(model)[layer].register_forward_hook(scramble)
         try:
             torch.manual_seed(0)
-            after = list(_tensors(run()))
+            after = list(tensors_in(run()))
         finally:
             handle.remove()
     return any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
@@ -90,37 +94,13 @@ def replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor
                 parameters[name].copy_(values)
 
 
-def _scrambled(output: object) -> object:
-    """Random numbers of the size of the first tensor, of either sign, in its place."""
-    if isinstance(output, Tensor):
-        if not output.is_floating_point() or not output.numel():
-            return output
-        size = max(1.0, float(output.double().square().mean().sqrt()))
-        noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        return (size * noise).to(output)
-    if isinstance(output, dict | tuple | list):
-        items = dict(output) if isinstance(output, dict) else dict(enumerate(output))
-        first = next((key for key, each in items.items() if next(_tensors(each), None) is not None), None)
-        if first is not None:
-            items[first] = _scrambled(items[first])
-            make: Callable[..., object] = type(output)
-            return (
-                make(items)
-                if isinstance(output, dict)
-                else make(*items.values())
-                if hasattr(output, "_fields")
-                else make(items.values())
-            )
-    return output
-
-
-def _tensors(output: object) -> Iterator[Tensor]:
-    """All tensors of an output."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, dict | tuple | list):
-        for each in output.values() if isinstance(output, dict) else output:
-            yield from _tensors(each)
+def _scrambled(tensor: Tensor) -> Tensor:
+    """Random numbers of the size of a tensor, of either sign."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    size = max(1.0, float(tensor.double().square().mean().sqrt()))
+    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (size * noise).to(tensor)
 
 
 NUDGE = 1e-2
@@ -174,15 +154,15 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
         The findings, the gravest first; none if nothing stands out.
     """
     parameters = dict(model.named_parameters())
-    vitals, gradients, logits = _run(model, batches)
-    found = diagnose(vitals, parameters)
+    figures, gradients, logits = _run(model, batches)
+    found = diagnose(figures, parameters)
     held = {
         name: moved for name, gradient in gradients.items() if (moved := _moved(parameters[name], gradient)) is not None
     }
     if not any(finding.kind in ("dead layer", "vanishing") for finding in found):
         held = {}
     with replaced(parameters, held):
-        last = _run(model, batches)[0] if held else vitals
+        last = _run(model, batches)[0] if held else figures
         images = batches[0].images
         found = confirmed(
             last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
@@ -190,14 +170,14 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
     # Outputs are the same for every sample where a network is well, but for a last layer that is held back.
     shut = [
         replace(finding, sentence=f"{finding.sentence}: its weight is all one small value, or zero, as before training")
-        for finding in (constant(vitals) if held else ())
-        if set(vitals.layers[finding.layer].parameters) & set(held)
+        for finding in (constant(figures) if held else ())
+        if set(figures.layers[finding.layer].parameters) & set(held)
     ]
-    found = found or _cut_off(model, vitals, batches[0]) or shut
+    found = found or _cut_off(model, figures, batches[0]) or shut
     return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
 
 
-def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[Vitals, dict[str, Tensor], Tensor]:
+def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[ModelFigures, dict[str, Tensor], Tensor]:
     """Runs batches forwards, and backwards from gradients of norm 1 at the logits of every sample.
 
     They point where the predicted class gains on the others.
@@ -205,13 +185,13 @@ def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[Vitals, dict[str, 
     Returns:
         Figures of the layers, the summed gradients of the parameters that get one, and logits on the CPU.
     """
-    vitals = Vitals(model, learning_modules(model))
+    figures = ModelFigures(model)
     wanted = {name: each for name, each in model.named_parameters() if each.requires_grad}
     totals: dict[str, Tensor] = {}
     logits = []
     with ExitStack() as stack:
-        vitals.attach(stack)
-        vitals.active = True
+        figures.attach(stack)
+        figures.active = True
         for batch in batches:
             images = batch.images
             if images.is_floating_point():
@@ -229,8 +209,8 @@ def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[Vitals, dict[str, 
             for name, gradient in zip(wanted, found, strict=False):
                 if gradient is not None and bool(gradient.any()):
                     totals[name] = totals[name] + gradient if name in totals else gradient
-        vitals.active = False
-    return vitals, totals, torch.cat(logits)
+        figures.active = False
+    return figures, totals, torch.cat(logits)
 
 
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
@@ -246,19 +226,19 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     return NUDGE / size * gradient if size else None
 
 
-def _cut_off(model: nn.Module, vitals: Vitals, batch: Group) -> list[Finding]:
+def _cut_off(model: nn.Module, figures: ModelFigures, batch: Group) -> list[Finding]:
     """Layers whose outputs matter to the logits, but not by way of the graph: something in between is detached."""
     learning = {name for name, each in model.named_parameters() if each.requires_grad}
     modules = leaf_modules(model)
     lost = [
         site
-        for site, layer in vitals.layers.items()
-        if site in modules and site not in vitals.behind and learning.intersection(layer.parameters)
+        for site, layer in figures.layers.items()
+        if site in modules and site not in figures.behind and learning.intersection(layer.parameters)
     ]
     for site in reversed(lost):
         if matters(model, site, lambda: first_tensor(model(batch.images.clone()))):
             sentence = (
-                f"{described(vitals, site)} is cut off: the outputs depend on it, but no gradient comes back to it; "
+                f"{described(figures, site)} is cut off: the outputs depend on it, but no gradient comes back to it; "
                 "look for detach() or no_grad() behind it"
             )
             return [Finding("cut off", site, sentence, tuple(each for each in lost if each != site))]
@@ -278,12 +258,11 @@ class HealthWarning(UserWarning):
     """Something is not well with a model that trains."""
 
 
-class Health:
+class TrainingHealth(ModelFigures):
     """Looks at some steps of training, and remembers what is not well.
 
     Args:
         model: what trains.
-        layers: its layers without submodules, by name.
         parameters: its parameters, by name.
         schedule: the steps that are looked at.
 
@@ -291,50 +270,36 @@ class Health:
         found: findings with the step at which each was seen first; each cause once.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        layers: Mapping[str, nn.Module],
-        parameters: Mapping[str, nn.Parameter],
-        schedule: Schedule,
-    ) -> None:
+    def __init__(self, model: nn.Module, parameters: Mapping[str, nn.Parameter], schedule: Schedule) -> None:
+        super().__init__(model)
         self.found: list[Finding] = []
         self._parameters, self._schedule = parameters, schedule
-        self._vitals = Vitals(model, layers)
         self._suspected: set[tuple[str, str]] = set()
-        self._step, self._looks = -1, False
-
-    def attach(self, stack: ExitStack) -> None:
-        """Registers hooks, which the stack removes."""
-        self._vitals.attach(stack)
+        self._step, self._is_due = -1, False
 
     def start_step(self, step: int) -> None:
         """Ends the look at the step before, and begins one at this step if it is due."""
         self.conclude()
         if self._schedule(step):
-            self._vitals.forget()
-            self._vitals.active = self._looks = True
+            self.forget()
+            self.active = self._is_due = True
             self._step = step
 
-    def begin_pass(self, inputs: object) -> None:
-        """See `Vitals.begin_pass`."""
-        self._vitals.begin_pass(inputs)
-
-    def end_pass(self, outputs: object) -> None:
-        """See `Vitals.end_pass`."""
-        self._vitals.end_pass(outputs)
+    def pause(self, paused: bool) -> None:
+        """Looks at nothing from here on, or goes on with the look at this step."""
+        self.active = self._is_due and not paused
 
     def conclude(self) -> None:
         """Ends a look: what it shows is remembered and, where it is new, said in a `HealthWarning`."""
-        if not self._looks:
+        if not self._is_due:
             return
-        self._vitals.active = self._looks = False
-        if not self._vitals.samples:
+        self.active = self._is_due = False
+        if not self.samples:
             return
-        seen = diagnose(self._vitals, self._parameters)
+        seen = diagnose(self, self._parameters)
         if any((each.kind, each.layer) in self._suspected for each in seen if each.kind == "dead layer"):
-            seen = confirmed(self._vitals, self._parameters, self._matters)
-        self._vitals.let_go()
+            seen = confirmed(self, self._parameters, self._matters)
+        self.calls, self._nodes = {}, {}  # no inputs are held, and nothing of the graph
         known = {(each.kind, each.layer) for each in self.found}
         for finding in seen:
             key = finding.kind, finding.layer
@@ -345,20 +310,15 @@ class Health:
                 warnings.warn(str(self.found[-1]), HealthWarning, stacklevel=2)
         self._suspected = {(each.kind, each.layer) for each in seen}
 
-    def pause(self, paused: bool) -> None:
-        """Looks at nothing from here on, or goes on with the look at this step."""
-        self._vitals.active = self._looks and not paused
-
     def _matters(self, site: str) -> bool:
         """Whether outputs depend on those of a layer, tried on a copy; they do unless the trial says otherwise."""
-        calls = self._vitals.calls
-        root = next((name for name in (MODEL, site.partition(".")[0]) if name in calls), None)
+        root = next((name for name in (MODEL, site.partition(".")[0]) if name in self.calls), None)
         if ("dead layer", site) not in self._suspected or root in (None, site):
             return True
         name = "" if root == MODEL else root
-        inputs, named = calls[root]
+        inputs, named = self.calls[root]
         try:
-            double = copy.deepcopy(self._vitals.model.get_submodule(name)).eval()
+            double = copy.deepcopy(self.model.get_submodule(name)).eval()
             return matters(double, site.removeprefix(f"{name}."), lambda: double(*inputs, **named))
         except Exception as error:  # noqa: BLE001  # models are anyone's code, and training goes on
             why = f"{type(error).__name__}: {error}"
