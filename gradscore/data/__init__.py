@@ -40,7 +40,7 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import check_names
+from .sources.columns import check_columns
 from .sources.image_changes import SEVERITIES
 from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
@@ -134,7 +134,7 @@ __all__ = [
     "base_split",
     "check_augmentations",
     "check_classes",
-    "check_names",
+    "check_columns",
     "check_options",
     "check_usable",
     "class_names_of",

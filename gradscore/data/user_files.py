@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
@@ -18,9 +17,9 @@ from ..printable import storable
 from ..system import closest, is_address, is_whole
 from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import is_encoded, is_text, path_below
-from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, UnreadableImageError, decoded
-from .sources.tables import DAMAGE, read_text_table, reason_of
+from .sources.columns import pixels_of
+from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, Request, UnreadableImageError, decoded
+from .sources.tables import DAMAGE, parquet_images, read_text_table, reason_of
 
 _OPTIONS = {"column": "inputs", "root": "root"}
 """What the options are called among the arguments of a source."""
@@ -69,7 +68,10 @@ def name_user_files(samples: Sequence[str]) -> list[UserFile]:
     found: list[UserFile] = []
     for is_images, group in groupby(named, key=lambda file: file.kind is None):
         files = list(group)
-        found += [_together(files)] if is_images else files
+        if is_images:
+            paths = [path for file in files for path in file.paths]
+            files = [UserFile(", ".join(file.name for file in files[:3]), None, paths)]
+        found += files
     return found
 
 
@@ -97,16 +99,12 @@ def refuse_inputs(target: Path, files: Iterable[UserFile]) -> None:
     """
     if not target.exists():
         return
-    for path in (path for file in files for path in _places(file)):
+    for path in (path for file in files for path in file.paths or [Path(file.name.partition(":")[2])]):
         is_below = path.is_dir() and target.resolve().is_relative_to(path.resolve())
         if is_below or (path.exists() and path.samefile(target)) or called(str(path)) == called(str(target)):
             raise OutputError(
                 f"--out {target}: this is one of the inputs, which the results would replace; give another path"
             )
-
-
-def _places(file: UserFile) -> Sequence[Path]:
-    return file.paths or [Path(file.name.partition(":")[2])]
 
 
 def _named(name: str) -> list[UserFile]:
@@ -147,10 +145,6 @@ def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
     return UserFile(name or called(str(path)), kind, [path], place)
 
 
-def _together(images: Sequence[UserFile]) -> UserFile:
-    return UserFile(", ".join(file.name for file in images[:3]), None, [path for file in images for path in file.paths])
-
-
 def _some(name: str, paths: list[Path]) -> list[Path]:
     if not paths:
         raise DataError(
@@ -158,12 +152,6 @@ def _some(name: str, paths: list[Path]) -> list[Path]:
             f"{', '.join((*IMAGE_SUFFIXES, *file_kinds()))}"
         )
     return sorted(paths)
-
-
-PARQUET_ROWS = 64
-"""Rows of a Parquet file in memory at a time."""
-
-_COLUMN_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename")
 
 
 @dataclass(frozen=True)
@@ -183,14 +171,20 @@ class RawSample:
         object.__setattr__(self, "error", storable(self.error))
 
 
-class UserSamples(Protocol):
-    """Samples from one place, in order."""
+@dataclass(frozen=True)
+class UserSamples:
+    """Samples from one place, which are read in order; of image files, few are in memory at a time."""
+
+    count: int
+    read: Callable[[], Iterator[RawSample]]
 
     def __len__(self) -> int:
         """How many there are."""
+        return self.count
 
     def __iter__(self) -> Iterator[RawSample]:
-        """One after the other; at most a few are in memory."""
+        """One after the other."""
+        return self.read()
 
 
 def open_user_samples(
@@ -203,8 +197,8 @@ def open_user_samples(
 ) -> list[UserSamples]:
     """Opens what a user named.
 
-    Paths in a Parquet file are relative to its folder. One that leads out of that folder, through `..`, a link or from
-    the root, is an image with an error: whoever wrote the list should not choose which files are read.
+    Paths in a table are relative to its folder. One that leads out of that folder, through `..`, a link or from
+    the root, is a sample with an error: whoever wrote the list should not choose which files are read.
 
     Args:
         samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
@@ -216,11 +210,11 @@ def open_user_samples(
             given; None where they are not known.
 
     Returns:
-        The images, in the order given, those of folders and patterns by name; image files that follow each other come
+        The samples, in the order given, those of folders and patterns by name; image files that follow each other come
         together.
 
     Raises:
-        DataError: something is not there, holds no image, or cannot be read at all; `column` or `root` is given and
+        DataError: something is not there, holds no sample, or cannot be read at all; `column` or `root` is given and
             none of the samples has a use for it.
     """
     files = name_user_files(samples)
@@ -239,153 +233,46 @@ def open_user_file(
     """Opens one of several; see `open_user_samples`.
 
     Raises:
-        DataError: it holds no image, or cannot be read at all.
+        DataError: it holds no sample, or cannot be read at all.
     """
     if file.kind is None:
-        return Files(file.paths)
+        return UserSamples(len(file.paths), lambda: (_image_file(path) for path in file.paths))
     path = file.file
-    arguments = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
-    if path is None:
-        return _samples(file.name, file, arguments, columns)
-    is_known = columns is not None and column is None
-    if file.kind == "parquet" and not is_known and _holds_images(path, column, leave_out):
-        return _parquet(path, column, (root or path.parent).resolve(), leave_out)
-    return _samples(f"{file.kind}:{path}", file, arguments, columns)
+    options = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
+    taken = SOURCES[file.kind].arguments or ()
+    arguments = {key: each for key, each in options.items() if each and key in taken}
+    if file.kind == "parquet" and path is not None:
+        request = Request(source=f"parquet:{path}", name=str(path), arguments=arguments, columns=columns)
+        images = parquet_images(request)
+        if images is not None:
+            count, read = images
+            return UserSamples(count, lambda: _entries(called(str(path)), read()))
+    source = open_source(file.name if path is None else f"{file.kind}:{path}", arguments, columns=columns)
+    return UserSamples(len(source.ids), lambda: _of_source(source, file.name))
 
 
-@dataclass(frozen=True)
-class Files:
-    """Image files."""
-
-    paths: Sequence[Path]
-
-    def __len__(self) -> int:
-        """See `UserSamples`."""
-        return len(self.paths)
-
-    def __iter__(self) -> Iterator[RawSample]:
-        """See `UserSamples`."""
-        return (_decoded(called(str(path)), path) for path in self.paths)
-
-
-@dataclass(frozen=True)
-class ParquetImages:
-    """A column of encoded images, or of paths relative to the file that lead nowhere but below `root`."""
-
-    path: Path
-    column: str
-    rows: int
-    root: Path
-
-    def __len__(self) -> int:
-        """See `UserSamples`."""
-        return self.rows
-
-    def __iter__(self) -> Iterator[RawSample]:
-        """See `UserSamples`."""
-        place = 0
-        try:
-            with pq.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(PARQUET_ROWS, columns=[self.column]):
-                    for value in batch.column(0).to_pylist():
-                        yield self._image(place, value)
-                        place += 1
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.path}: damaged from row {place} on ({reason_of(error)}); copy it again") from None
-
-    def _image(self, place: int, value: Any) -> RawSample:
-        name = f"{called(str(self.path))}[{place}]"
-        found = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
-        if isinstance(found, bytes):
-            return _decoded(name, found)
-        if isinstance(found, str):
-            return self._file(name, found)
-        return RawSample(name, None, f"{name} is null")
-
-    def _file(self, name: str, found: str) -> RawSample:
-        try:
-            path = path_below(self.root, self.path.parent, found)
-        except ValueError as error:
-            advice = "; give --root FOLDER to allow it" if "leads out" in str(error) else ""
-            return RawSample(name, None, f"{name} {error}{advice}")
-        return _decoded(found, path)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The samples of a data source."""
-
-    source: ImageSource
-    name: str
-
-    def __len__(self) -> int:
-        """See `UserSamples`."""
-        return len(self.source.ids)
-
-    def __iter__(self) -> Iterator[RawSample]:
-        """See `UserSamples`."""
-        for place, sample_id in enumerate(self.source.ids):
-            name = f"{self.name}[{sample_id}]"
-            try:
-                yield RawSample(name, self.source.image(place))
-            except UnreadableImageError as error:
-                yield RawSample(name, None, str(error))
-
-
-def _samples(
-    source: str, file: UserFile, arguments: Mapping[str, str | None], columns: Sequence[str] | None
-) -> Samples:
-    taken = SOURCES[file.kind or ""].arguments or ()
-    given = {key: each for key, each in arguments.items() if each and key in taken}
-    return Samples(open_source(source, given, columns=columns), file.name)
-
-
-def _parquet(path: Path, column: str | None, root: Path, leave_out: str | None) -> ParquetImages:
+def _image_file(path: Path) -> RawSample:
+    name = called(str(path))
     try:
-        with pq.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from None
-    usable = [field.name for field in schema if _is_usable(field.type) and field.name != leave_out]
-    if column is not None and column not in usable:
-        raise DataError(f"{path}: no column {column!r} of encoded images or paths; {closest(column, usable)}")
-    if column is None:
-        binary = [field.name for field in schema if field.name in usable and not is_text(field.type)]
-        named = [name for name in _COLUMN_NAMES if name in usable]
-        choice = binary if len(binary) == 1 else named or (usable if len(usable) == 1 else [])
-        if not choice:
-            raise DataError(
-                f"{path}: which column holds the images? Give --column, one of {', '.join(usable) or 'none'}"
-            )
-        column = choice[0]
-    return ParquetImages(path, column, rows, root)
-
-
-def _holds_images(path: Path, column: str | None, leave_out: str | None) -> bool:
-    """Whether a Parquet file, or its named column, can only be of images or is called so, or cannot be looked into."""
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return True
-    # By fields, since two columns may have one name.
-    if column is not None:
-        found = [field for field in schema if field.name == column]
-        return not found or any(is_encoded(field.type) for field in found) or column in _COLUMN_NAMES
-    fields = [field for field in schema if field.name != leave_out]
-    usable = [field for field in fields if _is_usable(field.type)]
-    binary = [field for field in usable if not is_text(field.type)]
-    return bool(binary) or any(field.name in _COLUMN_NAMES for field in usable) or len(usable) == len(fields)
-
-
-def _is_usable(kind: Any) -> bool:
-    return is_encoded(kind) or is_text(kind)
-
-
-def _decoded(name: str, source: Path | bytes) -> RawSample:
-    try:
-        return RawSample(name, decoded(source, name=name))
+        return RawSample(name, decoded(path, name=name))
     except UnreadableImageError as error:
         return RawSample(name, None, str(error))
+
+
+def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableImageError]]) -> Iterator[RawSample]:
+    """The images of a Parquet file, by their paths or else by their rows."""
+    for row, (value, raw) in enumerate(found):
+        encoded = pixels_of(value)
+        name = encoded if isinstance(encoded, str) and encoded else f"{table}[{row}]"
+        yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableImageError) else RawSample(name, raw)
+
+
+def _of_source(source: ImageSource, name: str) -> Iterator[RawSample]:
+    for place, sample_id in enumerate(source.ids):
+        try:
+            yield RawSample(f"{name}[{sample_id}]", source.image(place))
+        except UnreadableImageError as error:
+            yield RawSample(f"{name}[{sample_id}]", None, str(error))
 
 
 def prepared_batches(
@@ -404,27 +291,24 @@ def prepared_batches(
     waiting: list[Sample | BadSample] = []
     shape: tuple[object, ...] | None = None
     for raw in samples:
-        sample = _prepared(raw, prepare)
-        if isinstance(sample, Sample):
-            if shape not in (None, form(sample.inputs)):
-                yield collate(waiting)
-                waiting = []
-            shape = form(sample.inputs)
-        waiting.append(sample)
+        if raw.raw is None:
+            waiting.append(BadSample(raw.id, raw.error))
+        else:
+            try:
+                sample = Sample(raw.id, prepare(raw.raw), UNLABELLED, "")
+            except (DataError, RuntimeError, ValueError) as error:
+                waiting.append(BadSample(raw.id, f"{raw.id} cannot be preprocessed: {error}"))
+            else:
+                if shape not in (None, form(sample.inputs)):
+                    yield collate(waiting)
+                    waiting = []
+                shape = form(sample.inputs)
+                waiting.append(sample)
         if len(waiting) == batch_size:
             yield collate(waiting)
             waiting, shape = [], None
     if waiting:
         yield collate(waiting)
-
-
-def _prepared(raw: RawSample, prepare: Callable[[Raw], Tensor | Mapping[str, Tensor]]) -> Sample | BadSample:
-    if raw.raw is None:
-        return BadSample(raw.id, raw.error)
-    try:
-        return Sample(raw.id, prepare(raw.raw), UNLABELLED, "")
-    except (DataError, RuntimeError, ValueError) as error:
-        return BadSample(raw.id, f"{raw.id} cannot be preprocessed: {error}")
 
 
 _ENDINGS = (".csv", ".tsv", ".parquet", ".pq")

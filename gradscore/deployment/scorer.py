@@ -27,7 +27,7 @@ from ..data import (
     RawSample,
     as_pixels,
     augmentation_name,
-    check_names,
+    check_columns,
     form,
     is_pixels,
     open_user_samples,
@@ -595,7 +595,7 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
         found = [given]
     elif isinstance(given, pd.DataFrame):
         if columns is not None and not pd.api.types.is_integer_dtype(given.columns):
-            check_names([str(name) for name in given], columns, where="raw: the table")
+            check_columns([str(name) for name in given], columns, where="raw: the table")
             given = given[list(columns)]
         found = list(_numbers(given.to_numpy(), "the table").astype(np.float32))
     elif isinstance(given, Mapping):

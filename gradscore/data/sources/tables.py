@@ -1,4 +1,4 @@
-"""Files that hold tables: CSV and TSV, Parquet, and folders that `datasets` wrote."""
+"""Tables: CSV and TSV, Parquet, and folders that `datasets` wrote."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...system import closest
-from .columns import ColumnSource, Table, column_source
-from .raw_samples import Request, no_file
+from .columns import ColumnSource, Table, column_source, found_columns
+from .raw_samples import Raw, Request, UnreadableImageError, no_file
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""
@@ -30,6 +31,9 @@ MOST_COLUMNS = 32_768
 NOTHING = ("", "#n/a", "<na>", "-nan", "n/a", "na", "nan", "none", "null")
 """What stands for no value beside numbers, in any capitals; among names only an empty field does."""
 
+ROWS_AT_A_TIME = 64
+"""Rows of a Parquet file of images in memory at a time."""
+
 _LONGEST = 2**31 - 1
 """Characters of a field; the reader of Python itself stops at 131,072, which long texts have."""
 
@@ -39,65 +43,100 @@ STATE = "state.json"
 
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
-    path = existing(request)
+    path = _existing(request)
     images = request.arguments.get("inputs")
     is_name = isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys()
     try:
         rows = read_text_table(path, texts=[str(images)] if is_name else [])  # 0012 is a name
     except DAMAGE as error:
-        raise unreadable(path, error, "a table with the names of its columns in the first line") from None
+        raise _unreadable(path, error, "a table with the names of its columns in the first line") from None
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
 
 
 def parquet_source(request: Request) -> ColumnSource:
     """A table in a Parquet file; names of classes that `datasets` wrote into it are read."""
-    path = existing(request)
-    return column_source(read_parquet([path], where=f"data file {path}", folder=path.parent), request)
+    path = _existing(request)
+    return column_source(_read_parquet([path], where=f"data file {path}", folder=path.parent), request)
 
 
-def read_parquet(paths: list[Path], *, where: str, folder: Path) -> Table:
-    """One table of several Parquet files.
+def parquet_images(
+    request: Request,
+) -> tuple[int, Callable[[], Iterator[tuple[Any, Raw | UnreadableImageError]]]] | None:
+    """The images of a Parquet file one after the other, a few rows of it in memory at a time.
+
+    Returns:
+        How many rows there are, and what begins to read them: the entry of each and its image, or why there is none.
+        None where the samples are no images.
 
     Raises:
-        DataError: one cannot be read, or they differ in their columns.
+        DataError: the file cannot be read, or it is not clear which columns the samples are in.
     """
+    path = _existing(request)
+    try:
+        with pq.ParquetFile(path) as file:
+            first = next(file.iter_batches(ROWS_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
+            count = file.metadata.num_rows
+    except DAMAGE as error:
+        raise _unreadable(path, error, "a Parquet file") from None
+    head = _joined([pa.Table.from_batches([first])], where=f"data file {path}", folder=path.parent)
+    found = found_columns(head, request)
+    if found.kind != "image":
+        return None
+
+    def read() -> Iterator[tuple[Any, Raw | UnreadableImageError]]:
+        row = 0
+        try:
+            with pq.ParquetFile(path) as opened:
+                for batch in opened.iter_batches(ROWS_AT_A_TIME, columns=list(found.columns)):
+                    for value in batch.column(0).to_pylist():
+                        try:
+                            yield value, found.sample(row, [value])
+                        except UnreadableImageError as error:
+                            yield value, error
+                        row += 1
+        except DAMAGE as error:
+            raise DataError(f"{path}: damaged from row {row} on ({reason_of(error)}); copy it again") from None
+
+    return count, read
+
+
+def _read_parquet(paths: list[Path], *, where: str, folder: Path) -> Table:
     tables = []
     for path in paths:
         try:
             tables.append(pq.ParquetFile(path).read())
         except DAMAGE as error:
-            raise unreadable(path, error, "a Parquet file") from None
-    return joined(tables, where=where, folder=folder)
+            raise _unreadable(path, error, "a Parquet file") from None
+    return _joined(tables, where=where, folder=folder)
 
 
-def joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
+def _joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
     """Several tables of the same columns as one, with the names of classes that `datasets` noted there."""
     try:
         rows = pa.concat_tables(tables)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{where}: its files differ in their columns: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{where}: its files differ in their columns: {reason_of(error)}") from None
     twice = next((name for name, count in Counter(rows.column_names).items() if count > 1), None)
     if twice is not None:
         raise DataError(
             f"{where}: two columns are called {twice!r}, and it cannot be told which is meant; rename or remove one"
         )
-    return Table(rows, where, folder, _class_names(rows.schema))
+    class_names = {}
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        for name, feature in json.loads((rows.schema.metadata or {})[b"huggingface"])["info"]["features"].items():
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names"):
+                class_names[name] = [str(each) for each in feature["names"]]
+    return Table(rows, where, folder, class_names)
 
 
-def existing(request: Request) -> Path:
-    """The file that a source names.
-
-    Raises:
-        DataError: there is none.
-    """
+def _existing(request: Request) -> Path:
     path = Path(request.name)
     if not path.is_file():
         raise DataError(f"data file {path} {no_file(path)}")
     return path
 
 
-def unreadable(path: Path, error: Exception, wanted: str) -> DataError:
-    """Says that a file cannot be read, and why."""
+def _unreadable(path: Path, error: Exception, wanted: str) -> DataError:
     return DataError(f"data file {path} cannot be read: {reason_of(error)}; wanted {wanted}")
 
 
@@ -106,33 +145,20 @@ def reason_of(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    try:
-        noted: Any = json.loads((schema.metadata or {})[b"huggingface"])
-        features = noted["info"]["features"]
-        return {
-            name: [str(each) for each in feature["names"]]
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
-
-
 def hf_source(request: Request) -> ColumnSource:
     """A data set of `datasets`: a folder of `save_to_disk`, or Parquet files, one or a folder of them.
 
     The argument `split` names one of several. Of Parquet files it is the beginning of the name, up to `-`.
     """
+    # Arrow maps these files into memory by itself, so that `datasets` with all it needs is not wanted for them.
     root = Path(request.name)
     if not root.exists():
         raise DataError(f"data folder {root} does not exist")
     split = request.arguments.get("split")
     if (root / SPLITS).is_file():
-        names = _json(root / SPLITS).get("splits", [])
-        return _saved(root / _chosen(split, names, root), request)
+        root /= _chosen(split, _json(root / SPLITS).get("splits", []), root)
     if (root / STATE).is_file():
-        return _saved(root, request)
+        return column_source(_saved(root), request)
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
     if not files:
         raise DataError(
@@ -143,10 +169,10 @@ def hf_source(request: Request) -> ColumnSource:
         chosen = _chosen(split, names, root)
         files = [path for path in files if path.stem.partition("-")[0] == chosen]
     folder = root if root.is_dir() else root.parent
-    return column_source(read_parquet(files, where=f"data set {root}", folder=folder), request)
+    return column_source(_read_parquet(files, where=f"data set {root}", folder=folder), request)
 
 
-def _saved(folder: Path, request: Request) -> ColumnSource:
+def _saved(folder: Path) -> Table:
     state = _json(folder / STATE)
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise DataError(
@@ -156,7 +182,7 @@ def _saved(folder: Path, request: Request) -> ColumnSource:
     try:
         names = [str(entry["filename"]) for entry in state["_data_files"]]
     except (KeyError, TypeError) as error:
-        raise unreadable(folder / STATE, error, "what save_to_disk writes") from None
+        raise _unreadable(folder / STATE, error, "what save_to_disk writes") from None
     tables = []
     for name in names:
         if Path(name).name != name:
@@ -165,30 +191,24 @@ def _saved(folder: Path, request: Request) -> ColumnSource:
             with pa.memory_map(str(folder / name)) as source:
                 tables.append(pa.ipc.open_stream(source).read_all())
         except DAMAGE as error:
-            raise unreadable(folder / name, error, "an Arrow file of save_to_disk") from None
-    return column_source(joined(tables, where=f"data set {folder}", folder=folder), request)
+            raise _unreadable(folder / name, error, "an Arrow file of save_to_disk") from None
+    return _joined(tables, where=f"data set {folder}", folder=folder)
 
 
 def _chosen(split: Any, names: list[str], root: Path) -> str:
     if split is None and len(names) == 1:
         return names[0]
     if split not in names:
-        raise DataError(
-            f"data set {root}: which split? Set arguments: {{split: ...}}; {closest(str(split), names)}"
-            if split is not None
-            else f"data set {root}: which split? Set arguments: {{split: ...}}, one of {', '.join(names)}"
-        )
+        advice = f", one of {', '.join(names)}" if split is None else f"; {closest(str(split), names)}"
+        raise DataError(f"data set {root}: which split? Set arguments: {{split: ...}}{advice}")
     return str(split)
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise unreadable(path, error, "what save_to_disk writes") from None
-    if not isinstance(found, dict):
-        raise DataError(f"data file {path}: wanted what save_to_disk writes")
-    return found
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(path, error, "what save_to_disk writes") from None
 
 
 def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Table:
@@ -207,12 +227,12 @@ def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Tab
         ValueError: fields that belong to no column or are lacking, quotes that do not end, two columns of one name,
             more than `MOST_COLUMNS`; the message says in which line, and what to do.
     """
-    names, rows = _checked(path)
+    names, rows = _names_and_rows(path)
     places = [str(place) for place in range(len(names))]
     as_text = {place: str for place, name in zip(places, names, strict=True) if texts is None or name in texts}
     frame = pd.read_csv(
         path,
-        sep=delimiter_of(path),
+        sep=_delimiter(path),
         skipinitialspace=True,
         header=0,
         names=places,
@@ -233,19 +253,21 @@ def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Tab
     return pa.table(columns)
 
 
-def delimiter_of(path: Path) -> str:
-    """What parts the columns of a table of text, by the ending of its name."""
+def _delimiter(path: Path) -> str:
     return "\t" if ".tsv" in (suffix.lower() for suffix in path.suffixes[-2:]) else ","
 
 
-def _checked(path: Path) -> tuple[list[str], int]:
+def _names_and_rows(path: Path) -> tuple[list[str], int]:
     """The names of the columns, and how many rows there are; the reader of pandas shifts and drops fields silently."""
     limit = csv.field_size_limit(_LONGEST)
+    is_packed = path.suffix.lower() == ".gz"  # as pandas goes by it
     try:
-        with _opened(path) as file:
-            return _shape(csv.reader(file, delimiter=delimiter_of(path), skipinitialspace=True, strict=True))
+        with (gzip.open if is_packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            return _shape(csv.reader(file, delimiter=_delimiter(path), skipinitialspace=True, strict=True))
     except UnicodeDecodeError:
-        raise ValueError(f"line {_not_utf8(path)} is no UTF-8; save the table as UTF-8") from None
+        with (gzip.open if is_packed else open)(path, "rb") as file:
+            line = next(number for number, line in enumerate(file, 1) if line.decode(errors="replace").encode() != line)
+        raise ValueError(f"line {line} is no UTF-8; save the table as UTF-8") from None
     except (EOFError, zlib.error) as error:
         raise ValueError(str(error)) from None
     finally:
@@ -261,9 +283,14 @@ def _shape(lines: Any) -> tuple[list[str], int]:
             if not fields or (fields == [""] and len(names) != 1):
                 continue  # an empty line
             if not names:
-                names = _names(fields)
+                names = fields
+                _check_names(names)
             elif len(fields) != len(names):
-                raise ValueError(f"fields in line {line}: {len(fields)}, in the first line: {len(names)}; {_ADVICE}")
+                raise ValueError(
+                    f"fields in line {line}: {len(fields)}, in the first line: {len(names)}; write a name for each "
+                    "column there (that of row names, too; nothing after a delimiter that ends each line), and quote "
+                    'texts that hold a delimiter, as in "a, b"'
+                )
             else:
                 rows += 1
     except csv.Error as error:
@@ -276,48 +303,20 @@ def _shape(lines: Any) -> tuple[list[str], int]:
     return names, rows
 
 
-_ADVICE = (
-    "write a name for each column there (that of row names, too; nothing after a delimiter that ends each line), and "
-    'quote texts that hold a delimiter, as in "a, b"'
-)
-
-
-def _names(fields: list[str]) -> list[str]:
-    twice = next((name for name, count in Counter(fields).items() if count > 1), None)
+def _check_names(names: list[str]) -> None:
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         what = f"two columns are called {twice!r}" if twice else "two columns have no name"
         raise ValueError(f"{what}, and it cannot be told which is meant; rename or remove one")
-    if len(fields) > MOST_COLUMNS:
+    if len(names) > MOST_COLUMNS:
         raise ValueError(
-            f"it has {len(fields)} columns, and at most {MOST_COLUMNS} are read; give the numbers as one array of an "
+            f"it has {len(names)} columns, and at most {MOST_COLUMNS} are read; give the numbers as one array of an "
             ".npz file, or as one column of lists in Parquet"
         )
-    if len(fields) == 1 and any(sign in fields[0] for sign in ";\t|"):
+    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
         raise ValueError(
-            f"its first line is one name, {fields[0]!r}; columns are parted by commas in .csv and by tabs in .tsv"
+            f"its first line is one name, {names[0]!r}; columns are parted by commas in .csv and by tabs in .tsv"
         )
-    return fields
-
-
-def _opened(path: Path) -> TextIO:
-    """A text file as `csv` wants it; with the ending `.gz` unpacked, as pandas does."""
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _not_utf8(path: Path) -> int:
-    """The first line that is no UTF-8."""
-    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
-        return next(number for number, line in enumerate(file, 1) if not _is_utf8(line))
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _column(found: pd.Series[Any], as_text: bool) -> pa.Array:

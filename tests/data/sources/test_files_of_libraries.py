@@ -159,7 +159,7 @@ def test_a_folder_of_images_leads_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     pd.DataFrame({"path": save_images(tmp_path), "label": LABELS}).to_csv(tmp_path / "set" / "t.csv", index=False)
     source = open_source(f"csv:{tmp_path}/set/t.csv", {"folder": ".."})
-    with pytest.raises(UnreadableImageError, match=r"leads out of .*set arguments: \{root: FOLDER\} to allow it"):
+    with pytest.raises(UnreadableImageError, match=r"leads out of .*arguments: \{root: FOLDER\}, to allow it"):
         source.image(0)
     with pytest.raises(DataError, match=r"arguments.folder: wanted text, got 3"):
         open_source(f"csv:{tmp_path}/set/t.csv", {"folder": 3})
