@@ -119,11 +119,11 @@ BAD = {
     "an empty folder": (lambda: Path("empty").mkdir(), ["empty"], "empty: no image in it"),
     "an npz without samples": (lambda: write_npz("x.npz", labels=np.arange(3)), ["x.npz"], "no array of samples"),
     "no npz": (lambda: Path("x.npz").write_text("x"), ["x.npz"], "cannot be read"),
-    "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "cannot be read: .*; wanted a Parquet file"),
+    "no Parquet": (lambda: Path("x.parquet").write_text("x"), ["x.parquet"], "wanted a Parquet file"),
     "a name that is no text": (
         lambda: Path("x.parquet").write_bytes(parquet_of("image").replace(b"image", b"im\xffge")),
         ["x.parquet"],
-        "cannot be read: .*; wanted a Parquet file",
+        "wanted a Parquet file",
     ),
     "a name given twice": (
         lambda: Path("x.csv").write_text("a, b,a\n1,2,3\n"), ["x.csv"], "two columns are called 'a'"
@@ -134,7 +134,7 @@ BAD = {
         "two columns are called 'a'",
     ),
     "two columns": (
-        lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], r"which columns hold the samples\?.* --column"
+        lambda: pq.write_table(pa.table({"a": [b""], "b": [b""]}), "x.parquet"), ["x.parquet"], "which columns"
     ),
 }  # fmt: skip
 
@@ -161,7 +161,7 @@ VALUES = {
         "x.parquet",
         np.array([3, 2.5]),
     ),
-    "text in Parquet": (lambda: pq.write_table(pa.table({"review": ["a", "b", "good"]}), "x.parquet"), "x.parquet", "good"),
+    "text in Parquet": (lambda: pq.write_table(pa.table({"note": list("abc")}), "x.parquet"), "x.parquet", "c"),
     "a table as text": (lambda: Path("x.csv").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "x.csv", np.array([5, 6.5])),
     "a named source": (lambda: Path("x.txt").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "csv:x.txt", np.array([5, 6.5])),
 }  # fmt: skip
