@@ -10,11 +10,17 @@ import typer
 
 from gradscore.notices import notes
 
-from .addresses import output_at_hand
-from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened
-from .output import Output, figures_table
-from .progress import counting
-from .threads import ThreadsOption
+from .options import (
+    JsonOption,
+    QuietOption,
+    SetOption,
+    SourceArgument,
+    ThreadsOption,
+    TrustOption,
+    opened,
+    output_at_hand,
+)
+from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.label_audit import Audit

@@ -9,11 +9,8 @@ import typer
 
 from gradscore.notices import notes
 
-from .addresses import output_at_hand
-from .options import JsonOption, QuietOption, RunArgument, TrustOption
-from .output import Output, figures_table, interval
-from .progress import counting
-from .threads import ThreadsOption
+from .options import JsonOption, QuietOption, RunArgument, ThreadsOption, TrustOption, output_at_hand
+from .output import Output, counting, figures_table, interval
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle

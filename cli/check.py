@@ -15,10 +15,9 @@ from gradscore.errors import ConfigError
 from gradscore.notices import notes
 
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
-from .options import QuietOption, SetOption, SourceArgument, TrustOption
+from .options import QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
 from .output import Output, figures_table
 from .run import completed
-from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources

@@ -13,10 +13,8 @@ from gradscore.errors import GradscoreError
 from gradscore.notices import Notice, notes
 from gradscore.printable import printable
 
-from .addresses import run_at_hand
-from .options import JsonOption, QuietOption
+from .options import JsonOption, QuietOption, ThreadsOption, run_at_hand
 from .output import Output, cell, figures_table
-from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import Comparison

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .options import ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
+from .options import ConfigArgument, JsonOption, QuietOption, SetOption, ThreadsOption, TrustOption
 from .output import Output
-from .threads import ThreadsOption
 
 MEANINGLESS = 2
 """The exit code when scores would be meaningless, or samples cannot be scored."""

@@ -14,10 +14,17 @@ from rich.table import Table
 from gradscore.errors import MissingExtraError
 from gradscore.notices import Notice, by_urgency, urgent
 
-from .options import INCONCLUSIVE, JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output, by_level, cell, figures_table, interval
-from .progress import doing
-from .threads import ThreadsOption
+from .options import (
+    INCONCLUSIVE,
+    JsonOption,
+    ProtocolsOption,
+    QuietOption,
+    RunArgument,
+    SetOption,
+    ThreadsOption,
+    with_protocols,
+)
+from .output import Output, by_level, cell, doing, figures_table, interval
 
 if TYPE_CHECKING:
     from gradscore.evaluation import EvaluationReport, Record, Verdict

@@ -17,11 +17,18 @@ from rich.table import Table
 from gradscore.errors import ConfigError
 from gradscore.notices import Notice, urgent
 
-from .addresses import opened
-from .options import DEVICES, INTERRUPTED, ConfigArgument, JsonOption, QuietOption, SetOption, TrustOption
-from .output import Output, Terminal, by_level, cell, figures_table, say
-from .progress import counting
-from .threads import ThreadsOption
+from .options import (
+    DEVICES,
+    INTERRUPTED,
+    ConfigArgument,
+    JsonOption,
+    QuietOption,
+    SetOption,
+    ThreadsOption,
+    TrustOption,
+    working_copy_of,
+)
+from .output import Output, Terminal, by_level, cell, counting, figures_table, say
 
 if TYPE_CHECKING:
     from gradscore.config import Config
@@ -150,7 +157,7 @@ def _computing(
     At an address, what was made is uploaded meanwhile, and when the command ends. A whole run is there before anything
     is said of it; what is said of a share comes first.
     """
-    copy = opened(context, out or loaded.run, must_exist=False)
+    copy = working_copy_of(context, out or loaded.run, must_exist=False)
     run = out if copy is None else copy.path
     with _continued(run or loaded.run), counting(quiet=output.quiet) as tell:
         yield run, tell if copy is None else copy.telling(tell)

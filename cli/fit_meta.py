@@ -10,10 +10,8 @@ import typer
 
 from gradscore.notices import urgent
 
-from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, with_protocols
-from .output import Output, by_level, figures_table
-from .progress import doing
-from .threads import ThreadsOption
+from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, ThreadsOption, with_protocols
+from .output import Output, by_level, doing, figures_table
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport, Fitted

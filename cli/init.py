@@ -12,8 +12,7 @@ from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
 from .options import JsonOption, QuietOption
-from .output import Output
-from .progress import doing
+from .output import Output, doing
 
 if TYPE_CHECKING:
     from gradscore.setup import Proposal

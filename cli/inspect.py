@@ -12,11 +12,8 @@ import typer
 from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
-from .addresses import output_at_hand, run_at_hand
-from .options import JsonOption, QuietOption, SetOption, TrustOption, opened
-from .output import Output, figures_table
-from .progress import counting
-from .threads import ThreadsOption
+from .options import JsonOption, QuietOption, SetOption, ThreadsOption, TrustOption, opened, output_at_hand, run_at_hand
+from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
     import pandas as pd

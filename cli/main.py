@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -11,14 +12,12 @@ from typing import Annotated, Any, TextIO
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gradscore.errors import GradscoreError
+from gradscore.errors import ConfigError, GradscoreError
 from gradscore.printable import printable
 
-from .addresses import check_addresses, named
 from .check import WritesJson
-from .options import INTERRUPTED
-from .output import escape_remarks_of_others
-from .threads import wait_asleep
+from .options import INTERRUPTED, wait_asleep
+from .output import escape_remarks_of_others, named
 
 BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
@@ -39,7 +38,7 @@ class _ErrorsAsMessages(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             _check_names()
-            check_addresses(ctx.meta[_WRITTEN])
+            _check_addresses(ctx.meta[_WRITTEN])
             return super().invoke(ctx)
         except GradscoreError as error:
             typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
@@ -98,6 +97,18 @@ def _check_names() -> None:
     unknown = [name for name in given if any("\udc80" <= sign <= "\udcff" for sign in name)]
     if unknown:
         raise GradscoreError(f"{unknown[0]}: this name is no {sys.getfilesystemencoding()}")
+
+
+def _check_addresses(arguments: Sequence[str]) -> None:
+    """Refuses addresses with a mistake in them, among arguments as they are written: paths made of them lose it."""
+    values = [each.partition("=")[2] if each.startswith("--") else each for each in arguments]
+    if not any(":" in value for value in values):
+        return
+    from gradscore.system import address_problem  # slow to import
+
+    for value in values:
+        if problem := address_problem(value):
+            raise ConfigError(problem)
 
 
 def _on_paths() -> str:

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .addresses import run_at_hand
 from .extract import document, report
-from .options import JsonOption, QuietOption, RunArgument, TrustOption
-from .output import Output
-from .progress import counting
+from .options import JsonOption, QuietOption, RunArgument, TrustOption, run_at_hand
+from .output import Output, counting
 
 SourcesArgument = Annotated[
     list[Path] | None,

@@ -9,10 +9,8 @@ import typer
 
 from gradscore.notices import notes
 
-from .addresses import output_at_hand
-from .options import JsonOption, QuietOption, TrustOption
-from .output import Output, figures_table, folded
-from .progress import counting
+from .options import JsonOption, QuietOption, ThreadsOption, TrustOption, output_at_hand
+from .output import Output, counting, figures_table, folded
 from .score import (
     BatchOption,
     BundleArgument,
@@ -25,7 +23,6 @@ from .score import (
     WeightsOption,
     not_scored,
 )
-from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

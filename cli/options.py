@@ -1,27 +1,109 @@
-"""Arguments, options and exit codes that several commands share, and what they open."""
+"""Arguments, options and exit codes that several commands share, and what they open.
+
+Where commands take paths, they take addresses in object storage: local copies stand in for them until a command ends.
+
+PyTorch, MKL and NumPy's linear algebra each keep a pool of threads. This is the only place that decides on them, before
+any of these libraries is loaded, by environment variables that they read; compiled loops use as many as PyTorch does.
+Processes that load data (`--workers`) compute with one thread each.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gradscore.errors import ConfigError
 
-from .addresses import run_at_hand
 from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.store import RunFolder
+    from gradscore.store import RunFolder, WorkingCopy
 
 INCONCLUSIVE = 3
 """The exit code where there are too few samples to tell, or no verdict."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+
+WAITING = "OMP_WAIT_POLICY"
+SPINNING = "GOMP_SPINCOUNT"
+
+SPINS = "1000"
+"""How often a thread of PyTorch's looks for work before it sleeps, some tens of microseconds in all: the next operation
+mostly comes within them."""
+
+NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""What the libraries read to know how many threads to have."""
+
+
+def run_at_hand(context: typer.Context, given: Any) -> Any:
+    """The run folder that a command works in, for a run at an address; several of them, and anything else as it is."""
+    if isinstance(given, list | tuple):
+        return [run_at_hand(context, each) for each in given]
+    found = working_copy_of(context, given, must_exist=True)
+    return given if found is None else found.path
+
+
+def file_at_hand(_context: typer.Context, given: Path | None) -> Path | None:
+    """The file that a command reads; the local copy of one at an address."""
+    if given is None or not _is_address(given):
+        return given
+    from gradscore.objects import fetched  # slow to import
+
+    return fetched(given)
+
+
+def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
+    """Where a command writes; what it writes for an address is uploaded when the command ends."""
+    if given is None or not _is_address(given):
+        return given
+    from gradscore.objects import uploading  # slow to import
+    from gradscore.store import refuse_run_objects
+
+    refuse_run_objects(given, option="--out")
+    return context.with_resource(uploading(given))
+
+
+def working_copy_of(context: typer.Context, given: Path | None, *, must_exist: bool) -> WorkingCopy | None:
+    """The working copy of a run at an address, which lasts until the command ends; None for a path."""
+    if given is None or not _is_address(given):
+        return None
+    from gradscore.store import working_copy  # imports PyTorch, which help need not wait for
+
+    return context.with_resource(working_copy(given, must_exist=must_exist))
+
+
+def _is_address(given: Path) -> bool:
+    from gradscore.system import is_address  # slow to import
+
+    return is_address(given)
+
+
+def wait_asleep() -> None:
+    """Has threads spin for a moment and then sleep while they wait, unless the environment says otherwise.
+
+    Threads that spin keep a processor from another program, or from the other pools of this one: of two extractions at
+    once on two cores each took six times as long as alone. Threads that sleep at once take longer to wake than many
+    operations last. docs/benchmarks.md has what was measured.
+    """
+    if WAITING not in os.environ:
+        os.environ[WAITING] = "passive"
+        os.environ.setdefault(SPINNING, SPINS)
+
+
+def use_threads(number: int | None) -> int | None:
+    """Sets the number of threads of all pools; None leaves the environment's, or one for each processor."""
+    if number is not None:
+        os.environ.update(dict.fromkeys(NUMBERS, str(number)))
+        if "torch" in sys.modules:  # in a program that has loaded it, it no longer reads the environment
+            sys.modules["torch"].set_num_threads(number)
+    return number
+
 
 SourceArgument = Annotated[
     Path,
@@ -81,6 +163,18 @@ QuietOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
 
+
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        callback=use_threads,
+        is_eager=True,
+        help="Compute with so many threads, instead of one for each processor.",
+        show_default=False,
+    ),
+]
 
 DEVICES = "auto|cpu|cuda|..."
 """What `--device` takes: any device of PyTorch's."""

@@ -10,11 +10,18 @@ import typer
 
 from gradscore.notices import notes
 
-from .addresses import file_at_hand, output_at_hand
-from .options import JsonOption, QuietOption, SetOption, SourceArgument, TrustOption, opened
-from .output import Output, figures_table
-from .progress import counting
-from .threads import ThreadsOption
+from .options import (
+    JsonOption,
+    QuietOption,
+    SetOption,
+    SourceArgument,
+    ThreadsOption,
+    TrustOption,
+    file_at_hand,
+    opened,
+    output_at_hand,
+)
+from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
     import pandas as pd

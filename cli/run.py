@@ -18,11 +18,11 @@ from .options import (
     ProtocolsOption,
     QuietOption,
     SetOption,
+    ThreadsOption,
     TrustOption,
     with_protocols,
 )
 from .output import Output
-from .threads import ThreadsOption
 
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport

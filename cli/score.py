@@ -15,11 +15,8 @@ from rich.table import Table
 
 from gradscore.errors import DataError, EngineError, ModelError
 
-from .addresses import file_at_hand, output_at_hand
-from .options import DEVICES, JsonOption, QuietOption, TrustOption
-from .output import Output, Terminal, say
-from .progress import counting
-from .threads import ThreadsOption
+from .options import DEVICES, JsonOption, QuietOption, ThreadsOption, TrustOption, file_at_hand, output_at_hand
+from .output import Output, Terminal, counting, say
 
 if TYPE_CHECKING:
     import pandas as pd

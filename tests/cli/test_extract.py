@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gradscore.store.run_folder import RunFolder
 from gradscore_cli.main import app
-from gradscore_cli.progress import Bar, progress_bar
+from gradscore_cli.output import Bar, progress_bar
 
 NET = """
 from torch import nn

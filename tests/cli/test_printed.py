@@ -10,8 +10,7 @@ import pytest
 
 from gradscore.printable import printable
 from gradscore.reporting.page import render
-from gradscore_cli.output import Terminal, figures_table, json_text, say
-from gradscore_cli.progress import Bar, progress_bar
+from gradscore_cli.output import Bar, Terminal, figures_table, json_text, progress_bar, say
 
 NAMES = {
     "plain": ("layer1.0.conv", "layer1.0.conv"),

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from gradscore_cli.main import app
-from gradscore_cli.threads import NUMBERS, SPINNING, WAITING, use_threads
+from gradscore_cli.options import NUMBERS, SPINNING, WAITING, use_threads
 
 COMPUTING = [
     "audit",
@@ -29,10 +29,10 @@ COMPUTING = [
 
 SHOWS = """
 import os, sys
-from gradscore_cli import main, threads
+from gradscore_cli import main, options
 
 @main.app.command("show")
-def show(_threads: threads.ThreadsOption = None) -> None:
+def show(_threads: options.ThreadsOption = None) -> None:
     assert "torch" not in sys.modules
     import torch
     waiting = os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT")
