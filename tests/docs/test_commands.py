@@ -12,7 +12,6 @@ from manual_pages import PAGES, ROOT, blocks_of, commands_in, manual_tables
 from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
-from gradscore_cli import options
 from gradscore_cli.main import app
 
 GROUP = typer.main.get_command(app)
@@ -108,7 +107,7 @@ def test_section_has_the_options_of_help(name: str) -> None:
 @pytest.mark.parametrize("given", GRADSCORE.values(), ids=GRADSCORE)
 def test_command_in_the_documentation_can_be_typed(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Options and arguments are those that the command has; the files need not be there."""
-    monkeypatch.setattr(options, "_is_address", lambda _: False)  # nor the bucket
+    monkeypatch.setattr("gradscore_cli.options._is_address", lambda _: False)  # nor the bucket
     assert parsed(GROUP, given).params
 
 
