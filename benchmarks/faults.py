@@ -212,7 +212,7 @@ def damage(run: Path) -> list[str]:
         return []
     try:
         folder = RunFolder(run)
-        finished = [info.name for info in folder.splits() if folder.manifest["splits"][info.name]["finished"]]
+        finished = [info.name for info in folder.splits() if folder.manifest.splits[info.name].finished]
         for name in finished:
             folder.read(name)
         return verify_run(run).damaged

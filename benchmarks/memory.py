@@ -21,16 +21,25 @@ import numpy as np
 from pages import put_table
 
 from gradscore.config import Config
-from gradscore.store import RunFolder, RunWriter, ShardRows
+from gradscore.store import RunFolder, RunInputs, RunWriter, ShardRows
 
 CLASSES = 10
 PART = 10_000
-INPUTS = {
-    "model": {"source": "torchvision:resnet18", "weights_sha256": "random", "code_sha256": None},
-    "preprocessing": {},
-    "data": {},
-    "features": {},
-}
+INPUTS = RunInputs.model_validate(
+    {
+        "model": {
+            "source": "torchvision:resnet18",
+            "weights_sha256": "random",
+            "code_sha256": None,
+            "dtype": "float32",
+        },
+        "preprocessing": {},
+        "data": {},
+        "features": {"columns": [], "groups": {}, "penultimate": None, "augmentations": []},
+        "extract": {"batch_size": 1024, "on_error": "fail", "device": "cpu"},
+        "packages": {},
+    }
+)
 NET = f"""
 from torch import nn
 

@@ -147,7 +147,7 @@ def by_level(notices: Iterable[Notice]) -> dict[str, list[Notice]]:
 
 
 def json_text(content: Any) -> str:
-    """JSON of data classes, paths and times among plain values; a figure that is not finite is null."""
+    """JSON of data classes, records, paths and times among plain values; a figure that is not finite is null."""
     text = json.dumps(_plain(content), indent=1, allow_nan=False, ensure_ascii=False)
     return _OBEYED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
@@ -155,6 +155,8 @@ def json_text(content: Any) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "model_dump"):  # a model of pydantic, which --help need not wait for
+        return _plain(value.model_dump())
     if isinstance(value, Mapping):
         return {storable(str(key)): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -56,9 +56,9 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
     output.document(found)
     table = figures_table(["split"], ["samples", "accuracy", "skipped", "not finite"])
     for name, entry in found.splits.items():
-        if entry["finished"]:
-            counts = cell(entry["accuracy"]), str(len(entry["skipped"])), str(entry["non_finite"])
-            table.add_row(name, str(entry["rows"]), *counts)
+        if entry.finished:
+            counts = cell(entry.accuracy), str(len(entry.skipped)), str(entry.non_finite)
+            table.add_row(name, str(entry.rows), *counts)
         else:
             table.add_row(name, "not finished", *"---")
     output.show(table)

@@ -10,7 +10,7 @@ from manual_pages import blocks_of
 from typer.testing import CliRunner
 
 import gradscore
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow

@@ -157,7 +157,7 @@ def check_run(
     tests.append(_feature_test(drift, policy=policy, same_weights=same_weights))
     for name, pair in pairs.items():
         before, now = expected.splits[name].frame(), current.splits[name].frame()
-        missing = missing_samples(before, now, paired=pair.are_same, names=run.class_names)
+        missing = missing_samples(before, now, paired=pair.are_same, names=run.manifest.class_names)
         if missing.gone:
             share = f"{100 * missing.gone / missing.samples:.1f} %"
             ending = "" if pair.are_same else ", so the two are compared as different samples"

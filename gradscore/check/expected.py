@@ -224,13 +224,13 @@ def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
         for name in (*logit_columns(test.columns), *feature_columns(test.columns))
     }
     speed = run.samples_per_second
-    inputs = run.manifest["inputs"]
+    inputs = run.manifest.inputs
     return ExpectedFigures(
         policy=policy,
-        model={**inputs["model"], "preprocessing": inputs["preprocessing"]},
+        model={**inputs.model.model_dump(), "preprocessing": inputs.preprocessing},
         versions=package_versions(),
         protocol=None if ood.empty else protocol,
-        accuracy=run.manifest["splits"][TEST]["accuracy"],
+        accuracy=run.manifest.splits[TEST].accuracy,
         samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,
         notices=notices,

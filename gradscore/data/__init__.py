@@ -70,6 +70,7 @@ from .splits import (
     DatasetConfig,
     SelectConfig,
     SplitInfo,
+    SplitKind,
     base_split,
     planned_splits,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "ShiftedImages",
     "SourceKind",
     "SplitInfo",
+    "SplitKind",
     "SyntheticSource",
     "UnreadableImageError",
     "UserFile",

@@ -137,8 +137,7 @@ def make_bundle(
     if means is not None:
         means = replace(means, contents=means.contents[:0])  # hashes of samples, by which they are told from themselves
     hashes = {
-        augmentation["name"]: augmentation["code_sha256"]
-        for augmentation in run.manifest["inputs"]["features"].get("augmentations", [])
+        augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
     with trusting_code(trust_code, origin=origin, tell=tell):
         extractor = Extractor.of(model, features=config.features, num_classes=config.model.num_classes, means=means)
@@ -162,8 +161,8 @@ def make_bundle(
     )
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
-        weights_sha256=run.manifest["inputs"]["model"]["weights_sha256"],
-        code_sha256=run.manifest["inputs"]["model"]["code_sha256"],
+        weights_sha256=run.manifest.inputs.model.weights_sha256,
+        code_sha256=run.manifest.inputs.model.code_sha256,
         augmentation_code_sha256=hashes,
         preprocessing=config.preprocessing,
         features=config.features,
@@ -176,9 +175,9 @@ def make_bundle(
         versions=package_versions(),
         provenance=_provenance(run, right),
         notices=[*calibration.notices, *about_models, *about_self_test],
-        class_names=run.class_names,
+        class_names=run.manifest.class_names,
         known_sets=known_sets,
-        input_columns=run.input_columns,
+        input_columns=run.manifest.input_columns,
     )
 
 
@@ -221,7 +220,7 @@ def _deployed_models(
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:
-    wanted = run.manifest["inputs"]["model"]["weights_sha256"]
+    wanted = run.manifest.inputs.model.weights_sha256
     got = weights_sha256(model)
     if got != wanted:
         where = as_address(run.config.model.checkpoint or "no file")
@@ -585,10 +584,10 @@ def _as_given(samples: ModelInputs, found: Mapping[str, Array]) -> TestInputs:
 
 
 def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
-    data, splits = run.manifest["inputs"]["data"], run.manifest["splits"]
+    data, splits = run.manifest.inputs.data, run.manifest.splits
     return {
         "run": Path(run.path).absolute().name,
-        "data": {name: entry["fingerprint"] for name, entry in data.items()},
+        "data": {name: entry.fingerprint for name, entry in data.items()},
         "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
-        "accuracy": {name: entry["accuracy"] for name, entry in splits.items() if entry.get("accuracy")},
+        "accuracy": {name: entry.accuracy for name, entry in splits.items() if entry.accuracy},
     }

@@ -229,7 +229,9 @@ def class_notices(run: RunFolder) -> list[Notice]:
     for split, other in ((FIT, TEST), (TEST, FIT)):
         missing = sorted(classes[other] - classes[split])
         if missing:
-            names = [str(label) if run.class_names is None else run.class_names[label] for label in missing]
+            names = [
+                str(label) if run.manifest.class_names is None else run.manifest.class_names[label] for label in missing
+            ]
             what = f"class{'es' if len(names) > 1 else ''} {some(names)}"
             lacking.append(f"{split} has no sample of {what}, which {other} has")
     if not lacking:

@@ -332,7 +332,7 @@ def run_means(run: RunFolder) -> MeanGradients | None:
     Raises:
         StoreError: they are missing or were changed.
     """
-    sha256 = run.manifest.get("mean_gradients_sha256")
+    sha256 = run.manifest.mean_gradients_sha256
     return None if sha256 is None else read_means(run.path, sha256=sha256)
 
 

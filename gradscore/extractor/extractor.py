@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from ..models import (
     weights_sha256,
 )
 from ..statistics import find_statistic, reduce_gradients
-from ..store import describe_inputs
+from ..store import RunInputs, describe_inputs
 from ..system import Inputs, each_input, full_precision, rows_of, sample_count
 from .class_gradients import ClassSums, MeanGradients
 from .extra_columns import BatchColumns, ExtraColumns
@@ -136,7 +136,7 @@ class Extractor:
             augmentations=open_augmentations(features.augmentations),
         )
 
-    def describe(self, config: Config, fingerprints: Mapping[str, str]) -> dict[str, Any]:
+    def describe(self, config: Config, fingerprints: Mapping[str, str]) -> RunInputs:
         """Everything that influences a value of a run's tables, as the manifest has it.
 
         Args:

@@ -1,33 +1,28 @@
 """From samples to whatever keeps what is found in them, by one loop.
 
 In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, has them
-computed and hands on what was found to a sink. `rows` are those of feature tables; `run_folder` is the sink for
+computed and hands on the rows of feature tables, or what else was found, to a sink. `extraction` is the sink for
 `extract` and for samples that a program gives, `data_frames` that of `gradscore.features`. `plan` opens what a
-configuration asks for, `freshness` says whether a run is still of its model and data.
+configuration asks for, and says whether a run is still of its model and data.
 """
 
 from __future__ import annotations
 
 from .data_frames import feature_table, features, given_samples, warn_of_overflow
-from .freshness import Outdated, outdated
+from .extraction import ExtractSummary, SplitSummary, complete_run, extract, extract_given, write_shards
 from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
-from .plan import RunPlan, open_datasets, open_split
-from .rows import check_labelled
-from .run_folder import ExtractSummary, Maker, SplitSummary, complete_run, extract, extract_given, write_shards
+from .plan import RunPlan, open_datasets, open_split, outdated
 
 __all__ = [
     "Counter",
     "Cut",
     "ExtractSummary",
     "ListSink",
-    "Maker",
     "OnBatch",
-    "Outdated",
     "Progress",
     "RunPlan",
     "Sink",
     "SplitSummary",
-    "check_labelled",
     "complete_run",
     "cut",
     "extract",

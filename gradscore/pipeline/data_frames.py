@@ -17,8 +17,7 @@ from ..errors import ConfigError
 from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..models import Interface, trusting_code
-from .loop import Counter, Cut, ListSink, Progress, run
-from .rows import FrameSink, RowExtractor, Values
+from .loop import Counter, Cut, FrameSink, ListSink, Progress, RowExtractor, Values, run
 
 OF_FUNCTIONS = ("parameters", "granularity")
 """Settings of the section `features` that go with a loss which is a function."""

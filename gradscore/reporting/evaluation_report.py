@@ -101,7 +101,7 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
         "area_tables": area_tables(records),
         "detail_tables": detail_tables(records),
         "parts": parts,
-        "version": run.manifest["versions"].get("gradscore", ""),
+        "version": run.manifest.versions.get("gradscore", ""),
     }
     html, markdown = folder / HTML, folder / MARKDOWN
     with trusting_code(False, origin=run.code):
@@ -111,7 +111,7 @@ def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageO
             run.config,
             nearest=NearestOfBank(run, inputs),
             given=thumbnail,
-            class_names=run.class_names,
+            class_names=run.manifest.class_names,
         )
     plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
     write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
@@ -143,14 +143,14 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, input
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    splits = run.manifest["splits"]
+    splits = run.manifest.splits
     test = splits[TEST]
     ood = [info for info in run.splits() if info.is_reported_ood]
-    accuracy = f", accuracy {100 * test['accuracy']:.1f} %" if test["accuracy"] is not None else ""
+    accuracy = f", accuracy {100 * test.accuracy:.1f} %" if test.accuracy is not None else ""
     return [
         ("model", run.config.model.source.rpartition("/")[2]),
-        ("reported on", f"{test['rows']} in-distribution samples{accuracy}"),
-        ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name]['rows']})" for info in ood) or "none"),
+        ("reported on", f"{test.rows} in-distribution samples{accuracy}"),
+        ("OOD sets", ", ".join(f"{info.dataset_name} ({splits[info.name].rows})" for info in ood) or "none"),
         ("features", f"{len(feature_columns(run.columns(TEST)))} per sample"),
     ]
 

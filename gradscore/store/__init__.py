@@ -1,9 +1,9 @@
 """Run folders: resumable feature tables, and the manifest that says what they were made from.
 
-In come the rows of one shard after the other; out come feature tables as data frames. `run_writer` writes and
-`run_folder` reads, `shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes,
-`checksums` those of every file, `labels` doubts of labels, `remote_runs` copies of runs in object storage; all that
-changes a run folder does so within `changing`.
+In come the rows of one shard after the other; out come feature tables as data frames. `run_folder` writes and reads,
+`shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes, `checksums` those of
+every file, `labels` doubts of labels, `remote_runs` copies of runs in object storage; all that changes a run folder
+does so within `changing`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ from .manifest import (
     CONFIG,
     MANIFEST,
     Changes,
+    CodeInputs,
+    Manifest,
+    Record,
+    RunInputs,
+    Skipped,
+    SplitEntry,
     describe_inputs,
     differences,
     find_changes,
+    first_fault,
     package_versions,
-    read_manifest,
 )
 from .remote_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .run_folder import (
+    PARTIAL,
     RunContents,
     RunFolder,
     RunSummary,
+    RunWriter,
+    check_target,
     describe_run,
     find_runs,
     read_head,
@@ -32,15 +41,13 @@ from .run_folder import (
     summarise_run,
     write_head,
 )
-from .run_writer import PARTIAL, RunWriter, check_target
 from .shards import (
     MEAN_GRADIENTS,
     Recomputed,
     ShardNote,
     ShardRows,
-    Skipped,
     is_complete,
-    listed_shards,
+    listed_files,
     read_note,
     read_shard,
     shard_path,
@@ -57,14 +64,19 @@ __all__ = [
     "PARTIAL",
     "Agreement",
     "Changes",
+    "CodeInputs",
+    "Manifest",
     "Recomputed",
+    "Record",
     "RunContents",
     "RunFolder",
+    "RunInputs",
     "RunSummary",
     "RunWriter",
     "ShardNote",
     "ShardRows",
     "Skipped",
+    "SplitEntry",
     "Tell",
     "Verification",
     "WorkingCopy",
@@ -76,14 +88,14 @@ __all__ = [
     "differences",
     "find_changes",
     "find_runs",
+    "first_fault",
     "is_complete",
     "is_intact",
     "label_warnings",
-    "listed_shards",
+    "listed_files",
     "package_versions",
     "raw_labels",
     "read_head",
-    "read_manifest",
     "read_note",
     "read_shard",
     "refuse_run_files",

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import GradscoreError, StoreError
 from ..system import file_sha256, is_temporary, only_writer, write_text
-from .manifest import read_manifest
-from .shards import listed_shards, read_shard
+from .manifest import Manifest
+from .shards import listed_files, read_shard
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -157,12 +157,11 @@ def _unchanged(run: Path, before: Mapping[str, str], gone: set[str]) -> dict[str
 
 
 def _listed(run: Path) -> set[str]:
-    """The shards that the manifest lists; none where it cannot be read."""
+    """The files that the manifest lists; none where it cannot be read."""
     try:
-        manifest = read_manifest(run)
+        return {path.relative_to(run).as_posix() for path in listed_files(run, Manifest.read(run))}
     except StoreError:
         return set()
-    return {shard.relative_to(run).as_posix() for shard in listed_shards(run, manifest)}
 
 
 def _shard_damage(run: Path, name: str) -> str:

@@ -265,7 +265,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
     doubted = [each for each in found if each.doubt]
     advices = {each.split: each.advice for each in found if each.advice}
-    if any(RANDOM in notice for notice in run.manifest["notices"]):
+    if any(RANDOM in notice for notice in run.manifest.notices):
         why = f"the network was not trained (model.checkpoint is null: {RANDOM}), and figures about it mean nothing"
     elif len(set(advices.values())) == 1 and len(advices) == len(found):
         why = f"{found[0].advice}{EVERYWHERE}; figures that depend on labels mean nothing until then"
@@ -308,7 +308,7 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
     advice = renaming_advice(
-        labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.class_names)
+        labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.manifest.class_names)
     )
     return _Labelled(
         split,

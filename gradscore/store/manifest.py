@@ -10,25 +10,24 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..columns import COSINE
-from ..config import Config, FeaturesConfig
-from ..data import BANK, FIT, DatasetConfig, augmentation_name, base_split, kind_of, planned_splits
+from ..config import Config
+from ..data import BANK, FIT, SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
 from ..models import code_sha256, processor_sha256, source_path
 from ..statistics import STATISTICS
-from ..system import Influence, as_address, is_address, parse_json, settings_of, write_text
+from ..system import Influence, as_address, is_address, settings_of, write_text
 
-FORMAT = 3
+FORMAT: Final = 4
 """The version of the layout of run folders."""
 
 MANIFEST = "manifest.json"
@@ -41,100 +40,208 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 _MOST_PARTS = 10**6
 _FINGERPRINT = ".fingerprint"
 
-_Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
 
 
-class _Open(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
+class Record(BaseModel):
+    """Part of a JSON file of a run folder, which must be as it was written."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class _Split(_Open):
-    """What every entry of a split has; `name` is a part of a path."""
+class _Settings(Record):
+    """Settings that influence values, beside what is made of them."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
-    kind: str
-    group: str | None
-    auxiliary: bool
-    finished: bool
+    model_config = ConfigDict(extra="allow")
 
 
-class _Skipped(_Open):
+class CodeInputs(Record):
+    """What a file of code may make; None where none does."""
+
+    code_sha256: str | None
+
+
+class ModelInputs(CodeInputs, _Settings):
+    """The model of a run; `dtype` is the coarsest type among its parameters."""
+
+    source: str
+    weights_sha256: str
+    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+
+
+class SplitInputs(CodeInputs, _Settings):
+    """The data of a split."""
+
+    fingerprint: str
+
+
+class AugmentationInputs(CodeInputs):
+    """An augmentation."""
+
+    name: str
+
+
+class FeatureInputs(_Settings):
+    """What is computed; `groups` are the parameters of each feature group, `penultimate` is a layer."""
+
+    columns: list[str]
+    groups: dict[str, list[str]]
+    penultimate: str | None
+    augmentations: list[AugmentationInputs]
+
+
+class ExtractInputs(_Settings):
+    """How it is computed."""
+
+    batch_size: int
+    on_error: str
+    device: str
+
+
+class RunInputs(Record):
+    """Everything that influences a value of the feature tables, see `describe_inputs`."""
+
+    model: ModelInputs
+    preprocessing: dict[str, Any]
+    data: dict[str, SplitInputs]
+    features: FeatureInputs
+    extract: ExtractInputs
+    packages: dict[str, str]
+
+    def common(self) -> dict[str, Any]:
+        """Those that concern all splits."""
+        return self.model_dump(exclude={"data": True, "extract": {"batch_size", "on_error"}})
+
+
+class Skipped(Record):
+    """A sample that could not be used, and why."""
+
     sample_id: str
     error: str
 
 
-class _Spent(_Open):
-    samples: _Count
+class Spent(Record):
+    """Samples of a split that were computed the last time, and how long it took."""
+
+    samples: Count
     seconds: Annotated[float, Field(ge=0)]
 
 
-class _FinishedSplit(_Split):
-    finished: Literal[True]
-    parts: Annotated[int, Field(ge=1, le=_MOST_PARTS)]
-    rows: _Count
-    labelled: _Count
-    accuracy: Annotated[float, Field(ge=0, le=1)] | None
-    non_finite: _Count
-    skipped: list[_Skipped]
-    spent: _Spent = _Spent(samples=0, seconds=0.0)
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
+"""A part of a path."""
 
 
-class _UnfinishedSplit(_Split):
-    finished: Literal[False]
+class SplitEntry(Record):
+    """A split of a run; the counts are of one that is finished."""
+
+    kind: SplitKind
+    group: str | None
+    auxiliary: bool
+    finished: bool = False
+    parts: Annotated[int, Field(ge=0, le=_MOST_PARTS)] = 0
+    rows: Count = 0
+    labelled: Count = 0
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
+    non_finite: Count = 0
+    skipped: list[Skipped] = []
+    spent: Spent | None = None
+
+    @model_validator(mode="after")
+    def _has_shards(self) -> Self:
+        if self.finished and not self.parts:
+            raise ValueError("a finished split must have parts")
+        return self
 
 
-class _Model(_Open):
-    source: str
-    weights_sha256: str
-    code_sha256: str | None
-    dtype: Literal["float16", "bfloat16", "float32", "float64"]
+class Manifest(Record):
+    """What a run folder says of itself.
 
+    Attributes:
+        format: the version of the layout.
+        finished: nothing is lacking.
+        inputs: what influences its values.
+        versions: of Python and of packages.
+        splits: by name, in order.
+        feature_count: columns of features, of a finished run.
+        notices: what a reader of its figures should know, of a finished run.
+        class_names: of the model, in the order of its outputs; None where they are not known.
+        input_columns: names of the numbers that the model takes of a row of a table; None where they have none.
+        weight_files_sha256: of the files that the weights came from; None where there are none.
+        mean_gradients_sha256: of the mean gradients that `gradient_cosine` compares with; None without it.
+    """
 
-class _Data(_Open):
-    fingerprint: str
-
-
-class _Augmentation(_Open):
-    name: str
-    code_sha256: str | None
-
-
-class _Features(_Open):
-    augmentations: list[_Augmentation] = []
-
-
-class _Inputs(_Open):
-    model: _Model
-    preprocessing: dict[str, Any]
-    data: dict[str, _Data]
-    features: _Features
-
-
-class _Manifest(_Open):
-    """The parts of a manifest that are relied on."""
-
+    format: Literal[4]
     finished: bool
-    inputs: _Inputs
+    inputs: RunInputs
     versions: dict[str, str]
-    splits: dict[str, Annotated[_FinishedSplit | _UnfinishedSplit, Field(discriminator="finished")]]
-    feature_count: _Count | None = None
-    notices: list[str] | None = None
+    splits: dict[SplitName, SplitEntry]
+    feature_count: Count = 0
+    notices: list[str] = []
     class_names: list[str] | None = None
     input_columns: list[str] | None = None
     weight_files_sha256: str | None = None
+    mean_gradients_sha256: str | None = None
 
-    @field_validator("splits")
     @classmethod
-    def _named(cls, splits: dict[str, _Split]) -> dict[str, _Split]:
-        if any(name != split.name for name, split in splits.items()):
-            raise ValueError("every split must have the name it is listed by")
-        return splits
+    def begun(cls, inputs: RunInputs) -> Self:
+        """That of a run of which nothing is there yet."""
+        return cls(format=FORMAT, finished=False, inputs=inputs, versions=package_versions(), splits={})
 
-    @model_validator(mode="after")
-    def _whole(self) -> _Manifest:
-        if self.finished and None in (self.feature_count, self.notices):
-            raise ValueError("a finished run must have feature_count and notices")
-        return self
+    @classmethod
+    def read(cls, run: Path) -> Self:
+        """Reads that of a run folder.
+
+        Raises:
+            StoreError: there is none, it is damaged, or another gradscore wrote it.
+        """
+        if is_address(run):
+            raise StoreError(
+                f"{as_address(run)}: a run in object storage is read from a local copy: with gradscore.objects."
+                "working_copy(address) as copy, open RunFolder(copy.path)"
+            )
+        file = run / MANIFEST
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(
+                f"{run}: not a run folder, it has no {MANIFEST}; make one with gradscore extract"
+            ) from None
+        except OSError as error:
+            what = str(error)
+        except ValidationError as error:
+            what = first_fault(error)
+            found = [each["input"] for each in error.errors() if each["loc"] == ("format",)]
+            if found and not isinstance(found[0], dict):
+                raise StoreError(
+                    f"{file}: wanted format {FORMAT}, got {found[0]!r}; extract into another folder"
+                ) from None
+        raise StoreError(f"{file}: damaged: {what}; restore it from a copy or extract into another folder")
+
+    def write(self, run: Path) -> None:
+        """Writes it to a run folder in one step."""
+        write_text(run / MANIFEST, self.model_dump_json(indent=2) + "\n")
+
+    def going_on(self, changes: Changes, inputs: RunInputs) -> Self:
+        """That of the run with its present inputs: stale splits are not finished, removed ones are gone."""
+        splits = {
+            name: SplitEntry(kind=entry.kind, group=entry.group, auxiliary=entry.auxiliary)
+            if name in changes.stale
+            else entry.model_copy()
+            for name, entry in self.splits.items()
+            if name not in changes.removed
+        }
+        found = self.model_copy(update={"inputs": inputs, "splits": splits})
+        if FIT in changes.stale:
+            found.mean_gradients_sha256 = None
+        if changes.stale or changes.added:
+            found.finished = False
+        return found
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong with a record, and where."""
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def describe_inputs(
@@ -146,8 +253,8 @@ def describe_inputs(
     groups: Mapping[str, Sequence[str]],
     fingerprints: Mapping[str, str],
     penultimate: str | None = None,
-) -> dict[str, Any]:
-    """Everything that influences a value of the feature tables, as plain JSON values.
+) -> RunInputs:
+    """Everything that influences a value of the feature tables.
 
     These are the settings declared `InFeatures`, with names in place of paths and patterns, hashes of what they name,
     and the versions of other packages that bring losses, statistics or rules. Where the checkpoint lies, the number of
@@ -162,12 +269,13 @@ def describe_inputs(
         fingerprints: of the samples of each split, by the name of the split.
         penultimate: name of the layer whose inputs are stored.
     """
-    features = settings_of(config.features, Influence.FEATURES)
-    return {
+    features, model = config.features, config.model
+    settings = settings_of(features, Influence.FEATURES)
+    described = {
         "model": {
-            **settings_of(config.model, Influence.FEATURES),
-            "source": _without_folder(config.model.source),
-            "code_sha256": code_sha256(config.model.source),
+            **settings_of(model, Influence.FEATURES),
+            "source": model.source if source_path(model.source) is None else Path(model.source).name,
+            "code_sha256": code_sha256(model.source),
             "weights_sha256": weights_sha256,
             "dtype": dtype,
         },
@@ -176,21 +284,26 @@ def describe_inputs(
             "processor_sha256": processor_sha256(config.preprocessing.processor),
         },
         "data": {
-            name: _describe_data(spec, fingerprints[name]) for name, (_, spec) in planned_splits(config.data).items()
+            name: {
+                **settings_of(spec, Influence.FEATURES),
+                "code_sha256": code_sha256(spec.source) if (kind := kind_of(spec.source)) and kind.is_code else None,
+                "fingerprint": fingerprints[name],
+            }
+            for name, (_, spec) in planned_splits(config.data).items()
         },
         "features": {
-            **{name: value for name, value in features.items() if name not in _MADE_GROUPS_OF},
+            **{name: value for name, value in settings.items() if name not in _MADE_GROUPS_OF},
             "groups": {name: list(parameters) for name, parameters in groups.items()},
             "penultimate": penultimate,
-            "augmentations": _describe_augmentations(config.features.augmentations),
+            "augmentations": [
+                {"name": augmentation_name(name), "code_sha256": code_sha256(name)} for name in features.augmentations
+            ],
         },
         "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
-        "packages": _other_packages(config.features),
+        # Of losses and statistics those that are computed, of rules all that there are.
+        "packages": LOSSES.packages(features.losses) | STATISTICS.packages(features.statistics) | RULES.packages(),
     }
-
-
-def _without_folder(source: str) -> str:
-    return source if source_path(source) is None else Path(source).name
+    return RunInputs.model_validate_json(json.dumps(described))
 
 
 def package_versions() -> dict[str, str]:
@@ -204,67 +317,14 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     Of a fingerprint, which says nothing to a reader, stands whose samples changed.
     """
     old, new = _flat(before), _flat(now)
-    keys = [*old, *(key for key in new if key not in old)]
-    return [
-        _changed_samples(key)
-        if key in old and key in new and key.endswith(_FINGERPRINT)
-        else f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}"
-        for key in keys
-        if old.get(key) != new.get(key)
-    ]
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of the run folder `path`.
-
-    Raises:
-        StoreError: there is none, it is damaged, or another gradscore wrote it.
-    """
-    if is_address(path):
-        raise StoreError(
-            f"{as_address(path)}: a run in object storage is read from a local copy: with gradscore.store.working_copy("
-            "address) as copy, open RunFolder(copy.path)"
-        )
-    file = path / MANIFEST
-    try:
-        manifest = parse_json(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(f"{path}: not a run folder, it has no {MANIFEST}; make one with gradscore extract") from None
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{file}: damaged: {error}; restore it from a copy or extract into another folder") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else None
-        raise StoreError(f"{file}: wanted format {FORMAT}, got {found!r}; extract into another folder")
-    try:
-        _Manifest.model_validate(manifest)
-    except ValidationError as error:
-        first = error.errors()[0]
-        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise StoreError(f"{file}: damaged: {what}; restore it from a copy or extract into another folder") from None
-    return manifest
-
-
-def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Writes the manifest of the run folder `path` in one step."""
-    write_text(path / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-
-
-def _describe_data(entry: DatasetConfig, fingerprint: str) -> dict[str, Any]:
-    kind = kind_of(entry.source)
-    code = {"code_sha256": code_sha256(entry.source)} if kind is not None and kind.is_code else {}
-    return {**settings_of(entry, Influence.FEATURES), **code, "fingerprint": fingerprint}
-
-
-def _other_packages(features: FeaturesConfig) -> dict[str, str]:
-    """The versions of packages whose losses and statistics are computed, and of all that bring rules."""
-    return LOSSES.packages(features.losses) | STATISTICS.packages(features.statistics) | RULES.packages()
-
-
-def _describe_augmentations(augmentations: Sequence[str]) -> list[dict[str, str | None]]:
-    return [
-        {"name": augmentation_name(augmentation), "code_sha256": code_sha256(augmentation)}
-        for augmentation in augmentations
-    ]
+    found = []
+    for key in (key for key in {**old, **new} if old.get(key) != new.get(key)):
+        if key in old and key in new and key.endswith(_FINGERPRINT):
+            split = key.removesuffix(_FINGERPRINT).removeprefix("data.")
+            found.append(f"the samples of {split} changed (images, names, labels, or how many there are)")
+        else:
+            found.append(f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}")
+    return found
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -274,20 +334,12 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: entry for part in parts for key, entry in part.items()}
 
 
-def _changed_samples(key: str) -> str:
-    split = key.removesuffix(_FINGERPRINT).removeprefix("data.")
-    return f"the samples of {split} changed (images, names, labels, or how many there are)"
-
-
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:20]}...{text[-8:]}"
 
 
 _SHOWN = 3
-
-_PER_SPLIT = ("batch_size", "on_error")
-"""Settings of `extract` that concern some splits alone."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +365,7 @@ class Changes:
         return [*again, *(f"{name} is no longer asked for: its table was removed" for name in self.removed)]
 
 
-def find_changes(manifest: Mapping[str, Any], config: Config, inputs: Mapping[str, Any]) -> Changes:
+def find_changes(manifest: Manifest, config: Config, inputs: RunInputs) -> Changes:
     """What changed since a run with this manifest was made.
 
     Args:
@@ -321,88 +373,38 @@ def find_changes(manifest: Mapping[str, Any], config: Config, inputs: Mapping[st
         config: the settings it goes on with.
         inputs: what they are made of, as `describe_inputs` gives it.
     """
-    before, now = manifest["inputs"], json.loads(json.dumps(inputs))
+    before, known = manifest.inputs, manifest.splits
     planned = planned_splits(config.data)
-    known: Mapping[str, Mapping[str, Any]] = manifest["splits"]
-    stale = _of_settings(before, now, known)
+    stale: dict[str, str] = {}
+    was, now = before.extract, inputs.extract
+    if was.batch_size != now.batch_size:
+        # Finished splits keep the batch size they were computed with, which moves the last bits only, unless they are
+        # compared with gradients of another.
+        compared = COSINE in inputs.features.columns
+        reason = f"extract.batch_size was {was.batch_size}, is now {now.batch_size}"
+        stale |= {name: reason for name, entry in known.items() if compared or not entry.finished}
+    if (was.on_error, now.on_error) == ("skip", "fail"):
+        reason = "samples were skipped, and extract.on_error is now fail"
+        stale |= {name: reason for name, entry in known.items() if entry.skipped or not entry.finished}
     for name in planned:
-        changed = _of_data(name, before, now)
+        datasets = [{name: each.data[name].model_dump()} if name in each.data else {} for each in (before, inputs)]
+        changed = differences(*({"data": each} for each in datasets))
         if name in known and changed:
             stale[name] = "; ".join(changed[:_SHOWN])
-    bases = {name: base_split(info, spec) for name, (info, spec) in planned.items()}
-    for name, base in bases.items():
-        if base in stale:
+    for name, (info, spec) in planned.items():
+        if (base := base_split(info, spec)) in stale:
             stale.setdefault(name, f"it is made of {base}")
     if FIT in stale and COSINE in config.features.columns:
         stale = {name: f"features.columns has {COSINE}, and {FIT} changed" for name in planned if name != BANK} | stale
     return Changes(
-        common=differences(_common(before), _common(now)),
+        common=differences(before.common(), inputs.common()),
         stale={name: reason for name, reason in stale.items() if name in known and name in planned},
         removed=[name for name in known if name not in planned],
         added=[name for name in planned if name not in known],
     )
 
 
-def check_same_versions(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Makes sure that nothing is computed by other versions of packages than the rest of a run.
-
-    Raises:
-        StoreError: they differ.
-    """
-    found = differences({"versions": manifest["versions"]}, {"versions": package_versions()})
-    if found:
-        raise other_inputs(path, found)
-
-
-def after(manifest: Mapping[str, Any], changes: Changes, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a run with its present inputs: stale splits are not finished, removed ones are gone."""
-    found: dict[str, Any] = deepcopy(dict(manifest)) | {"inputs": json.loads(json.dumps(inputs))}
-    for name in changes.removed:
-        del found["splits"][name]
-    for name in changes.stale:
-        entry = found["splits"][name]
-        found["splits"][name] = {key: entry[key] for key in ("name", "kind", "group", "auxiliary")} | {
-            "finished": False
-        }
-    if FIT in changes.stale:
-        found.pop("mean_gradients_sha256", None)
-    if changes.stale or changes.added:
-        found["finished"] = False
-    return found
-
-
-def _common(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that concern all splits."""
-    found = {key: value for key, value in inputs.items() if key != "data"}
-    if "extract" in found:
-        found["extract"] = {key: value for key, value in found["extract"].items() if key not in _PER_SPLIT}
-    return found
-
-
-def _of_data(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    entries = ({"data": {name: inputs["data"].get(name, {})}} for inputs in (before, now))
-    return differences(*entries)
-
-
-def _of_settings(before: Mapping[str, Any], now: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, str]:
-    """The splits that settings of `extract` concern, and why.
-
-    Finished splits keep the batch size they were computed with, which moves the last bits only, unless they are
-    compared with gradients of another. Those without a skipped sample are what `on_error=fail` gives.
-    """
-    was, is_now = before.get("extract", {}), now.get("extract", {})
-    found: dict[str, str] = {}
-    if was.get("batch_size") != is_now.get("batch_size"):
-        compared = COSINE in now["features"].get("columns", [])
-        reason = f"extract.batch_size was {was.get('batch_size')}, is now {is_now.get('batch_size')}"
-        found |= {name: reason for name, entry in known.items() if compared or not entry["finished"]}
-    if was.get("on_error") == "skip" and is_now.get("on_error") == "fail":
-        reason = "samples were skipped, and extract.on_error is now fail"
-        found |= {name: reason for name, entry in known.items() if entry.get("skipped", True)}
-    return found
-
-
-def other_inputs(path: Path, found: list[str]) -> StoreError:
+def other_inputs(path: Path, found: Sequence[str]) -> StoreError:
     """The error that says which inputs of the run in `path` differ."""
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return StoreError(

@@ -1,4 +1,4 @@
-"""Run folders, for reading, and what they hold at a glance.
+"""Run folders: reading them, writing them so that an interrupted run can go on, and what they hold at a glance.
 
 A run folder holds `config.yaml`, `manifest.json`, `features/<split>/part-*.parquet`, `meta/` and `evaluation/`.
 Nothing in it depends on where it lies.
@@ -6,12 +6,14 @@ Nothing in it depends on where it lies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,7 @@ from safetensors.numpy import load_file, save
 
 from ..columns import BESIDE, META_COLUMNS, RECOMPUTED, SIGNATURE
 from ..config import Config, dump_config, parse_config
-from ..data import BANK, SplitInfo, augmentation_name, planned_splits
+from ..data import BANK, FIT, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, OutputError, StoreError
 from ..models import CodeOrigin, Head
 from ..objects import is_copy
@@ -34,15 +36,45 @@ from ..system import (
     as_address,
     closest,
     file_sha256,
+    is_temporary,
     sha256,
     write_bytes,
     write_text,
 )
-from .checksums import CHECKSUMS, read_checksums
-from .manifest import CONFIG, MANIFEST, read_manifest
-from .shards import is_complete, read_shard, shard_columns, shard_path, split_folder
+from .checksums import CHECKSUMS, changing, read_checksums
+from .manifest import (
+    CONFIG,
+    MANIFEST,
+    Changes,
+    Manifest,
+    RunInputs,
+    Spent,
+    SplitEntry,
+    differences,
+    find_changes,
+    other_inputs,
+    package_versions,
+)
+from .shards import (
+    MEAN_GRADIENTS,
+    ShardNote,
+    ShardRows,
+    is_complete,
+    read_note,
+    read_shard,
+    shard_columns,
+    shard_path,
+    split_folder,
+    write_shard,
+)
 
 HEAD = "head.safetensors"
+
+PARTIAL = "partial"
+"""Where processes that share the work on a run say what each has written; gone when the run is finished."""
+
+OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
+"""Names in a run folder."""
 
 
 def write_head(run: Path, head: Head) -> None:
@@ -66,9 +98,6 @@ def read_head(run: Path) -> Head:
         ) from None
 
 
-OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
-
-
 class RunFolder:
     """A run folder, for reading.
 
@@ -80,7 +109,7 @@ class RunFolder:
         """Opens the run folder at `path`, with other settings than are stored in it if they are given."""
         self.path = Path(path)
         self._given = config
-        self.manifest: dict[str, Any] = read_manifest(self.path)
+        self.manifest = Manifest.read(self.path)
 
     @cached_property
     def config(self) -> Config:
@@ -152,11 +181,12 @@ class RunFolder:
     @property
     def code(self) -> CodeOrigin:
         """The code that it was made with, whose files may lie beside the run or in the working directory."""
-        inputs, planned = self.manifest["inputs"], planned_splits(self.config.data)
-        hashes = {self.config.model.source: inputs["model"].get("code_sha256")}
-        data, augmentations = inputs["data"], inputs["features"].get("augmentations", [])
-        hashes |= {spec.source: data[name].get("code_sha256") for name, (_, spec) in planned.items() if name in data}
-        known = {each["name"]: each["code_sha256"] for each in augmentations}
+        inputs, planned = self.manifest.inputs, planned_splits(self.config.data)
+        hashes = {self.config.model.source: inputs.model.code_sha256}
+        hashes |= {
+            spec.source: inputs.data[name].code_sha256 for name, (_, spec) in planned.items() if name in inputs.data
+        }
+        known = {each.name: each.code_sha256 for each in inputs.features.augmentations}
         hashes |= {name: known.get(augmentation_name(name)) for name in self.config.features.augmentations}
         return CodeOrigin(
             name=str(self.path),
@@ -165,27 +195,15 @@ class RunFolder:
             advice="give a configuration of your own in place of the run folder",
         )
 
-    @property
-    def class_names(self) -> list[str] | None:
-        """What the classes of the model are called, in the order of its outputs; None where that is not known."""
-        found: list[str] | None = self.manifest.get("class_names")
-        return found
-
-    @property
-    def input_columns(self) -> list[str] | None:
-        """Names of the numbers that the model takes of a row of a table, in their order; None where they have none."""
-        found: list[str] | None = self.manifest.get("input_columns")
-        return found
-
     def splits(self) -> list[SplitInfo]:
         """The splits of the run in order."""
-        fields = SplitInfo.__dataclass_fields__
-        return [SplitInfo(**{key: entry[key] for key in fields}) for entry in self.manifest["splits"].values()]
+        entries = self.manifest.splits.items()
+        return [SplitInfo(name, entry.kind, entry.group, entry.auxiliary) for name, entry in entries]
 
     @property
     def sizes(self) -> dict[str, int]:
         """The number of samples of each finished split."""
-        return {name: entry["rows"] for name, entry in self.manifest["splits"].items() if entry["finished"]}
+        return {name: entry.rows for name, entry in self.manifest.splits.items() if entry.finished}
 
     def read(
         self, split_name: str, columns: Sequence[str] | None = None, *, rows: BoolArray | None = None
@@ -259,7 +277,7 @@ class RunFolder:
         """The shards of a split, one after the other; the last one there is only if all have the rows they should."""
         entry = self._finished(split_name)
         folder = split_folder(self.path, split_name)
-        paths = [shard_path(folder, number) for number in range(entry["parts"])]
+        paths = [shard_path(folder, number) for number in range(entry.parts)]
         if columns is not None:
             _check_columns(columns, [*shard_columns(paths[0]), *BESIDE], split_name=split_name)
         found = 0
@@ -267,8 +285,8 @@ class RunFolder:
             table = read_shard(path, columns)
             self._check_recorded(path)
             found += table.num_rows
-            if path == paths[-1] and found != entry["rows"]:
-                raise StoreError(f"{folder}: wanted {entry['rows']} rows as in {MANIFEST}, got {found}; extract again")
+            if path == paths[-1] and found != entry.rows:
+                raise StoreError(f"{folder}: wanted {entry.rows} rows as in {MANIFEST}, got {found}; extract again")
             yield path, table
 
     def _check_recorded(self, path: Path) -> None:
@@ -315,7 +333,7 @@ class RunFolder:
             StoreError: no such split, the run is not finished, or a shard is missing.
         """
         entry = self._finished(split_name)
-        paths = [shard_path(split_folder(self.path, split_name), number) for number in range(entry["parts"])]
+        paths = [shard_path(split_folder(self.path, split_name), number) for number in range(entry.parts)]
         try:
             return sha256("".join(map(self._sha256_of, paths)).encode())
         except OSError as error:
@@ -327,7 +345,7 @@ class RunFolder:
     def rounding_unit(self) -> float:
         """The distance from 1 to the next larger number of the type that the network computes in."""
         autocast = {"bf16": "bfloat16", "fp16": "float16"}.get(self.config.features.autocast or "")
-        return torch.finfo(getattr(torch, autocast or self.manifest["inputs"]["model"]["dtype"])).eps
+        return torch.finfo(getattr(torch, autocast or self.manifest.inputs.model.dtype)).eps
 
     @property
     def samples_per_second(self) -> float | None:
@@ -335,16 +353,15 @@ class RunFolder:
 
         The bank does not count, which has no gradients.
         """
-        splits = {name: entry for name, entry in self.manifest["splits"].items() if name != BANK}
-        spent = [entry["spent"] for entry in splits.values() if "spent" in entry]
-        seconds = sum(entry["seconds"] for entry in spent)
-        return sum(entry["samples"] for entry in spent) / seconds if seconds else None
+        spent = [entry.spent for name, entry in self.manifest.splits.items() if name != BANK and entry.spent]
+        seconds = sum(each.seconds for each in spent)
+        return sum(each.samples for each in spent) / seconds if seconds else None
 
-    def _finished(self, split_name: str) -> dict[str, Any]:
-        splits: dict[str, dict[str, Any]] = self.manifest["splits"]
+    def _finished(self, split_name: str) -> SplitEntry:
+        splits = self.manifest.splits
         if split_name not in splits:
             raise StoreError(f"{self.path}: no split '{split_name}'; {closest(split_name, splits)}")
-        if not splits[split_name]["finished"]:
+        if not splits[split_name].finished:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
 
@@ -405,6 +422,129 @@ def refuse_run_files(path: Path, *, option: str) -> None:
             )
 
 
+class RunWriter:
+    """Writes the shards of a run and keeps its manifest; made by `RunWriter.opened`."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Takes over the run folder at `path`, which has `manifest`."""
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, *, config: Config, inputs: RunInputs) -> Iterator[Self]:
+        """Starts a run in `path`, or goes on with one, as the only writer.
+
+        What it has of splits that did not change stays; tables of those that changed or are no longer asked for go.
+
+        Raises:
+            StoreError: `path` is something else, was made from other inputs, or another process writes to it.
+        """
+        planned = planned_splits(config.data)
+        target = check_target(path, config, inputs)
+        fresh = planned if target.manifest is None else target.changes.added
+        gone = [*target.changes.stale, *target.changes.removed]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
+        rewritten = [MANIFEST, CONFIG, *(f"features/{name}" for name in (*fresh, *gone))]
+        if FIT in target.changes.stale:
+            rewritten.append(MEAN_GRADIENTS)
+        with changing(path, (MANIFEST, CONFIG, HEAD, MEAN_GRADIENTS, "features"), rewritten=rewritten):
+            target = check_target(path, config, inputs)
+            manifest = target.manifest or Manifest.begun(inputs)
+            gone = [*target.changes.stale, *target.changes.removed]
+            for name in (*gone, *(name for name in planned if name not in manifest.splits)):
+                shutil.rmtree(split_folder(path, name), ignore_errors=True)
+            if gone or manifest.finished:
+                shutil.rmtree(path / PARTIAL, ignore_errors=True)
+            if FIT in target.changes.stale:
+                (path / MEAN_GRADIENTS).unlink(missing_ok=True)
+            splits = {}
+            for name, (info, _) in planned.items():
+                entry = manifest.splits.get(name, SplitEntry(kind=info.kind, group=None, auxiliary=False))
+                splits[name] = entry.model_copy(update={"group": info.group, "auxiliary": info.auxiliary})
+            manifest.splits = splits
+            manifest.write(path)
+            write_text(path / CONFIG, dump_config(config))
+            yield cls(path, manifest)
+
+    def existing(self, split_name: str, numbers: Iterable[int]) -> dict[int, ShardNote]:
+        """Those of these shards of a split that are there, by number; `StoreError` names a damaged one."""
+        folder = split_folder(self.path, split_name)
+        paths = {number: shard_path(folder, number) for number in numbers}
+        return {number: read_note(path) for number, path in paths.items() if path.exists()}
+
+    def write(self, split_name: str, number: int, rows: ShardRows) -> ShardNote:
+        """Writes shard `number` of a split."""
+        return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
+
+    def finish_split(self, split_name: str, notes: Sequence[ShardNote], *, samples: int, seconds: float) -> SplitEntry:
+        """Enters a complete split into the manifest and returns its entry.
+
+        Args:
+            split_name: the split.
+            notes: of its shards in order.
+            samples: those computed this time.
+            seconds: spent on them.
+        """
+        entry = self.manifest.splits[split_name]
+        entry.finished, entry.parts = True, len(notes)
+        entry.rows = sum(note.rows for note in notes)
+        entry.labelled = sum(note.labelled for note in notes)
+        entry.accuracy = sum(note.correct for note in notes) / entry.labelled if entry.labelled else None
+        entry.non_finite = sum(note.non_finite for note in notes)
+        entry.skipped = [skipped for note in notes for skipped in note.skipped]
+        if samples:
+            entry.spent = Spent(samples=samples, seconds=round(seconds, 3))
+        self.manifest.write(self.path)
+        return entry
+
+    def finish(self, *, feature_count: int, notices: list[str]) -> None:
+        """Marks the run as complete; `notices` are what a reader of its figures should know."""
+        self.manifest.finished, self.manifest.feature_count, self.manifest.notices = True, feature_count, notices
+        self.manifest.write(self.path)
+        # What shares say of themselves is needed until then; if this process ends here, the next writer removes it.
+        shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run is written.
+
+    Attributes:
+        manifest: of the run that goes on there, with its present inputs; None where a new run starts.
+        changes: since it was made.
+    """
+
+    manifest: Manifest | None = None
+    changes: Changes = field(default_factory=Changes)
+
+
+def check_target(path: Path, config: Config, inputs: RunInputs) -> Target:
+    """Looks how the run in `path` can go on with these settings and inputs; nothing is changed there.
+
+    Raises:
+        StoreError: `path` is a file or a folder of something else, or a run made from other inputs, or by other
+            versions of packages than what is lacking would be.
+    """
+    if (path / MANIFEST).exists():
+        before = Manifest.read(path)
+        changes = find_changes(before, config, inputs)
+        if changes.common:
+            raise other_inputs(path, changes.common)
+        now = before.going_on(changes, inputs)
+        if not is_complete(path, now) and before.versions != package_versions():
+            raise other_inputs(path, differences({"versions": before.versions}, {"versions": package_versions()}))
+        return Target(now, changes)
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
+    if path.exists() and not all(map(is_temporary, path.iterdir())):
+        raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
+    return Target()
+
+
 State = Literal["complete", "partial", "damaged"]
 
 
@@ -448,7 +588,7 @@ class RunContents:
     """
 
     summary: RunSummary
-    splits: dict[str, dict[str, Any]]
+    splits: dict[str, SplitEntry]
     columns: list[str]
     meta_models: list[str]
     evaluation: list[str]
@@ -479,7 +619,7 @@ def summarise_run(run: Path) -> RunSummary:
     changed = datetime.fromtimestamp(max((each.st_mtime for each in files), default=0.0), UTC)
     size = sum(each.st_size for each in files)
     try:
-        manifest = read_manifest(run)
+        manifest = Manifest.read(run)
     except StoreError as error:
         return RunSummary(
             path=run, state="damaged", model="", splits={}, changed=changed, size=size, problem=str(error)
@@ -487,8 +627,8 @@ def summarise_run(run: Path) -> RunSummary:
     return RunSummary(
         path=run,
         state="complete" if is_complete(run, manifest) else "partial",
-        model=manifest["inputs"]["model"]["source"],
-        splits={name: entry["rows"] if entry["finished"] else None for name, entry in manifest["splits"].items()},
+        model=manifest.inputs.model.source,
+        splits={name: entry.rows if entry.finished else None for name, entry in manifest.splits.items()},
         changed=changed,
         size=size,
     )
@@ -500,28 +640,19 @@ def describe_run(run: Path) -> RunContents:
     Raises:
         StoreError: it is none, or damaged.
     """
-    manifest = read_manifest(run)
-    summary = summarise_run(run)
-    if summary.state == "damaged":
-        raise StoreError(summary.problem)
-    model = manifest["inputs"]["model"]
-    hashes = {name: model[name] for name in ("code_sha256", "weights_sha256") if model[name]}
-    hashes |= {name: entry["fingerprint"] for name, entry in manifest["inputs"]["data"].items()}
-    finished = [name for name, rows in summary.splits.items() if rows is not None]
+    folder = RunFolder(run)
+    manifest, model = folder.manifest, folder.manifest.inputs.model
+    hashes = {"code_sha256": model.code_sha256, "weights_sha256": model.weights_sha256}
+    hashes |= {name: entry.fingerprint for name, entry in manifest.inputs.data.items()}
+    models, files = folder.meta_path.glob("*/*/*/model.json"), folder.evaluation_path.rglob("*")
     return RunContents(
-        summary=summary,
-        splits=manifest["splits"],
-        columns=shard_columns(shard_path(split_folder(run, finished[0]), 0)) if finished else [],
-        meta_models=sorted(
-            path.parent.relative_to(run / "meta").as_posix() for path in (run / "meta").glob("*/*/*/model.json")
-        ),
-        evaluation=sorted(
-            path.relative_to(run / "evaluation").as_posix()
-            for path in (run / "evaluation").rglob("*")
-            if path.is_file()
-        ),
-        hashes=hashes,
-        versions=manifest["versions"],
-        notices=manifest.get("notices", []),
+        summary=summarise_run(run),
+        splits=manifest.splits,
+        columns=folder.columns(next(iter(folder.sizes))) if folder.sizes else [],
+        meta_models=sorted(path.parent.relative_to(folder.meta_path).as_posix() for path in models),
+        evaluation=sorted(path.relative_to(folder.evaluation_path).as_posix() for path in files if path.is_file()),
+        hashes={name: value for name, value in hashes.items() if value},
+        versions=manifest.versions,
+        notices=manifest.notices,
         recorded=len(read_checksums(run)),
     )

@@ -7,10 +7,10 @@ same file byte for byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +20,14 @@ import pyarrow.parquet as pq
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
 from ..errors import StoreError
-from ..system import parse_json, replacing
+from ..system import replacing
+from .manifest import Count, Manifest, Record, Skipped
 
 MEAN_GRADIENTS = "mean_gradients.safetensors"
 """Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
 
 _NOTE = b"gradscore"
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 _REPAIR = "delete it and run the command that wrote it again, which computes it anew"
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A sample that could not be used, and why."""
-
-    sample_id: str
-    error: str
 
 
 @dataclass(frozen=True)
@@ -69,17 +61,16 @@ class ShardRows:
     signatures: list[bytes | None] | None = None
 
 
-@dataclass(frozen=True)
-class ShardNote:
+class ShardNote(Record):
     """What a shard says about itself.
 
     The counts are of its rows: all, those with a label, those predicted right, those with a value that is not finite.
     """
 
-    rows: int
-    labelled: int
-    correct: int
-    non_finite: int
+    rows: Count
+    labelled: Count
+    correct: Count
+    non_finite: Count
     skipped: list[Skipped]
 
 
@@ -93,24 +84,24 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:05d}.parquet"
 
 
-def listed_shards(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """The shards of all splits that the manifest of a run says are finished."""
-    return [
+def listed_files(run: Path, manifest: Manifest) -> list[Path]:
+    """The shards of all splits that a manifest says are finished, and mean gradients."""
+    shards = [
         shard_path(split_folder(run, name), number)
-        for name, entry in manifest["splits"].items()
-        if entry["finished"]
-        for number in range(entry["parts"])
+        for name, entry in manifest.splits.items()
+        if entry.finished
+        for number in range(entry.parts)
     ]
+    return shards if manifest.mean_gradients_sha256 is None else [*shards, run / MEAN_GRADIENTS]
 
 
-def is_complete(path: Path, manifest: Mapping[str, Any] | None) -> bool:
-    """Whether the run in `path`, with this manifest, is finished and no shard has gone missing since."""
+def is_complete(run: Path, manifest: Manifest | None) -> bool:
+    """Whether a run with this manifest is finished and no shard has gone missing since."""
     return (
         manifest is not None
-        and manifest["finished"]
-        and all(entry["finished"] for entry in manifest["splits"].values())
-        and ("mean_gradients_sha256" not in manifest or (path / MEAN_GRADIENTS).exists())
-        and all(shard.exists() for shard in listed_shards(path, manifest))
+        and manifest.finished
+        and all(entry.finished for entry in manifest.splits.values())
+        and all(path.exists() for path in listed_files(run, manifest))
     )
 
 
@@ -140,7 +131,7 @@ def write_shard(path: Path, rows: ShardRows) -> ShardNote:
             again[place] = values
     columns[RECOMPUTED] = pa.array(again, pa.list_(pa.float64()))
     columns[SIGNATURE] = pa.array(rows.signatures or [None] * note.rows, pa.binary(3 * SIGNATURE_SIDE**2))
-    table = pa.table(columns).replace_schema_metadata({_NOTE: _note_text(note)})
+    table = pa.table(columns).replace_schema_metadata({_NOTE: json.dumps(note.model_dump())})
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", use_dictionary=["split"], write_page_checksum=True)
     return note
@@ -152,11 +143,9 @@ def read_note(path: Path) -> ShardNote:
     Raises:
         StoreError: the shard is missing, damaged or was not written by gradscore.
     """
-    metadata = _schema(path).metadata or {}
     try:
-        fields = parse_json(metadata[_NOTE])
-        return ShardNote(**{**fields, "skipped": [Skipped(**entry) for entry in fields["skipped"]]})
-    except (KeyError, TypeError, ValueError):
+        return ShardNote.model_validate_json((_schema(path).metadata or {}).get(_NOTE, b""))
+    except ValueError:
         raise StoreError(f"{path}: this Parquet file was not written by gradscore; {_REPAIR}") from None
 
 
@@ -167,30 +156,22 @@ def shard_columns(path: Path) -> list[str]:
 
 def read_shard(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Reads a shard, or some of its columns, checking its checksums; `StoreError` as in `read_note`."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            names = [name for name in file.schema_arrow.names if name not in BESIDE]
-            return file.read(columns=names if columns is None else list(columns)).replace_schema_metadata(None)
-    except FileNotFoundError:
-        raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
-    except _DAMAGE as error:
-        raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
+    with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        names = [name for name in file.schema_arrow.names if name not in BESIDE]
+        return file.read(columns=names if columns is None else list(columns)).replace_schema_metadata(None)
 
 
 def _schema(path: Path) -> pa.Schema:
-    try:
+    with _reading(path):
         return pq.read_schema(path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
-    except _DAMAGE as error:
-        raise StoreError(f"{path}: this shard is damaged ({_first_line(error)}); {_REPAIR}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _note_text(note: ShardNote) -> str:
-    skipped = [{"sample_id": entry.sample_id, "error": entry.error} for entry in note.skipped]
-    counts = {"rows": note.rows, "labelled": note.labelled, "correct": note.correct, "non_finite": note.non_finite}
-    return json.dumps({**counts, "skipped": skipped})
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StoreError(f"{path}: this shard is damaged ({first_line}); {_REPAIR}") from None

@@ -27,7 +27,7 @@ def plan() -> RunPlan:
 
 
 def test_its_model_is_that_of_the_configuration(expected, plan) -> None:
-    model = {**plan.inputs["model"], "preprocessing": plan.inputs["preprocessing"]}
+    model = {**plan.inputs.model.model_dump(), "preprocessing": plan.inputs.preprocessing}
     now = expected.model_copy(update={"model": model})
     assert now.changed_from(expected) == ["weights_sha256"], ANEW
 

@@ -25,7 +25,7 @@ from gradscore.check.expected import (
 from gradscore.check.outputs import to_annotations, to_json, to_junit, to_markdown
 from gradscore.errors import ExpectedFiguresError, StoreError
 from gradscore.evaluation.score_tables import read_scores
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 

@@ -16,9 +16,7 @@ from gradscore.evaluation import evaluate_run
 from gradscore.evaluation.records import Verdict
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
 from gradscore.reporting.evaluation_text import Records, headlines
-from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
-from gradscore.store.shards import ShardRows
+from gradscore.store import RunFolder, RunWriter, ShardRows
 from gradscore_cli.evaluate import evaluated
 from gradscore_cli.main import app
 from gradscore_cli.output import Output

@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 from gradscore_cli.main import app
 from gradscore_cli.output import Bar, progress_bar
 

@@ -7,9 +7,7 @@ from typer.testing import CliRunner
 
 from gradscore.config import Config
 from gradscore.meta import group_of
-from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
-from gradscore.store.shards import ShardRows
+from gradscore.store import RunFolder, RunWriter, ShardRows
 from gradscore_cli.main import app
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1", "uniform/fc.weight/l2"]

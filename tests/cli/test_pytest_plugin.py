@@ -7,7 +7,7 @@ import pytest
 
 from gradscore.check import Policy, make_expected, write_expected
 from gradscore.errors import ExpectedFiguresError
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 from gradscore_cli.pytest_plugin import Checker
 
 

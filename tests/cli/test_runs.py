@@ -73,7 +73,7 @@ def test_show_as_json(small_run: Path) -> None:
 
 def test_show_a_partial_run(runs: Path) -> None:
     manifest = json.loads((runs / "a/manifest.json").read_text())
-    manifest["splits"]["ood.more"] = manifest["splits"]["ood.noise"] | {"name": "ood.more", "finished": False}
+    manifest["splits"]["ood.more"] = manifest["splits"]["ood.noise"] | {"finished": False}
     manifest["finished"] = False
     (runs / "a/manifest.json").write_text(json.dumps(manifest))
     result = invoke("show", runs / "a")

@@ -18,7 +18,7 @@ from gradscore.deployment.bundling import check_batches, make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError
 from gradscore.models.identity import weights_sha256
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 
 

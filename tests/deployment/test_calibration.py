@@ -10,7 +10,7 @@ from gradscore.data import SplitInfo
 from gradscore.deployment.bundling import calibration_samples, make_bundle
 from gradscore.deployment.calibration import calibrated, holding_for_both, p_values
 from gradscore.errors import EvaluationError
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 DRAWS, NEW = 1000, 100
 

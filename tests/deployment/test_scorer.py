@@ -20,7 +20,7 @@ from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
 from gradscore.pipeline import open_datasets
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +285,7 @@ def test_a_bundle_whose_weights_alone_are_elsewhere_asks_for_them(alone: Path, s
 
 def test_weights_elsewhere(small_run, small_bundle) -> None:
     found = Scorer.load(small_bundle, trust_code=True, weights=small_run.parent / "net.safetensors")
-    assert found.bundle.weights_sha256 == RunFolder(small_run).manifest["inputs"]["model"]["weights_sha256"]
+    assert found.bundle.weights_sha256 == RunFolder(small_run).manifest.inputs.model.weights_sha256
 
 
 def test_too_few_calibration_samples_name_the_minimum(small_run) -> None:

@@ -118,7 +118,7 @@ def test_a_killed_driver_goes_on(cluster: Any, config: Config, local: Path, tmp_
     (tmp_path / "config.yaml").write_text(dump_config(config))
     command = [sys.executable, "-c", KILLED_DRIVER, str(tmp_path / "config.yaml"), cluster.address]
     assert subprocess.run(command, env=os.environ, check=False).returncode == -9
-    assert not RunFolder(tmp_path / "run").manifest["finished"]
+    assert not RunFolder(tmp_path / "run").manifest.finished
     options = RayOptions(address=cluster.address, workers=1)
     summary = extract_with_ray(config, options, trust_code=True)
     assert [split.computed for split in summary.splits[:2]] == [0, 0]

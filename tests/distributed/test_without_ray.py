@@ -4,15 +4,13 @@ from pathlib import Path
 import pytest
 from distributed_runs import settings
 
-from gradscore.config import Config
 from gradscore.distributed import RayOptions, extract_with_ray
-from gradscore.distributed.ledger import identity_of
-from gradscore.distributed.ray_engine import Worker, check_answers
-from gradscore.distributed.work import Shard
+from gradscore.distributed.ray_engine import Job, check_answers, make_for, opened
+from gradscore.distributed.shares import Shard
 from gradscore.errors import DistributedError, MissingExtraError, StoreError
 from gradscore.models import trusting_code
 from gradscore.pipeline import RunPlan
-from gradscore.store import package_versions
+from gradscore.system import file_sha256
 
 
 def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,24 +36,17 @@ def test_what_listens_is_left_to_ray() -> None:
     check_answers("auto")
 
 
-def identity(config: Config) -> str:
+def test_a_worker_makes_the_shards_of_a_run(tmp_path: Path) -> None:
     with trusting_code():
-        return identity_of(RunPlan.of(config).inputs, package_versions())
-
-
-def test_a_worker_that_sees_the_same_starts(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    worker = Worker()
-    worker.start(config, identity=identity(config), trust_code=True)
-    with pytest.raises(StoreError, match="this worker has not started"):
-        Worker().make(Shard("in_dist.fit", 0), means_sha256=None)
-    assert worker.make(Shard("ood.noise", 0), means_sha256=None).shard == Shard("ood.noise", 0)
+        plan = RunPlan.of(settings(tmp_path))
+    digest, _ = make_for(Job.of(plan, trust_code=True), Shard("ood.noise", 0), None)
+    assert digest == file_sha256(plan.config.run / "features/ood.noise/part-00000.parquet")
 
 
 def test_a_worker_that_sees_other_code_is_refused(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    known = identity(config)
+    with trusting_code():
+        job = Job.of(RunPlan.of(settings(tmp_path)), trust_code=True)
     with (tmp_path / "net.py").open("a") as code:
         code.write("\nOTHER = 1\n")
     with pytest.raises(StoreError, match="a worker sees other data, code, weights"):
-        Worker().start(config, identity=known, trust_code=True)
+        opened(job)

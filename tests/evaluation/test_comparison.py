@@ -12,7 +12,7 @@ from gradscore.evaluation.evaluated_runs import compare_runs
 from gradscore.evaluation.intervals import paired_delong
 from gradscore.evaluation.metrics import auroc
 from gradscore.evaluation.score_tables import LEADING, MADE_OF, made_of
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 N = 60
 

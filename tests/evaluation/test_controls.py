@@ -10,9 +10,7 @@ from gradscore.data import FIT, TEST
 from gradscore.evaluation import fit_run, fits
 from gradscore.evaluation.fits import Control, content_numbers, control_notices, permuted_labels
 from gradscore.evaluation.intervals import Interval
-from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
-from gradscore.store.shards import ShardRows
+from gradscore.store import RunFolder, RunWriter, ShardRows
 from gradscore_cli.main import app
 
 SIZE, WRONG = 300, 75

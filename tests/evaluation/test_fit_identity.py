@@ -26,7 +26,7 @@ LABELS = [
 
 def extracted_again(run: RunFolder, config: Config) -> RunFolder:
     """The run after extract has run again in it with settings that are none of its inputs; it computes nothing."""
-    with RunWriter.opened(run.path, config=config, inputs=run.manifest["inputs"]):
+    with RunWriter.opened(run.path, config=config, inputs=run.manifest.inputs):
         pass
     return RunFolder(run.path)
 

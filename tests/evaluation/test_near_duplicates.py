@@ -20,9 +20,7 @@ from gradscore.evaluation.duplicates import NEIGHBOURS, chance, dimension, near_
 from gradscore.evaluation.duplicates import find_near_duplicates as search
 from gradscore.evaluation.records import near_duplicate_records
 from gradscore.reporting import write_report
-from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
-from gradscore.store.shards import ShardRows
+from gradscore.store import RunFolder, RunWriter, ShardRows
 
 
 def images(count, *, seed, side=32, channels=3):

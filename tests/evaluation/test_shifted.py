@@ -10,7 +10,7 @@ from meta_models import WRONG, meta_model
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.reporting import write_report
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 SHIFTED = [
     {"name": "blurred", "source": "corrupted:blur", "arguments": {"severity": 5}},

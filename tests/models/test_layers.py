@@ -12,8 +12,7 @@ from gradscore.columns import feature_columns, penultimate_columns
 from gradscore.errors import ConfigError, ModelError
 from gradscore.models import Interface
 from gradscore.models.layers import find_last_layer, group_parameters
-from gradscore.store import read_head
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder, read_head
 
 
 class Twice(nn.Module):

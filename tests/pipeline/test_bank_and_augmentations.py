@@ -205,8 +205,8 @@ def test_a_bank_counts_in_neither_accuracy_nor_speed(tmp_path):
     run = RunFolder(summary.run)
     labelled = [run.read(split)["correct"] for split in ("in_dist.fit", "in_dist.test")]
     assert summary.accuracy == pytest.approx(np.concatenate(labelled).mean())
-    spent = {name: entry["spent"] for name, entry in run.manifest["splits"].items() if name != "in_dist.bank"}
-    seconds = sum(entry["seconds"] for entry in spent.values())
+    spent = {name: entry.spent for name, entry in run.manifest.splits.items() if name != "in_dist.bank"}
+    seconds = sum(entry.seconds for entry in spent.values())
     assert run.samples_per_second == pytest.approx(21 / seconds)
 
 

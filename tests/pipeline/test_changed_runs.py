@@ -156,7 +156,7 @@ def test_one_truncated_image_in_a_late_set_does_not_lose_the_run(folder: Path, w
     after = shards(folder)
     assert {split.name for split in found.splits if split.computed} <= {"ood.late"}
     assert all(after[name] == before[name] for name in SPLITS[:3])
-    assert RunFolder(folder / "run").manifest["finished"]
+    assert RunFolder(folder / "run").manifest.finished
 
 
 def test_skipped_samples_that_may_not_be_skipped_any_more_concern_their_split_alone(folder: Path) -> None:
@@ -186,5 +186,5 @@ def test_what_is_compared_with_class_means_of_the_fit_samples_goes_with_them(
     extract(make_config(folder, cosine=True, **options), out=folder / "new", trust_code=True)
     tables = [[RunFolder(folder / name).table_sha256(split) for split in SPLITS] for name in ("run", "new")]
     assert tables[0] == tables[1]
-    hashes = [RunFolder(folder / name).manifest["mean_gradients_sha256"] for name in ("run", "new")]
+    hashes = [RunFolder(folder / name).manifest.mean_gradients_sha256 for name in ("run", "new")]
     assert hashes[0] == hashes[1]

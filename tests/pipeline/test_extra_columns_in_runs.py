@@ -20,7 +20,7 @@ from gradscore.deployment.scorer import Scorer
 from gradscore.errors import StoreError
 from gradscore.meta.models import contributions, drivers
 from gradscore.pipeline import extract, open_datasets
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, SelectConfig
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.pipeline import extract, open_datasets
-from gradscore.store.run_folder import RunFolder
+from gradscore.store import RunFolder
 
 NET = """
 import os
@@ -265,7 +265,7 @@ def test_a_set_is_added_to_a_finished_run_and_nothing_else_computed(whole: Path,
     found = run(with_another_set(tmp_path, stop=67), out=whole)
     assert {split.name: split.computed for split in found.splits} == {**dict.fromkeys(SAMPLES, 0), "ood.more": 7}
     assert part_bytes(whole).items() > before.items()
-    assert RunFolder(whole).manifest["finished"]
+    assert RunFolder(whole).manifest.finished
     assert len(RunFolder(whole).read("ood.more")) == 7
     assert run(with_another_set(tmp_path, stop=67), out=whole).was_complete
 
@@ -274,7 +274,7 @@ def test_a_run_with_a_set_added_equals_one_made_at_once(whole: Path, tmp_path: P
     run(with_another_set(tmp_path, stop=67), out=whole)
     run(with_another_set(tmp_path, stop=67), out=tmp_path / "at once")
     assert part_bytes(whole) == part_bytes(tmp_path / "at once")
-    assert RunFolder(whole).manifest["inputs"] == RunFolder(tmp_path / "at once").manifest["inputs"]
+    assert RunFolder(whole).manifest.inputs == RunFolder(tmp_path / "at once").manifest.inputs
 
 
 def test_what_lies_where_an_added_set_goes_is_not_taken_for_it(whole: Path, tmp_path: Path) -> None:
@@ -447,4 +447,4 @@ def test_a_calibration_split_is_a_split_of_its_own(tmp_path: Path) -> None:
     found = RunFolder(tmp_path / "run")
     assert [info.name for info in found.splits()] == ["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood.other"]
     assert found.read("in_dist.calibration")["sample_id"].tolist() == [str(index) for index in range(60, 67)]
-    assert "in_dist.calibration" in found.manifest["inputs"]["data"]
+    assert "in_dist.calibration" in found.manifest.inputs.data

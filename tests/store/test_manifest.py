@@ -15,7 +15,7 @@ from gradscore.gradients import RULES
 from gradscore.losses import LOSSES
 from gradscore.models import group_parameters, weights_sha256
 from gradscore.statistics import STATISTICS
-from gradscore.store import describe_inputs
+from gradscore.store import RunInputs, describe_inputs
 from gradscore.system import Influence, Section, influence_of
 
 
@@ -162,7 +162,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def identity(settings: dict[str, Any]) -> dict[str, Any]:
+def identity(settings: dict[str, Any]) -> RunInputs:
     config = Config.model_validate(settings)
     model = nn.Sequential(nn.Linear(2, 3))
     for parameter in model.parameters():
@@ -220,4 +220,4 @@ def test_the_version_of_a_package_that_brings_rules_is_part_of_the_identity(
     write_package(tmp_path, "theirs", CODE, {"gradscore.rules": {"GainBackward": "MINE"}})
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(RULES, "_outside", None)
-    assert (before["packages"], identity(settings())["packages"]) == ({}, {"theirs": "1.0"})
+    assert (before.packages, identity(settings()).packages) == ({}, {"theirs": "1.0"})

@@ -1,7 +1,6 @@
 """Small valid files of every kind that gradscore reads, and what reads them."""
 
 import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 import yaml
 from PIL import Image
+from run_inputs import run_inputs
 from safetensors.torch import save_file
 from score_files import write_scores
 from torch import nn
@@ -32,9 +32,18 @@ from gradscore.evaluation.score_tables import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.meta.inputs import Scaling
 from gradscore.models import Head, load_checkpoint
-from gradscore.store import RunFolder, is_complete, read_head, write_head
-from gradscore.store.manifest import FORMAT
-from gradscore.store.shards import ShardRows, read_note, write_shard
+from gradscore.store import (
+    Manifest,
+    RunFolder,
+    ShardRows,
+    SplitEntry,
+    is_complete,
+    read_head,
+    read_note,
+    write_head,
+    write_shard,
+)
+from gradscore.store.manifest import Spent
 
 SETTINGS = {
     "model": {"source": "torchvision:resnet18", "checkpoint": "x.pt", "num_classes": 3, "arguments": {"a": [1, 2]}},
@@ -106,30 +115,25 @@ def _run(folder: Path) -> None:
     _shard(run / "features" / "in_dist.test" / "part-00000.parquet", "in_dist.test")
     config = parse_config(yaml.safe_dump(SETTINGS), where="x")
     (run / "config.yaml").write_text(dump_config(config))
-    entry = {"finished": True, "parts": 1, "rows": 6, "labelled": 5, "accuracy": 0.8, "non_finite": 0, "skipped": []}
-    info = {"name": "in_dist.test", "kind": "in_dist", "group": None, "auxiliary": False}
-    manifest = {
-        "format": FORMAT,
-        "finished": True,
-        "inputs": {
-            "model": {
-                "source": "x",
-                "arguments": {},
-                "num_classes": 3,
-                "code_sha256": None,
-                "weights_sha256": "ab",
-                "dtype": "float32",
-            },
-            "preprocessing": SETTINGS["preprocessing"],
-            "data": {"in_dist.test": {"fingerprint": "ab"}},
-            "features": {"augmentations": [{"name": "mirror", "code_sha256": None}]},
-        },
-        "versions": {"python": "3.11"},
-        "splits": {"in_dist.test": {**info, **entry, "spent": {"samples": 6, "seconds": 1.5}}},
-        "feature_count": 1,
-        "notices": [],
-    }
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    entry = SplitEntry(
+        kind="in_dist.test",
+        group=None,
+        auxiliary=False,
+        finished=True,
+        parts=1,
+        rows=6,
+        labelled=5,
+        accuracy=0.8,
+        spent=Spent(samples=6, seconds=1.5),
+    )
+    found = Manifest.begun(
+        run_inputs(
+            preprocessing=SETTINGS["preprocessing"],
+            data={"in_dist.test": {"fingerprint": "ab", "code_sha256": None}},
+        )
+    )
+    found.splits, found.finished = {"in_dist.test": entry}, True
+    found.write(run)
 
 
 def _read_run(path: Path) -> None:

@@ -10,9 +10,7 @@ from run_inputs import INPUTS
 from gradscore.config import Config
 from gradscore.data import content_hash, open_images
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
-from gradscore.store.run_folder import RunFolder
-from gradscore.store.run_writer import RunWriter
-from gradscore.store.shards import ShardRows
+from gradscore.store import RunFolder, RunWriter, ShardRows
 
 SIZE = 40
 LAYER = "</script><img src=x onerror=alert(1)>.weight"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ..store import (
     RunFolder,
     RunWriter,
     ShardNote,
+    SplitEntry,
     check_target,
     is_complete,
     label_warnings,
@@ -33,9 +34,8 @@ from ..store import (
     write_shard,
 )
 from ..system import rows_of
-from .loop import Counter, Cut, OnBatch, Pace, Progress, Sink, run
+from .loop import Counter, Cut, OnBatch, Pace, Progress, RowExtractor, Sink, Values, run, shard_rows
 from .plan import RunPlan, sums_of
-from .rows import RowExtractor, Values, shard_rows
 
 PROBED = 8
 """Samples of each split whose logits are computed again where kept rows are checked."""
@@ -70,6 +70,23 @@ class SplitSummary:
     skipped: list[str]
     rate: float | None = None
 
+    @classmethod
+    def of(
+        cls, name: str, entry: SplitEntry, *, computed: int = 0, seconds: float = 0.0, rate: float | None = None
+    ) -> Self:
+        """That of a finished split, from its entry in the manifest."""
+        return cls(
+            name=name,
+            samples=entry.rows,
+            labelled=entry.labelled,
+            accuracy=entry.accuracy,
+            computed=computed,
+            seconds=seconds,
+            non_finite=entry.non_finite,
+            skipped=[f"{each.sample_id}: {each.error}" for each in entry.skipped],
+            rate=rate,
+        )
+
 
 @dataclass(frozen=True)
 class ExtractSummary:
@@ -101,78 +118,6 @@ class ExtractSummary:
         shares = [(split.accuracy, split.labelled) for split in splits if split.accuracy is not None]
         labelled = sum(count for _, count in shares)
         return sum(share * count for share, count in shares) / labelled if labelled else None
-
-
-class ShardSink(Sink[Values]):
-    """Writes the shards of a run; `shards` says how many of each split were there last.
-
-    Args:
-        path: the run folder.
-        extractor: computes the rows.
-        num_classes: K.
-    """
-
-    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
-        self._path, self._extractor, self._num_classes = path, extractor, num_classes
-        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
-        self.shards: dict[str, int] = {}
-
-    def take(self, cut: Cut, found: Values | None) -> None:
-        """See `Sink`."""
-        assert found is not None
-        split = cut.batch.split
-        self._waiting.setdefault(split, []).append((cut.batch, found))
-        self.shards[split] = cut.shard + 1
-        if cut.is_last:
-            self._write(split)
-
-    def close(self) -> None:
-        """See `Sink`."""
-        for split, waiting in self._waiting.items():
-            if waiting:
-                self._write(split)
-
-    def _write(self, split: str) -> None:
-        waiting, self._waiting[split] = self._waiting[split], []
-        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
-        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
-
-
-class Maker:
-    """Computes in this process what a run lacks; others may have it computed elsewhere.
-
-    Attributes:
-        notices: what the reader of the values should know beside what `RunPlan.notices` says.
-    """
-
-    notices: Sequence[str] = ()
-
-    def mean_gradients(self, plan: RunPlan, *, on_batch: OnBatch) -> MeanGradients:
-        """Those of all samples of `in_dist.fit`."""
-        return plan.class_sums(range(plan.count_shards(FIT)), on_batch=on_batch).finished()
-
-    def shards(self, plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
-        """Writes shards of a split into the folder of the run, in any order."""
-        write_shards(plan, split, numbers, on_batch=on_batch)
-
-
-def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
-    """Computes some shards of a split and writes them into the folder of the run.
-
-    Raises:
-        GradscoreError: as `RunPlan.batches` and `Extractor.values`.
-    """
-    options, extractor = plan.config.extract, RowExtractor(plan.extractor)
-    sink = ShardSink(plan.config.run, extractor, num_classes=plan.config.model.num_classes)
-    run(
-        plan.batches(split, numbers),
-        extractor,
-        sink,
-        batch_size=options.batch_size,
-        shard_size=options.part_size,
-        shards=numbers,
-        on_batch=on_batch,
-    )
 
 
 def extract(
@@ -211,7 +156,7 @@ def extract(
     config = placed(config, out)
     with trusting_code(trust_code):
         plan = RunPlan.of(config)
-    summary = complete_run(plan, Maker(), progress=progress)
+    summary = complete_run(plan, progress=progress)
     if check_kept:
         for split in summary.splits:
             if split.computed < split.samples:
@@ -219,74 +164,89 @@ def extract(
     return summary
 
 
-def complete_run(plan: RunPlan, maker: Maker, *, progress: Progress | None = None) -> ExtractSummary:
+MakeShards = Callable[[str, Sequence[int], OnBatch], None]
+"""Writes shards of a split into the folder of a run, in any order."""
+
+
+def complete_run(
+    plan: RunPlan,
+    *,
+    make_shards: MakeShards | None = None,
+    mean_gradients: Callable[[OnBatch], MeanGradients] | None = None,
+    notices: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> ExtractSummary:
     """Has the shards of a run made that are not there yet, and finishes it.
 
     Args:
         plan: of the run.
-        maker: computes what is missing.
+        make_shards: has what is missing made elsewhere; None to compute it here.
+        mean_gradients: gives those of `in_dist.fit`; None to compute them here.
+        notices: of what was made elsewhere; they are looked at when everything is there.
         progress: told after every batch.
 
     Returns:
         A summary of the run.
 
     Raises:
-        GradscoreError: as `extract`, and what `maker` raises.
+        GradscoreError: as `extract`, `make_shards` and `mean_gradients`.
     """
-    config, inputs = plan.config, plan.inputs
+    config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
-    target = check_target(config.run, config, inputs)
+    target = check_target(config.run, config, plan.inputs)
     was_complete = is_complete(config.run, target.manifest)
-    class_names, input_columns = plan.datasets[FIT].class_names, plan.datasets[FIT].input_columns
     if not was_complete:
         plan.warm_up()
-    with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-        writer.note(
-            class_names=None if class_names is None else list(class_names),
-            input_columns=None if input_columns is None else list(input_columns),
-            weight_files_sha256=weight_files,
-        )
+    with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+        manifest, fit = writer.manifest, plan.datasets[FIT]
+        manifest.class_names = None if fit.class_names is None else list(fit.class_names)
+        manifest.input_columns = None if fit.input_columns is None else list(fit.input_columns)
+        manifest.weight_files_sha256 = weight_files
+        manifest.write(writer.path)
         counter = Counter(sum(map(len, plan.datasets.values())), progress)
-        was_complete = was_complete or is_complete(config.run, writer.manifest)  # by another process meanwhile
+        was_complete = was_complete or is_complete(config.run, manifest)  # by another process meanwhile
         if not was_complete:
-            _begin(plan, maker, writer, counter)
-        splits = [_completed(plan, maker, writer, counter, split) for split in plan.datasets]
+            if extractor.last_layer is not None:
+                write_head(writer.path, extractor.last_layer.head)
+            if COSINE in config.features.columns:
+                counter.total += len(fit)
+                _compare_with_means(plan, writer, counter, mean_gradients)
+        splits = [_completed(plan, writer, counter, split, make_shards) for split in plan.datasets]
         if not was_complete:
-            notices = list(dict.fromkeys([*plan.notices, *maker.notices]))
-            writer.finish(feature_count=len(plan.extractor.feature_names), notices=notices)
-    return _summary(writer, plan.extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
+            said = list(dict.fromkeys([*plan.notices, *notices]))
+            writer.finish(feature_count=len(extractor.feature_names), notices=said)
+    return _summary(writer, extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
 
 
-def _begin(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter) -> None:
-    """What comes before all samples: the weights of the last layer, and mean gradients to compare with."""
-    if plan.extractor.last_layer is not None:
-        write_head(writer.path, plan.extractor.last_layer.head)
-    if COSINE not in plan.config.features.columns:
-        return
-    samples = len(plan.datasets[FIT])
-    counter.total += samples
-    known = writer.manifest.get("mean_gradients_sha256")
-    if known is not None and (writer.path / MEAN_GRADIENTS).exists():
-        counter.add(FIT, samples)
+def _compare_with_means(
+    plan: RunPlan, writer: RunWriter, counter: Counter, mean_gradients: Callable[[OnBatch], MeanGradients] | None
+) -> None:
+    """Reads the mean gradients of a run, or has them computed."""
+    path, known = writer.path / MEAN_GRADIENTS, writer.manifest.mean_gradients_sha256
+    if known is not None and path.exists():
+        counter.add(FIT, len(plan.datasets[FIT]))
         plan.extractor.compare_with(read_means(writer.path, sha256=known))
         return
-    means = maker.mean_gradients(plan, on_batch=counter.add)
+    means = plan.mean_gradients(counter.add) if mean_gradients is None else mean_gradients(counter.add)
     sha256 = write_means(writer.path, means)
     if known not in (None, sha256):
         raise StoreError(
-            f"{writer.path / MEAN_GRADIENTS}: it was missing, and what was computed anew is not what the feature "
-            "tables were made with; restore it from a copy, or extract into another folder"
+            f"{path}: it was missing, and what was computed anew is not what the feature tables were made with; "
+            "restore it from a copy, or extract into another folder"
         )
-    writer.note(mean_gradients_sha256=sha256)
+    writer.manifest.mean_gradients_sha256 = sha256
+    writer.manifest.write(writer.path)
     plan.extractor.compare_with(means)
 
 
-def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter, split: str) -> SplitSummary:
+def _completed(
+    plan: RunPlan, writer: RunWriter, counter: Counter, split: str, make_shards: MakeShards | None
+) -> SplitSummary:
     """Has the shards of a split made that are missing."""
     began, pace = time.perf_counter(), Pace()
-    shards = plan.count_shards(split)
-    notes = writer.existing(split, range(shards))
-    missing = [number for number in range(shards) if number not in notes]
+    shards = range(plan.count_shards(split))
+    notes = writer.existing(split, shards)
+    missing = [number for number in shards if number not in notes]
     computed = plan.samples_of(split, missing)
     counter.add(split, len(plan.datasets[split]) - computed)
 
@@ -295,9 +255,12 @@ def _completed(plan: RunPlan, maker: Maker, writer: RunWriter, counter: Counter,
         pace.add(samples)
 
     if missing:
-        maker.shards(plan, split, missing, on_batch=on_batch)
+        if make_shards is None:
+            write_shards(plan, split, missing, on_batch=on_batch)
+        else:
+            make_shards(split, missing, on_batch)
         notes |= writer.existing(split, missing)
-    ordered = [notes[number] for number in range(shards)]
+    ordered = [notes[number] for number in shards]
     return _finished(writer, split, ordered, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
 
 
@@ -309,26 +272,8 @@ def _finished(
         skipped = [bad for note in notes for bad in note.skipped]
         first = skipped[0]
         raise DataError(f"split {split}: all {len(skipped)} samples were skipped; {first.sample_id}: {first.error}")
-    writer.finish_split(split, notes, samples=computed, seconds=seconds)
-    return _of_split(writer, split, computed=computed, seconds=seconds, rate=rate)
-
-
-def _of_split(
-    writer: RunWriter, split: str, *, computed: int = 0, seconds: float = 0.0, rate: float | None = None
-) -> SplitSummary:
-    """The summary of a finished split, from its entry in the manifest."""
-    entry = writer.manifest["splits"][split]
-    return SplitSummary(
-        name=split,
-        samples=entry["rows"],
-        labelled=entry["labelled"],
-        accuracy=entry["accuracy"],
-        computed=computed,
-        seconds=seconds,
-        non_finite=entry["non_finite"],
-        skipped=[f"{skipped['sample_id']}: {skipped['error']}" for skipped in entry["skipped"]],
-        rate=rate,
-    )
+    entry = writer.finish_split(split, notes, samples=computed, seconds=seconds)
+    return SplitSummary.of(split, entry, computed=computed, seconds=seconds, rate=rate)
 
 
 def _summary(
@@ -343,11 +288,65 @@ def _summary(
         run=writer.path,
         device=extractor.device.type,
         splits=splits,
-        feature_count=writer.manifest["feature_count"],
-        notices=[*label_warnings(RunFolder(writer.path)), *notes(writer.manifest["notices"])],
+        feature_count=writer.manifest.feature_count,
+        notices=[*label_warnings(RunFolder(writer.path)), *notes(writer.manifest.notices)],
         was_complete=was_complete,
         changes=list(changes),
     )
+
+
+def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:
+    """Computes some shards of a split and writes them into the folder of the run.
+
+    Raises:
+        GradscoreError: as `RunPlan.batches` and `Extractor.values`.
+    """
+    options, extractor = plan.config.extract, RowExtractor(plan.extractor)
+    sink = ShardSink(plan.config.run, extractor, num_classes=plan.config.model.num_classes)
+    run(
+        plan.batches(split, numbers),
+        extractor,
+        sink,
+        batch_size=options.batch_size,
+        shard_size=options.part_size,
+        shards=numbers,
+        on_batch=on_batch,
+    )
+
+
+class ShardSink(Sink[Values]):
+    """Writes the shards of a run; `shards` says how many of each split were there last.
+
+    Args:
+        path: the run folder.
+        extractor: computes the rows.
+        num_classes: K.
+    """
+
+    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
+        self._path, self._extractor, self._num_classes = path, extractor, num_classes
+        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
+        self.shards: dict[str, int] = {}
+
+    def take(self, cut: Cut, found: Values | None) -> None:
+        """See `Sink`."""
+        assert found is not None
+        split = cut.batch.split
+        self._waiting.setdefault(split, []).append((cut.batch, found))
+        self.shards[split] = cut.shard + 1
+        if cut.is_last:
+            self._write(split)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        for split, waiting in self._waiting.items():
+            if waiting:
+                self._write(split)
+
+    def _write(self, split: str) -> None:
+        waiting, self._waiting[split] = self._waiting[split], []
+        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
+        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
 
 
 def extract_given(
@@ -380,10 +379,10 @@ def extract_given(
         StoreError: a run folder of something else, or made with other weights or settings.
         EngineError: gradients that cannot be computed.
     """
-    before: dict[str, Any] = {} if onto is None else onto.manifest["inputs"]["data"]
+    before = {} if onto is None else onto.manifest.inputs.data
     planned = planned_splits(config.data)
     # Fingerprints of samples that nobody has seen yet are empty.
-    inputs = extractor.describe(config, {name: before.get(name, {}).get("fingerprint", "") for name in planned})
+    inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
     rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
     seen: dict[str, _Seen] = {}
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
@@ -398,7 +397,8 @@ def extract_given(
                         "only once; give a DataLoader or a list"
                     )
                 means = sums_of(fit_again(), extractor, config, on_batch=counter.add).finished()
-                writer.note(mean_gradients_sha256=write_means(config.run, means))
+                writer.manifest.mean_gradients_sha256 = write_means(config.run, means)
+                writer.manifest.write(config.run)
                 extractor.compare_with(means)
         sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
         then = time.perf_counter()
@@ -418,8 +418,8 @@ def extract_given(
             shard_size=options.part_size,
             on_batch=on_batch,
         )
-        known = [name for name in planned if onto is not None and name in onto.manifest["splits"]]
-        summaries = [_of_split(writer, name) for name in known]
+        known = [name for name in planned if onto is not None and name in onto.manifest.splits]
+        summaries = [SplitSummary.of(name, writer.manifest.splits[name]) for name in known]
         for split in (name for name in planned if name not in known):
             if split not in seen:
                 raise DataError(f"split {split}: wanted samples, got none; give more")
@@ -429,7 +429,7 @@ def extract_given(
                     f"features.columns: {COSINE} looks at the samples of {FIT} twice, and they were others the second "
                     "time; give them in one order, without random changes (shuffle=False, no augmentation)"
                 )
-            writer.manifest["inputs"]["data"][split]["fingerprint"] = found.digest.hexdigest()
+            writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
             computed, rate = len(found.content_hashes), found.pace.rate
             notes = [*writer.existing(split, range(sink.shards[split])).values()]
             summaries.append(_finished(writer, split, notes, computed=computed, seconds=found.seconds, rate=rate))

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,11 +17,9 @@ from distributed_runs import content, settings
 
 from gradscore.config import Config, dump_config, parse_config
 from gradscore.distributed import Share, extract_share, merge
-from gradscore.distributed.ledger import Ledger, read_ledgers
 from gradscore.errors import ConfigError, StoreError
 from gradscore.pipeline import RunPlan, extract
 from gradscore.store import RunFolder, RunWriter, verify_run
-from gradscore.system import held
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +58,6 @@ def in_shares(config: Config, out: Path, shares: Sequence[str]) -> list[Any]:
 
 SHARES = {
     "one": ["0/1"],
-    "three": ["0/3", "1/3", "2/3"],
     "in another order": ["2/3", "0/3", "1/3"],
     "more than there are shards": [f"{index}/12" for index in range(12)],
     "some twice, cut differently": ["0/2", "1/2", "1/3"],
@@ -73,7 +69,7 @@ def test_merged_shares_are_the_run_of_one_process(
     config: Config, local: Path, tmp_path: Path, shares: list[str]
 ) -> None:
     in_shares(config, tmp_path / "run", shares)
-    assert not RunFolder(tmp_path / "run").manifest["finished"]
+    assert not RunFolder(tmp_path / "run").manifest.finished
     summary = merge(tmp_path / "run", trust_code=True)
     assert content(tmp_path / "run") == content(local)
     assert verify_run(tmp_path / "run").not_recorded == []
@@ -97,6 +93,7 @@ def test_shares_in_folders_of_their_own(config: Config, local: Path, tmp_path: P
     _ = [in_shares(config, folder, [f"{index}/2"]) for index, folder in enumerate(folders)]
     merge(tmp_path / "run", folders, trust_code=True)
     assert content(tmp_path / "run") == content(local)
+    assert merge(tmp_path / "run", folders, trust_code=True).was_complete
 
 
 def test_processes_at_once_of_which_one_is_killed(config: Config, local: Path, tmp_path: Path) -> None:
@@ -144,13 +141,14 @@ def replace(run: Path) -> None:
     shutil.copy(run / "features/in_dist.fit/part-00000.parquet", run / "features/in_dist.fit/part-00001.parquet")
 
 
-def change_ledger(run: Path) -> None:
+def change_identity(run: Path) -> None:
     path = run / "partial/share-1-of-2.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": "of another run"}))
 
 
-def damage_ledger(run: Path) -> None:
-    (run / "partial/share-1-of-2.json").write_text("{")
+def name_another_file(run: Path) -> None:
+    path = run / "partial/share-1-of-2.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": {"features/../../mine.py": "ab"}}))
 
 
 REFUSED = {
@@ -161,36 +159,10 @@ REFUSED = {
     ),
     "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: no share of this run wrote this"),
     "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
-    "a share of another run": (change_ledger, "share-1-of-2.json: this share belongs to another run"),
-    "a damaged share": (damage_ledger, "share-1-of-2.json: damaged"),
+    "a share of another run": (change_identity, "share-1-of-2.json: this share belongs to another run"),
+    "a damaged share": (lambda run: (run / "partial/share-1-of-2.json").write_text("{"), "2.json: damaged (Invalid"),
+    "a file that is no shard": (name_another_file, "share-1-of-2.json: damaged (files.features/../../mine.py.[key]: "),
 }
-
-
-NAME = "features/in_dist.fit/part-00001.parquet"
-WRONG_TYPES = {
-    "files a list": ({"files": [NAME]}, "files: "),
-    "no files": ({"files": None}, "files: "),
-    "a hash that is a number": ({"files": {NAME: 3}}, f"files.{NAME}: "),
-    "a hash that is a list": ({"files": {NAME: ["a"]}}, f"files.{NAME}: "),
-    "no notices": ({"notices": None}, "notices: "),
-    "notices of one text": ({"notices": "abc"}, "notices: "),
-    "notices of something else": ({"notices": [1, {}]}, "notices.0: "),
-    "means": ({"means_sha256": [1]}, "means_sha256: "),
-    "a share that is no number": ({"index": "0"}, "index: "),
-    "a share that is no whole number": ({"index": 0.0}, "index: "),
-    "another field": ({"more": 1}, "unexpected keyword argument 'more'"),
-}
-
-
-@pytest.mark.parametrize(("change", "place"), WRONG_TYPES.values(), ids=WRONG_TYPES)
-def test_values_of_a_share_that_cannot_be(tmp_path: Path, change: dict[str, Any], place: str) -> None:
-    ledger = Ledger(0, 2, "of this run", {NAME: "a"}, ["a notice"], "b")
-    ledger.write(tmp_path)
-    assert read_ledgers(tmp_path, identity="of this run", settings={}) == [ledger]
-    path = tmp_path / "partial/share-0-of-2.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(StoreError, match=re.escape(str(path)) + r": damaged \(.*" + re.escape(place)):
-        read_ledgers(tmp_path, identity="of this run", settings={})
 
 
 @pytest.mark.parametrize(("damage", "message"), REFUSED.values(), ids=REFUSED)
@@ -199,7 +171,7 @@ def test_what_does_not_belong_together_is_refused(config: Config, tmp_path: Path
     damage(tmp_path / "run")
     with pytest.raises(StoreError, match=re.escape(message.replace("{run}", str(tmp_path / "run")))):
         merge(tmp_path / "run", trust_code=True)
-    assert not RunFolder(tmp_path / "run").manifest["finished"]
+    assert not RunFolder(tmp_path / "run").manifest.finished
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-9]), lambda path: path.unlink()],
@@ -218,24 +190,18 @@ def test_nothing_of_a_bad_share_is_copied(config: Config, local: Path, tmp_path:
     assert content(tmp_path / "run") == content(local)
 
 
-FOREIGN_NAMES = ["../evil.py", "/{source}/evil.py", "config.yaml", "features/../part-00000.parquet",
-                 "features/in_dist.fit/../../../evil.py", "features/ood.other/part-00000.parquet",
-                 "partial/sums-1.safetensors"]  # fmt: skip
+FOREIGN_NAMES = ["../evil.py", "/{source}/evil.py", "config.yaml", "features/in_dist.fit/../../../evil.py"]
 
 
 @pytest.mark.parametrize("name", FOREIGN_NAMES)
 def test_only_shards_are_taken_from_other_folders(config: Config, tmp_path: Path, name: str) -> None:
-    source, name = tmp_path / "from/shares", name.format(source=tmp_path)
+    source = tmp_path / "from/shares"
+    name = name.format(source=source)
     in_shares(config, source, ["0/9"])
-    (source / name).parent.mkdir(parents=True, exist_ok=True)
-    with (source / name).open("a") as file:
-        file.write("# evil\n")
     path = source / "partial/share-0-of-9.json"
-    ledger = json.loads(path.read_text())
-    path.write_text(
-        json.dumps(ledger | {"files": ledger["files"] | {name: sha256((source / name).read_bytes()).hexdigest()}})
-    )
-    with pytest.raises(StoreError, match=re.escape(f"names {name!r}, wanted shards of this run alone")):
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"files": record["files"] | {name: "ab"}}))
+    with pytest.raises(StoreError, match=re.escape(name)):
         merge(tmp_path / "to/run", [source], trust_code=True)
     assert not (tmp_path / "to").exists()
 
@@ -252,11 +218,8 @@ def test_shares_of_other_inputs_are_refused(config: Config, tmp_path: Path) -> N
 
 OTHER_SETTINGS = {
     "a seed of fits": ("meta.seed=3", "meta.seed was 0, is now 3"),
-    "kinds of OOD models": ("meta.ood=sum", 'meta.ood was "auto", is now "sum"'),
     "what near duplicates do": ("evaluate.near_duplicates=ignore", 'near_duplicates was "report", is now "ignore"'),
-    "a declared accuracy": ("model.declared_accuracy=0.5", "model.declared_accuracy was null, is now 0.5"),
     "an auxiliary set": ("data.ood.0.auxiliary=true", "data.ood.0.auxiliary was false, is now true"),
-    "a group": ("data.ood.0.group=near", 'data.ood.0.group was null, is now "near"'),
 }
 
 
@@ -290,12 +253,10 @@ def test_a_share_says_its_settings_itself(config: Config, tmp_path: Path) -> Non
         merge(tmp_path / "run", trust_code=True)
 
 
-@pytest.mark.parametrize("setting", ["extract.workers=1", "model.prefix=net.", "run=elsewhere"])
-def test_where_things_lie_and_how_fast_they_go_may_differ(
-    config: Config, local: Path, tmp_path: Path, setting: str
-) -> None:
+def test_where_things_lie_and_how_fast_they_go_may_differ(config: Config, local: Path, tmp_path: Path) -> None:
+    harmless = ["extract.workers=1", "model.prefix=net.", "run=x"]
     in_shares(config, tmp_path / "run", ["0/2"])
-    in_shares(with_setting(config, setting), tmp_path / "run", ["1/2"])
+    in_shares(parse_config(dump_config(config), where="test", overrides=harmless), tmp_path / "run", ["1/2"])
     merge(tmp_path / "run", trust_code=True)
     assert content(tmp_path / "run") == content(local)
 
@@ -320,17 +281,7 @@ def test_two_merges_at_once(config: Config, local: Path, tmp_path: Path, monkeyp
     assert content(tmp_path / "run") == content(local)
 
 
-def test_a_merge_beside_another(config: Config, local: Path, tmp_path: Path) -> None:
-    in_shares(config, tmp_path / "run", ["0/1"])
-    with held(tmp_path / "run"), pytest.raises(StoreError, match="another process is writing to this folder"):
-        merge(tmp_path / "run", trust_code=True)
-    merge(tmp_path / "run", trust_code=True)
-    assert content(tmp_path / "run") == content(local)
-
-
-@pytest.mark.parametrize(
-    "step", ["gradscore.store.run_writer.write_manifest", "gradscore.store.run_writer.shutil.rmtree"]
-)
+@pytest.mark.parametrize("step", ["gradscore.store.Manifest.write", "gradscore.store.run_folder.shutil.rmtree"])
 def test_a_merge_that_is_killed_at_its_end(
     config: Config, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -348,14 +299,6 @@ def test_a_merge_that_is_killed_at_its_end(
         with pytest.raises(KeyboardInterrupt):
             merge(tmp_path / "run", trust_code=True)
     merge(tmp_path / "run", trust_code=True)
-    assert content(tmp_path / "run") == content(local)
-
-
-def test_shares_in_folders_of_their_own_are_merged_twice(config: Config, local: Path, tmp_path: Path) -> None:
-    folders = [tmp_path / str(index) for index in range(2)]
-    _ = [in_shares(config, folder, [f"{index}/2"]) for index, folder in enumerate(folders)]
-    merge(tmp_path / "run", folders, trust_code=True)
-    assert merge(tmp_path / "run", folders, trust_code=True).was_complete
     assert content(tmp_path / "run") == content(local)
 
 

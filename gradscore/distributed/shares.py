@@ -1,0 +1,498 @@
+"""A run made by processes that know nothing of each other but the run folder, as in a SLURM array.
+
+The unit of work is a shard of a table or, before all tables, of the sums of gradients that `gradient_cosine` needs. A
+share is every n-th of them; what each share has written it says in a file of its own in the folder `partial` of the
+run. `merge` makes a run of all shares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError
+
+from ..columns import COSINE
+from ..config import Config, placed
+from ..data import FIT
+from ..errors import ConfigError, StoreError
+from ..extractor import MeanGradients, read_means, write_means
+from ..models import trusting_code
+from ..pipeline import Counter, ExtractSummary, OnBatch, Progress, RunPlan, complete_run, write_shards
+from ..printable import printable
+from ..store import (
+    CONFIG,
+    MANIFEST,
+    MEAN_GRADIENTS,
+    PARTIAL,
+    Manifest,
+    Record,
+    RunFolder,
+    RunInputs,
+    RunWriter,
+    check_target,
+    differences,
+    first_fault,
+    is_complete,
+    listed_files,
+    package_versions,
+    shard_path,
+    split_folder,
+    write_head,
+)
+from ..system import Influence, file_sha256, replacing, settings_of, sha256, some, write_bytes, write_text
+
+SUMS = "sums"
+"""Stands for a split where the gradients of a shard of `in_dist.fit` are added up, which comes before all tables."""
+
+_MOST_SHARES = 10**6
+"""More than any run has shards."""
+
+_PATIENCE = 60.0
+"""Seconds to wait for another process that is beginning the run."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Share `index` of `count`, counted from 0: every `count`-th shard of the run, beginning with shard `index`."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Reads `i/n`.
+
+        Raises:
+            ConfigError: it is no share.
+        """
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or not int(found[1]) < int(found[2]) <= _MOST_SHARES:
+            raise ConfigError(
+                f"--shard {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4; "
+                "give such a share"
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
+        """The share that RANK and WORLD_SIZE name; None where they do not name one of several.
+
+        Raises:
+            ConfigError: they are no share.
+        """
+        rank, size = environment.get("RANK"), environment.get("WORLD_SIZE")
+        if rank is None or size is None or size == "1":
+            return None
+        try:
+            return cls.parsed(f"{rank}/{size}")
+        except ConfigError:
+            raise ConfigError(
+                f"RANK={rank}, WORLD_SIZE={size}: wanted a rank from 0 to the size - 1; mend or unset them, or give "
+                "--shard i/n"
+            ) from None
+
+    def __str__(self) -> str:
+        """As `--shard` takes it."""
+        return f"{self.index}/{self.count}"
+
+
+@dataclass(frozen=True)
+class ShareSummary:
+    """What a process did for its share of a run.
+
+    Attributes:
+        run: the run folder.
+        shard: the share, as `i/n`.
+        shards: shards of tables that the share has.
+        computed: samples looked at this time.
+        seconds: spent on them.
+        waiting_for: sums of gradients of other shares that are lacking; the tables are made when all are there.
+        was_complete: the run was finished already.
+    """
+
+    run: Path
+    shard: str
+    shards: int
+    computed: int = 0
+    seconds: float = 0.0
+    waiting_for: list[str] = field(default_factory=list)
+    was_complete: bool = False
+
+
+def extract_share(
+    config: Config,
+    share: Share,
+    *,
+    out: Path | None = None,
+    trust_code: bool = False,
+    progress: Progress | None = None,
+) -> ShareSummary:
+    """Computes the shards of one share of a run, or what is missing of them; `merge` makes a run of all shares.
+
+    Any number of processes may write into one run folder, each its share. With `gradient_cosine`, the shares first add
+    up gradients; where those of other shares are not there yet, the same command makes the tables later.
+
+    Args:
+        config: the settings.
+        share: which shards.
+        out: the run folder, instead of `config.run`.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
+        progress: told after every batch.
+
+    Raises:
+        StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
+        GradscoreError: as `gradscore.pipeline.extract`.
+    """
+    config = placed(config, out)
+    with trusting_code(trust_code):
+        plan, run = RunPlan.of(config), config.run
+    target = check_target(run, config, plan.inputs)
+    sums, tables = (shards[share.index :: share.count] for shards in (sum_shards(plan), table_shards(plan)))
+    summary = ShareSummary(run, str(share), len(tables))
+    if is_complete(run, target.manifest):
+        _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
+        return replace(summary, was_complete=True)
+    if changes := [*target.changes.sentences, *target.changes.added]:
+        raise StoreError(
+            f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot go "
+            "on from; extract without --shard, or give another folder (--out)"
+        )
+    plan.warm_up()
+    _begin(plan)
+    _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
+    records = partial(read_records, run, identity=identity_of(plan.inputs, package_versions()), config=config)
+    own = next((record for record in records() if record.share == share), None)
+    if own is None:
+        own = ShareRecord(
+            index=share.index,
+            count=share.count,
+            identity=identity_of(plan.inputs, package_versions()),
+            settings=_kept_settings(config),
+        )
+        own.write(run)
+    began, counter = time.perf_counter(), Counter(sum(shard.samples(plan) for shard in [*sums, *tables]), progress)
+    computed = _make(plan, own, sums, counter)
+    there = {name for record in records() for name in record.files}
+    waiting = [shard.file for shard in sum_shards(plan) if shard.file not in there]
+    if not waiting:
+        if sum_shards(plan):
+            known = next((each.means_sha256 for each in records() if each.means_sha256 is not None), None)
+            if known is not None and (run / MEAN_GRADIENTS).exists():
+                means = read_means(run, sha256=known)
+            else:
+                means = add_up(plan)
+                known = write_means(run, means)
+            plan.extractor.compare_with(means)
+            own.means_sha256 = known
+            own.write(run)
+        computed += _make(plan, own, tables, counter)
+    return replace(summary, computed=computed, seconds=time.perf_counter() - began, waiting_for=waiting)
+
+
+def _begin(plan: RunPlan) -> None:
+    """Makes the run folder, unless another process did or does."""
+    run = plan.config.run
+    until = time.monotonic() + _PATIENCE
+    while not ((run / MANIFEST).exists() and (run / CONFIG).exists()):
+        try:
+            with RunWriter.opened(run, config=plan.config, inputs=plan.inputs):
+                pass
+        except StoreError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+    if plan.extractor.last_layer is not None:
+        write_head(run, plan.extractor.last_layer.head)
+
+
+def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: Counter) -> int:
+    """Makes the shards that a share has not written yet; returns how many samples were computed."""
+    run, computed = plan.config.run, 0
+    for shard in shards:
+        if shard.file in record.files and (run / shard.file).is_file():
+            counter.add(shard.split, shard.samples(plan))
+            continue
+        record.files[shard.file] = make_shard(plan, shard, on_batch=counter.add)
+        record.notices = list(dict.fromkeys([*record.notices, *plan.extractor.notices]))
+        record.write(run)
+        computed += shard.samples(plan)
+    return computed
+
+
+def merge(
+    run: Path, sources: Sequence[Path] = (), *, trust_code: bool = False, progress: Progress | None = None
+) -> ExtractSummary:
+    """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
+
+    A run that is finished, perhaps by another process meanwhile, is left as it is.
+
+    Args:
+        run: the run folder that the shares were written into.
+        sources: run folders with shares of the same run, which are copied into it first.
+        trust_code: allow a `python:` model and augmentations, whose code is run.
+        progress: told how many samples are there.
+
+    Returns:
+        A summary of the run, which is equal to that of one process.
+
+    Raises:
+        StoreError: a shard is missing, damaged, or none of this run; the message names it. Or shares have other
+            settings, or another process is writing to the run.
+    """
+    run = run.absolute()
+    for source in sources:
+        _copy_shares(source, run)
+    folder = RunFolder(run)
+    with trusting_code(trust_code):
+        plan = RunPlan.of(folder.config.model_copy(update={"run": run}))
+    records: list[ShareRecord] = []
+    if not is_complete(run, folder.manifest):
+        if folder.manifest.finished:
+            gone = [
+                path.relative_to(run).as_posix() for path in listed_files(run, folder.manifest) if not path.exists()
+            ]
+            raise StoreError(
+                f"{run}: this run was finished, and {some(gone)} went missing since; restore it, or compute it anew "
+                "(gradscore extract without --shard)"
+            )
+        try:
+            records = _whole_records(plan)
+        except StoreError:
+            if not is_complete(run, Manifest.read(run)):  # another process has merged them meanwhile
+                raise
+
+    def mean_gradients(on_batch: OnBatch) -> MeanGradients:
+        on_batch(FIT, len(plan.datasets[FIT]))
+        return add_up(plan)
+
+    notices = [notice for record in records for notice in record.notices]
+    return complete_run(plan, mean_gradients=mean_gradients, notices=notices, progress=progress)
+
+
+def _whole_records(plan: RunPlan) -> list[ShareRecord]:
+    """What the shares of a run say, if every shard is there as one of them wrote it, and no other."""
+    run = plan.config.run
+    records = read_records(run, identity=identity_of(plan.inputs, package_versions()), config=plan.config)
+    known: dict[str, dict[str, ShareRecord]] = {}
+    for record in records:
+        for name, digest in record.files.items():
+            known.setdefault(name, {})[digest] = record
+    there = [path.relative_to(run).as_posix() for path in sorted((run / "features").rglob("*.parquet"))]
+    if unknown := [name for name in there if name not in known]:
+        counts = {record.count for record in records}
+        indices = range(counts.pop() if len(counts) == 1 else 0)
+        lost = [index for index in indices if index not in {record.index for record in records}]
+        silent = f", where nothing is of share {some([f'{index}/{len(indices)}' for index in lost])}" if lost else ""
+        raise StoreError(
+            f"{run}: {some(unknown)}: no share of this run wrote this, as far as {run / PARTIAL} says{silent}; restore "
+            "what is missing there, or remove it and run the share again (gradscore extract --shard i/n), then merge"
+        )
+    wanted = [shard.file for shard in [*sum_shards(plan), *table_shards(plan)]]
+    if missing := [name for name in wanted if name not in known or not (run / name).is_file()]:
+        raise StoreError(
+            f"{run}: {len(missing)} shard{'s are' if len(missing) > 1 else ' is'} missing: {some(missing)}; run the "
+            "shares that make them again (gradscore extract --shard i/n), then merge"
+        )
+    for name in wanted:
+        written = file_sha256(run / name)
+        if others := [record for digest, record in known[name].items() if digest != written]:
+            raise _another(run / name, others[0])
+    if len({record.means_sha256 for record in records} - {None}) > 1:
+        raise StoreError(f"{run / MEAN_GRADIENTS}: shares were made with different ones; begin in another folder")
+    return records
+
+
+def _copy_shares(source: Path, run: Path) -> None:
+    """Copies the shares of a run folder into another, which begins as a copy of it."""
+    manifest, config = Manifest.read(source), RunFolder(source).config
+    if (run / MANIFEST).exists():
+        begun = RunFolder(run)
+        if (begun.manifest.inputs, begun.manifest.versions) != (manifest.inputs, manifest.versions):
+            raise StoreError(
+                f"{source}: this run folder was made from other inputs or by other versions of packages than {run}; "
+                "merge shares of one run"
+            )
+        _check_settings(source, run=begun.config, share=_kept_settings(config))
+        if is_complete(run, begun.manifest):
+            return
+    records = read_records(source, identity=identity_of(manifest.inputs, manifest.versions), config=config)
+    for record in records:
+        for name, digest in record.files.items():
+            if not (source / name).is_file():
+                raise StoreError(f"{source / name}: this shard is missing; run its share again")
+            if file_sha256(source / name) != digest:
+                raise _another(source / name, record)
+    if not (run / MANIFEST).exists():
+        with RunWriter.opened(run, config=config.model_copy(update={"run": run}), inputs=manifest.inputs):
+            pass
+    for record in records:
+        for name in record.files:
+            if not (run / name).exists():
+                with replacing(run / name) as temporary:
+                    shutil.copyfile(source / name, temporary)
+        record.write(run)
+
+
+def _another(path: Path, record: ShareRecord) -> StoreError:
+    return StoreError(
+        f"{path}: not what --shard {record.share} wrote; delete it and run that share again, or restore it"
+    )
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """One unit of work: shard `number` of a split, or of the sums of gradients."""
+
+    split: str
+    number: int
+
+    @property
+    def file(self) -> str:
+        """What it makes, as a path relative to the run folder."""
+        if self.split == SUMS:
+            return f"{PARTIAL}/{SUMS}-{self.number:05d}.safetensors"
+        return shard_path(split_folder(Path(), self.split), self.number).as_posix()
+
+    def samples(self, plan: RunPlan) -> int:
+        """How many samples it has."""
+        return plan.samples_of(FIT if self.split == SUMS else self.split, [self.number])
+
+
+def sum_shards(plan: RunPlan) -> list[Shard]:
+    """The first stage of a run: the shards of the sums of gradients, in order; none where it needs none."""
+    needed = COSINE in plan.config.features.columns
+    return [Shard(SUMS, number) for number in range(plan.count_shards(FIT) if needed else 0)]
+
+
+def table_shards(plan: RunPlan) -> list[Shard]:
+    """The shards of all tables of a run, in order."""
+    return [Shard(split, number) for split in plan.datasets for number in range(plan.count_shards(split))]
+
+
+def make_shard(plan: RunPlan, shard: Shard, *, on_batch: OnBatch) -> str:
+    """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
+
+    Raises:
+        GradscoreError: as `write_shards` and `RunPlan.class_sums`.
+    """
+    path = plan.config.run / shard.file
+    if shard.split == SUMS:
+        write_bytes(path, plan.class_sums([shard.number], on_batch=on_batch).to_bytes())
+    else:
+        write_shards(plan, shard.split, [shard.number], on_batch=on_batch)
+    return file_sha256(path)
+
+
+def add_up(plan: RunPlan) -> MeanGradients:
+    """The mean gradients of a run from the sums of all shards, in order: bit for bit those that one process adds up.
+
+    Raises:
+        StoreError: a file is missing or damaged.
+    """
+    sums = plan.extractor.class_sums()
+    for shard in sum_shards(plan):
+        path = plan.config.run / shard.file
+        try:
+            sums.add(path.read_bytes(), where=str(path))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}; run its shard again") from None
+    return sums.finished()
+
+
+ShardFile = Annotated[
+    str,
+    Field(
+        pattern=r"^(features/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*/part-\d{5,}\.parquet|"
+        rf"{PARTIAL}/{SUMS}-\d{{5,}}\.safetensors)$"
+    ),
+]
+"""What a shard makes, as a path relative to the run folder: files of other names are not taken from others."""
+
+
+class ShareRecord(Record):
+    """What one process has written.
+
+    Attributes:
+        index: which share of the work it has.
+        count: how many shares there are.
+        identity: of the inputs of the run, see `identity_of`.
+        settings: that influence no value of the run but what comes of it: how it is fitted and reported.
+        files: the SHA-256 of each file by its path relative to the run folder.
+        notices: what the reader of the values should know.
+        means_sha256: of the mean gradients that its tables were made with.
+    """
+
+    index: int
+    count: int
+    identity: str
+    settings: dict[str, Any]
+    files: dict[ShardFile, str] = Field(default_factory=dict)
+    notices: list[str] = Field(default_factory=list)
+    means_sha256: str | None = None
+
+    @property
+    def share(self) -> Share:
+        """Whose it is."""
+        return Share(self.index, self.count)
+
+    def write(self, run: Path) -> None:
+        """Writes it to a run folder in one step."""
+        path = run / PARTIAL / f"share-{self.index}-of-{self.count}.json"
+        write_text(path, self.model_dump_json(indent=2) + "\n")
+
+
+def read_records(run: Path, *, identity: str, config: Config) -> list[ShareRecord]:
+    """What the processes that work on a run have written so far.
+
+    Args:
+        run: the run folder.
+        identity: of its inputs.
+        config: its settings.
+
+    Raises:
+        StoreError: a file is damaged, or comes from a run with other inputs or settings.
+    """
+    found = []
+    for path in sorted((run / PARTIAL).glob("share-*.json")):
+        try:
+            record = ShareRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            what = str(error) if isinstance(error, OSError) else printable(first_fault(error))
+            raise StoreError(f"{path}: damaged ({what}); delete it and run that share again") from None
+        if record.identity != identity:
+            raise StoreError(
+                f"{path}: this share belongs to another run: it was made from other inputs or by other versions of "
+                "packages; delete it and run the share again with the inputs of this run"
+            )
+        _check_settings(path, run=config, share=record.settings)
+        found.append(record)
+    return found
+
+
+def identity_of(inputs: RunInputs, versions: Mapping[str, str]) -> str:
+    """A SHA-256 of everything that influences a value of a run."""
+    return sha256(json.dumps([inputs.model_dump(), versions], sort_keys=True).encode())
+
+
+def _kept_settings(config: Config) -> dict[str, Any]:
+    """Those that all shares have to agree on, because one `config.yaml` has them for the run."""
+    return settings_of(config, Influence.MODELS, Influence.REPORT)
+
+
+def _check_settings(where: Path, *, run: Config, share: Mapping[str, Any]) -> None:
+    """Refuses settings that would be lost: the run has those that it was begun with."""
+    if found := differences(_kept_settings(run), share):
+        raise StoreError(
+            f"{where}: a share with other settings than the run: {some(found)}; give all shares the settings that the "
+            "run was begun with, or another folder (--out). A merged run takes others of meta and evaluate "
+            "(gradscore fit-meta --set)"
+        )
