@@ -353,7 +353,7 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
     config = make_config(tmp_path, "tokens and masks", data=data, model=model)
     extract(config)
     run = RunFolder(config.run)
-    assert run.class_names == ["cow", "ant", "bee"]
+    assert run.manifest.class_names == ["cow", "ant", "bee"]
     labels = run.read("in_dist.test")["label"].tolist()
     assert labels == [[1, 2, 0][place] for place in labels_of(2)]
     with warnings.catch_warnings():
@@ -390,7 +390,7 @@ def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
 def test_the_classes_of_a_run_have_names(tmp_path: Path) -> None:
     config = make_config(tmp_path, "columns of a table")
     extract(config, trust_code=True)
-    assert RunFolder(config.run).class_names == ["ant", "bee", "cow"]
+    assert RunFolder(config.run).manifest.class_names == ["ant", "bee", "cow"]
 
 
 def test_values_do_not_depend_on_workers(tmp_path: Path) -> None:
