@@ -1,139 +1,29 @@
-"""The engine against the reference in float64: layer settings and whole models."""
+"""What the engine leaves behind, is not misled by, gives up on and refuses."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
-from both_ways import blocks_streamed, exactly, streamed
-from layers import MODELS, Function, N, images, outputs_of, tokens
+from both_ways import assert_reference, exactly, streamed
+from layers import MODELS, Function, N, images, lenet, outputs_of, tokens
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from gradscore.gradients import Engine
-
-LAYERS = {
-    "linear": lambda: (nn.Linear(6, 4), images(6)),
-    "linear without bias": lambda: (nn.Linear(6, 4, bias=False), images(6)),
-    "linear, one extra dimension": lambda: (nn.Linear(6, 4), images(3, 6)),
-    "linear, as many tokens as samples": lambda: (nn.Linear(6, 4), images(N, 6)),
-    "linear, two extra dimensions": lambda: (nn.Linear(6, 4), images(3, 2, 6)),
-    "linear, extra dimension, no bias": lambda: (nn.Linear(6, 4, bias=False), images(3, 6)),
-    "linear, time first": lambda: (
-        Function((4, 6), lambda w, x: F.linear(x.transpose(0, 1), w).transpose(0, 1)),
-        images(N, 6),
-    ),
-    "linear, time first, in-projection bias": lambda: (
-        Function((4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).to(x), b).transpose(0, 1)),
-        images(N, 6),
-    ),
-    "matrix on the left": lambda: (Function((4, 6), lambda w, x: (w @ x.t()).t()), images(6)),
-    "einsum": lambda: (Function((4, 6), lambda w, x: torch.einsum("nti,oi->nto", x, w)), images(3, 6)),
-    "addmm with factors": lambda: (
-        Function((6, 4), lambda w, x: torch.addmm(w[0], x, w, beta=0.5, alpha=3)),
-        images(6),
-    ),
-    "convolution 1-d": lambda: (nn.Conv1d(4, 6, 3), images(4, 9)),
-    "convolution 2-d": lambda: (nn.Conv2d(4, 6, 3), images(4, 7, 8)),
-    "convolution 3-d": lambda: (nn.Conv3d(2, 4, 3, stride=(1, 2, 1)), images(2, 6, 7, 5)),
-    "convolution 1x1": lambda: (nn.Conv2d(4, 6, 1), images(4, 5, 5)),
-    "convolution, output 1x1": lambda: (nn.Conv2d(4, 6, 5), images(4, 5, 5)),
-    "stride": lambda: (nn.Conv2d(4, 6, 3, stride=2), images(4, 8, 9)),
-    "stride larger than kernel": lambda: (nn.Conv2d(4, 6, 2, stride=3), images(4, 8, 9)),
-    "padding": lambda: (nn.Conv2d(4, 6, 3, padding=(2, 1)), images(4, 5, 6)),
-    "padding same": lambda: (nn.Conv2d(4, 6, (1, 3), padding="same", dilation=2), images(4, 5, 6)),
-    "padding same, even kernel": lambda: (nn.Conv2d(4, 6, (2, 4), padding="same", dilation=2), images(4, 5, 6)),
-    "dilation": lambda: (nn.Conv2d(4, 6, 3, dilation=(2, 1), padding=1), images(4, 7, 8)),
-    "stride and dilation": lambda: (nn.Conv2d(4, 6, 3, stride=2, dilation=2, padding=3), images(4, 7, 8)),
-    "groups": lambda: (nn.Conv2d(4, 6, 3, groups=2), images(4, 5, 6)),
-    "depthwise": lambda: (nn.Conv2d(4, 8, 3, groups=4), images(4, 5, 6)),
-    "padding circular": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), images(4, 5, 6)),
-    "padding reflect": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), images(4, 5, 6)),
-    "padding replicate": lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="replicate"), images(4, 5, 6)),
-    "transposed convolution": lambda: (
-        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
-        images(4, 5, 6),
-    ),
-    "frames of a video": lambda: (
-        nn.Sequential(nn.Flatten(0, 1), nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Unflatten(0, (N, 4))),
-        images(4, 2, 5, 5),
-    ),
-    "channels last": lambda: (nn.Conv2d(4, 6, 3), images(4, 7, 8).contiguous(memory_format=torch.channels_last)),
-    "batch norm 1-d": lambda: (nn.BatchNorm1d(6), images(6)),
-    "batch norm 2-d": lambda: (nn.BatchNorm2d(3), images(3, 4, 4)),
-    "layer norm": lambda: (nn.LayerNorm(6), images(3, 6)),
-    "layer norm over two axes": lambda: (nn.LayerNorm((3, 6)), images(2, 3, 6)),
-    "layer norm without bias": lambda: (nn.LayerNorm(6, bias=False), images(3, 6)),
-    "layer norm, time first": lambda: (
-        nn.Sequential(nn.Unflatten(0, (1, N)), nn.LayerNorm(6), nn.Flatten(0, 1)),
-        images(3, 6),
-    ),
-    "group norm": lambda: (nn.GroupNorm(2, 6), images(6, 4, 3)),
-    "instance norm": lambda: (nn.InstanceNorm2d(3, affine=True), images(3, 4, 4)),
-    "rms norm": lambda: (nn.RMSNorm(6), images(3, 6)),
-    "prelu": lambda: (nn.PReLU(3), images(3, 4)),
-    "embedding": lambda: (nn.Embedding(20, 6, padding_idx=2), tokens()),
-    "embedding, small table": lambda: (nn.Embedding(4, 6), tokens(size=4)),
-    "embedding, one index a sample": lambda: (nn.Embedding(20, 6), torch.randint(0, 20, (N,))),
-    "embedding, sparse": lambda: (nn.Embedding(20, 6, sparse=True), tokens()),
-    "add": lambda: (Function((3, 1), lambda w, x: x + w), images(3, 4)),
-    "add with factor": lambda: (Function((4,), lambda w, x: torch.add(x, w, alpha=3)), images(3, 4)),
-    "subtract": lambda: (Function((4,), lambda w, x: torch.sub(x, w, alpha=2) + (w - x)), images(3, 4)),
-    "multiply": lambda: (Function((3, 1), lambda w, x: x * w), images(3, 4)),
-    "divide": lambda: (Function((4,), lambda w, x: w / x + x / w), images(3, 4)),
-    "expand": lambda: (Function((1, 1, 4), lambda w, x: w.expand(len(x), 3, -1) * x), images(3, 4)),
-    "repeat": lambda: (Function((2, 4), lambda w, x: w.repeat(len(x), 3, 1).view(N, 6, 4) * x), images(6, 4)),
-    "scalar": lambda: (Function((), lambda w, x: x * w), images(4)),
-    "used twice": lambda: (Function((4, 4), lambda w, x: torch.tanh(x @ w) @ w + w[0]), images(4)),
-    "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
-    "spectral norm": lambda: (nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), images(3, 6)),
-    "relative position table": lambda: (
-        Function((9, 2), lambda w, x: (x + w[torch.arange(9).view(3, 3)].permute(2, 0, 1)).softmax(-1)),
-        images(2, 3, 3),
-    ),
-    "cast": lambda: (Function((4, 6), lambda w, x: F.linear(x, w.float().double())), images(6)),
-}
+from gradscore.errors import CoupledSamplesError, EngineError
+from gradscore.gradients import RULES, Dense, Engine, GradientWarning, Layout, NotCoveredError, Use, output_gradient
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
+def engine_of(model):
+    return Engine(dict(model.named_parameters()))
 
 
-@pytest.mark.parametrize("budget", [50, 1000])
-@pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
-def test_equals_the_exact_reference(case, budget, device):
-    truth = exactly(*outputs_of(case))
-    parameters, outputs, grad_outputs = outputs_of(case, device)
-    engine = Engine(parameters)
-    dense = streamed(engine, outputs, grad_outputs)
-    blocks = blocks_streamed(engine, outputs, grad_outputs, budget=budget)
-    assert "reference" not in engine.coverage.values()
-    for name, gradient in truth.items():
-        scale = gradient.abs().max()
-        torch.testing.assert_close(dense[name], gradient, rtol=1e-10, atol=1e-10 * scale)
-        for found, row in zip(blocks[name], gradient, strict=True):
-            torch.testing.assert_close(found, row.flatten().sort()[0], rtol=1e-10, atol=1e-10 * scale)
-
-
-@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
-def test_sums_to_the_ordinary_gradient(case):
-    parameters, outputs, grad_outputs = outputs_of(case)
-    summed = torch.autograd.grad(outputs, list(parameters.values()), grad_outputs, retain_graph=True)
-    dense = streamed(Engine(parameters), outputs, grad_outputs, retain_graph=False)
-    for gradient, name in zip(summed, parameters, strict=True):
-        torch.testing.assert_close(dense[name].sum(0), gradient, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
-def test_remembers_the_layout_for_batches_of_another_size(case):
-    model, batch = case()
-    model = model.double().eval()
-    parameters = dict(model.named_parameters())
-    engine = Engine(parameters)
-    for samples in (N, 3, 1, N):
-        outputs = model(batch[:samples])
-        grad_outputs = torch.randn_like(outputs)
-        truth = exactly(parameters, outputs, grad_outputs)
-        dense = streamed(engine, outputs, grad_outputs)
-        torch.testing.assert_close(dense, truth, rtol=1e-10, atol=1e-12)
+def test_leaves_no_trace():
+    model, batch = lenet().double(), images(1, 14, 14)
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    outputs = model(batch)
+    streamed(engine_of(model), outputs, torch.ones_like(outputs), retain_graph=False)
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    assert all(parameter.grad is None and not vars(parameter) for parameter in model.parameters())
 
 
 MISLEADING = {
@@ -147,12 +37,10 @@ MISLEADING = {
 def test_is_not_misled_by_a_first_batch_that_tells_little(chosen, first_gradient, samples):
     """The layout of a time-first layer is probed again when a batch tells more than the ones before."""
     layer = nn.Linear(6, 4).double()
-    engine = Engine(dict(layer.named_parameters()))
+    engine = engine_of(layer)
     for size, gradient_for in ((samples, first_gradient), (samples, torch.randn_like), (N, torch.randn_like)):
         outputs = chosen(layer(torch.randn(size, 3, 6).double().transpose(0, 1)).transpose(0, 1))
-        grad_outputs = gradient_for(outputs)
-        dense = streamed(engine, outputs, grad_outputs)
-        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+        assert_reference(engine, outputs, gradient_for(outputs))
     assert set(engine.coverage.values()) == {"rule"}
 
 
@@ -161,18 +49,185 @@ def test_is_not_misled_by_a_table_that_had_no_effect_on_the_first_batch():
     table = nn.Parameter(torch.randn(9, 2).double())
     engine = Engine({"table": table})
     for gate in (0.0, 1.0):
-        outputs = (torch.randn(9, 2, 9).double() + gate * table.sin().t()).softmax(-1).flatten(1)
-        grad_outputs = torch.randn_like(outputs)
-        dense = streamed(engine, outputs, grad_outputs)
-        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+        assert_reference(engine, (torch.randn(9, 2, 9).double() + gate * table.sin().t()).softmax(-1).flatten(1))
     assert engine.coverage == {"table": "parameter-side product"}
 
 
-def test_graphs_that_differ_only_in_the_axes_they_exchange():
-    layer, batch = nn.Linear(N, N).double(), images(N, N)
-    engine = Engine(dict(layer.named_parameters()))
-    for axes in ((1, 2), (0, 1), (1, 2)):
-        outputs = layer(batch).transpose(*axes).flatten(1)
-        grad_outputs = torch.randn_like(outputs)
-        dense = streamed(engine, outputs, grad_outputs)
-        torch.testing.assert_close(dense, exactly(engine.parameters, outputs, grad_outputs))
+def test_without_a_rule_the_reference_takes_over_with_one_notice():
+    model, batch = Function((4,), lambda w, x: torch.atan2(w, x)).double(), images(3, 4)
+    engine, silent = engine_of(model), Engine(dict(model.named_parameters()), warns=False)
+    outputs = model(batch).flatten(1)
+    with pytest.warns(GradientWarning, match=r"weight: reference.*Atan2Backward0"):
+        assert_reference(engine, outputs)
+    assert engine.coverage == {"weight": "reference"}
+    assert_reference(engine, outputs)
+    assert_reference(silent, outputs)
+    assert silent.notices == engine.notices
+    assert len(engine.notices) == 1
+
+
+class Gain(torch.autograd.Function):
+    """A factor for each feature, doubled."""
+
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.save_for_backward(inputs, weight)
+        return 2 * inputs * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs, weight = ctx.saved_tensors
+        return 2 * gradient * weight, 2 * (gradient * inputs).sum((0, 1))
+
+
+def gain(use, gradients):
+    inputs, _ = use.saved_tensors
+    return Dense(2 * use.layout.samples_first(output_gradient(gradients) * inputs).sum((1, 2)))
+
+
+def test_a_function_of_ones_own_by_the_reference_and_by_a_rule_that_is_added(monkeypatch):
+    model = Function((6,), lambda w, x: Gain.apply(x, w).tanh().mean(1)).double()
+    outputs, engine = model(images(4, 6)), engine_of(model)
+    with pytest.warns(GradientWarning, match="weight: reference, .*no rule for GainBackward"):
+        assert_reference(engine, outputs)
+    monkeypatch.setattr(RULES, "_entries", dict(RULES._entries))
+    RULES.add("GainBackward", gain)
+    engine = engine_of(model)
+    assert_reference(engine, outputs, rtol=1e-13, atol=1e-14)
+    assert engine.coverage == {"weight": "rule"}
+
+
+def test_other_nodes_have_no_saved_tensors():
+    edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "MulBackward0"), slot=1, shape=torch.Size([6]))
+    with pytest.raises(NotCoveredError, match=r"MulBackward0 is no torch\.autograd\.Function"):
+        _ = Use(edge, Layout(0, True, N, 1)).saved_tensors
+
+
+class Shared(nn.Module):
+    """One weight in two layers, and one with two names in a layer that no rule covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.curve = Function((4,), lambda w, x: torch.atan2(w, x))
+        self.again = self.curve
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.again(self.second(self.first(batch).tanh()))
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.gradients.GradientWarning")
+def test_a_tensor_with_two_names_has_its_gradient_under_both():
+    model = Shared().double()
+    engine = Engine(dict(model.named_parameters(remove_duplicate=False)))
+    assert_reference(engine, model(images(4)))
+    by_rule = ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert engine.coverage == {
+        **dict.fromkeys(by_rule, "rule"),
+        **dict.fromkeys(("curve.weight", "again.weight"), "reference"),
+    }
+
+
+def test_frozen_and_unused_parameters_have_gradient_zero_and_are_announced():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+    model[0].weight.requires_grad_(False)
+    engine = Engine({**dict(model.named_parameters()), "other": nn.Parameter(torch.ones(3).double())})
+    with pytest.warns(GradientWarning) as caught:
+        assert_reference(engine, model(images(4)))
+    assert [str(item.message).split(",")[0] for item in caught] == [
+        "0.weight: frozen (requires_grad is False)",
+        "other: the losses do not depend on it",
+    ]
+
+
+COUPLED = {
+    "batch norm in training mode": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "batch norm in training mode, first": lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)).train(),
+    "a kernel as a batch of one before it": lambda: nn.Sequential(
+        *[nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 4, 1), nn.BatchNorm1d(4).train(), nn.Flatten(), nn.Linear(4, 2)]
+    ),
+    "centred over the batch": lambda: nn.Sequential(nn.Linear(4, 4), Function((4,), lambda w, x: x - x.mean(0) + w)),
+}
+
+
+@pytest.mark.parametrize("case", COUPLED.values(), ids=COUPLED)
+def test_refuses_coupled_samples(case):
+    model = case().double()
+    outputs = model(images(4))
+    with pytest.raises(CoupledSamplesError, match=r"depends? on"):
+        streamed(engine_of(model), outputs, torch.randn_like(outputs))
+
+
+BY_FREQUENCY = {
+    "table": lambda: nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True), nn.Flatten(), nn.Linear(21, 2)),
+    "bags": lambda: nn.Sequential(nn.EmbeddingBag(4, 3, mode="sum", scale_grad_by_freq=True), nn.Linear(3, 2)),
+}
+
+
+@pytest.mark.parametrize("case", BY_FREQUENCY.values(), ids=BY_FREQUENCY)
+def test_rows_scaled_by_their_frequency_in_a_batch_are_refused_but_of_one_sample(case):
+    model, batch = case().double(), tokens(size=4)
+    outputs = model(batch)
+    with pytest.raises(CoupledSamplesError, match=r"0\.weight.*scale_grad_by_freq.*False"):
+        streamed(engine_of(model), outputs, torch.randn_like(outputs))
+    dense = streamed(engine_of(model), model(batch[:1]), torch.ones(1, 2).double())
+    model(batch[:1]).sum().backward()
+    torch.testing.assert_close(dense["0.weight"][0], model[0].weight.grad)
+
+
+def test_a_table_scaled_by_frequency_may_be_left_out():
+    model = BY_FREQUENCY["table"]().double()
+    assert_reference(Engine({"2.weight": model[2].weight}), model(tokens(size=4)))
+
+
+def test_an_empty_batch_reports_nothing():
+    model = nn.Linear(4, 2)
+    outputs = model(torch.zeros(0, 4))
+    dense = streamed(engine_of(model), outputs, torch.ones_like(outputs), retain_graph=False)
+    assert dense["weight"].shape == (0, 2, 4)
+
+
+BAD = {
+    "no graph": (lambda: (torch.ones(3, 2), torch.ones(3, 2)), "have no graph"),
+    "other shape": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)), torch.ones(3, 1)), r"\(3, 2\).*\(3, 1\)"),
+    "scalar": (lambda: (nn.Linear(2, 2)(torch.ones(3, 2)).sum(), torch.ones(())), r"must be \(N, \.\.\.\)"),
+}
+
+
+@pytest.mark.parametrize(("tensors", "message"), BAD.values(), ids=BAD)
+def test_refuses_unusable_outputs(tensors, message):
+    with pytest.raises(EngineError, match=message):
+        Engine({}).stream(*tensors(), lambda *_: None)
+
+
+LINEAR = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+HIDING = {
+    "checkpointing": (lambda x: checkpoint(LINEAR, x, use_reentrant=False), "checkpointing.*switch it off"),
+    "reentrant checkpointing": (
+        lambda x: LINEAR[2](checkpoint(LINEAR[:2], x.requires_grad_(), use_reentrant=True)),
+        "use_reentrant=True hides the parameters",
+    ),
+    "compiled": (torch.compile(LINEAR, backend="aot_eager"), "torch.compile.*_orig_mod"),
+}
+
+
+@pytest.mark.parametrize(("function", "message"), HIDING.values(), ids=HIDING)
+def test_refuses_graphs_that_hide_parameters(function, message):
+    outputs = function(images(6))
+    with pytest.raises(EngineError, match=message):
+        streamed(engine_of(LINEAR), outputs, torch.ones_like(outputs))
+
+
+def test_an_error_in_the_sink_comes_through_and_leaves_no_hook():
+    parameters, outputs, grad_outputs = outputs_of(MODELS["MLP"])
+    engine = Engine(parameters)
+
+    def fail(*_):
+        raise RuntimeError("sink failed")
+
+    with pytest.raises(RuntimeError, match="sink failed"):
+        engine.stream(outputs, grad_outputs, fail, retain_graph=True)
+    torch.testing.assert_close(
+        streamed(engine, outputs, grad_outputs), exactly(parameters, outputs, grad_outputs), rtol=1e-10, atol=1e-12
+    )

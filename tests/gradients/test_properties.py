@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from both_ways import exactly, streamed
+from both_ways import assert_reference, exactly, streamed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from gradscore.gradients import Engine
 
-FEW = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def small(low=1, high=3):
@@ -74,15 +74,10 @@ def tables(draw):
     rows, width = draw(small(2, 6)), draw(small(1, 4))
     samples, length = draw(small(2, 5)), draw(small(1, 5))
     index = torch.randint(0, rows, (samples, length), generator=torch.Generator().manual_seed(draw(small(0, 99))))
-    modes = ["rows", "sum", "mean", "max"]
-    mode = draw(st.sampled_from(modes))
+    mode = draw(st.sampled_from([None, "sum", "mean", "max"]))
     padding = draw(st.none() | st.integers(0, rows - 1))
-    layer = (
-        nn.Embedding(rows, width, padding_idx=padding)
-        if mode == "rows"
-        else nn.EmbeddingBag(rows, width, mode=mode, padding_idx=padding)
-    )
-    return layer, index
+    kind, options = (nn.EmbeddingBag, {"mode": mode}) if mode else (nn.Embedding, {})
+    return kind(rows, width, padding_idx=padding, **options), index
 
 
 class TimeFirst(nn.Module):
@@ -104,14 +99,13 @@ KINDS = {"convolution": convolutions(), "linear": linears(), "normalisation": no
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@FEW
+@EXAMPLES
 @given(data=st.data())
 def test_layers(kind, data):
     layer, batch = data.draw(kind)
     outputs = randomised(layer.double())(batch)
-    engine, grad_outputs = Engine(dict(layer.named_parameters())), tensor(*outputs.shape, seed=9)
-    truth = exactly(engine.parameters, outputs, grad_outputs)
-    torch.testing.assert_close(streamed(engine, outputs, grad_outputs), truth, rtol=1e-10, atol=1e-11)
+    engine = Engine(dict(layer.named_parameters()))
+    assert_reference(engine, outputs, tensor(*outputs.shape, seed=9), rtol=1e-10, atol=1e-11)
     assert "reference" not in engine.coverage.values()
 
 
@@ -121,36 +115,25 @@ def network():
     )
 
 
-@FEW
+@EXAMPLES
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4))
 def test_batches_of_any_size_one_after_the_other(sizes):
     """An engine learns from the first batch and meets others, empty ones and single samples among them."""
     model = network()
     engine = Engine(dict(model.named_parameters()))
-    outputs = [model(tensor(size, 2, 4, 4, seed=size)) for size in sizes]
-    gradients = [tensor(*output.shape, seed=7) for output in outputs]
-    found = [streamed(engine, output, gradient) for output, gradient in zip(outputs, gradients, strict=True)]
-    wanted = [
-        one_by_one(model, tensor(size, 2, 4, 4, seed=size), grad) for size, grad in zip(sizes, gradients, strict=True)
-    ]
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    for size in sizes:
+        batch = tensor(size, 2, 4, 4, seed=size)
+        outputs = model(batch)
+        gradient = tensor(*outputs.shape, seed=7)
+        found = streamed(engine, outputs, gradient)
+        for index in range(size):
+            alone = torch.autograd.grad(model(batch[index : index + 1]), engine.parameters.values(), gradient[[index]])
+            truth = dict(zip(found, alone, strict=True))
+            each = {name: rows[index] for name, rows in found.items()}
+            torch.testing.assert_close(each, truth, rtol=1e-10, atol=1e-12)
 
 
-def one_by_one(model, batch, grad_outputs):
-    """The gradients of samples that go through the model alone."""
-    parameters = dict(model.named_parameters())
-    rows = [
-        torch.autograd.grad(model(sample), list(parameters.values()), gradient)
-        for sample, gradient in zip(batch.split(1), grad_outputs.split(1), strict=True)
-        if len(sample)
-    ]
-    return {
-        name: torch.stack([row[place] for row in rows]) if rows else torch.zeros(0, *parameter.shape).double()
-        for place, (name, parameter) in enumerate(parameters.items())
-    }
-
-
-@FEW
+@EXAMPLES
 @given(powers=st.lists(st.sampled_from([None, -900, -300, 0, 300, 900]), min_size=2, max_size=5))
 def test_gradients_of_any_size(powers):
     """Scaling the gradient at the outputs by a power of two scales the result exactly, from zero to near infinity."""
