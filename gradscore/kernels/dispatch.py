@@ -118,14 +118,14 @@ class RowMoments(NamedTuple):
         maximum: largest element.
         minimum: smallest element.
         mean: the mean.
-        root_of_squares: root of the sum of squared deviations from the mean, or from zero.
+        deviation: root of the sum of squared deviations from the mean, or from zero.
         magnitudes: sum of magnitudes.
     """
 
     maximum: Any
     minimum: Any
     mean: Any
-    root_of_squares: Any
+    deviation: Any
     magnitudes: Any
 
 

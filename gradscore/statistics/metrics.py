@@ -1,22 +1,25 @@
-"""Gradient metrics: what is kept of the gradient of one sample, pooled over the parameters of some layers.
+"""Gradient metrics of every sample of a batch, with the interface of the package gradient_metrics.
 
-The interface is that of the gradient_metrics package: a metric collects gradients, is read through `data` and reset
-between samples. A metric of your own derives from `GradientMetric` and implements `_collect`, `_get_metric` and
-`reset`; the built-in ones are computed for a whole batch at once by `GradientMetricCollector`.
+A metric is what is kept of the gradient of one sample, pooled over the parameters of some layers: it collects
+gradients, is read through `data` and reset between samples. A metric of your own derives from `GradientMetric` and
+implements `_collect`, `_get_metric` and `reset`; the built-in ones are computed for a whole batch at once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeGuard, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from ..gradients import Engine, PerSample
 from .moments import Moments, measure_exactly
-from .table import evaluate, needs
+from .reduce import Pool
+from .statistic import evaluate, needs
 
 Targets = Sequence[nn.Module | Tensor] | nn.Module | Tensor
 
@@ -116,19 +119,6 @@ class PooledMetric(GradientMetric):
         """Equal for metrics that make the same of the statistics of their elements."""
         return type(self), self.statistics
 
-    def values(self, moments: Moments) -> Tensor:
-        """The metric from the statistics of pooled elements.
-
-        Args:
-            moments: of N samples.
-
-        Returns:
-            (N, dim) float64, where the moments are.
-        """
-        return self.from_statistics(
-            torch.stack([torch.as_tensor(evaluate(name, moments)) for name in self.statistics], 1)
-        )
-
     def from_statistics(self, columns: Tensor) -> Tensor:
         """The metric (..., dim) from its statistics (..., len(statistics)) float64."""
         return columns
@@ -139,12 +129,13 @@ class PooledMetric(GradientMetric):
             wanted = needs(self.statistics)
             measured = measure_exactly(grad.detach().reshape(1, -1), wanted)
             if self._moments is None:  # the first gradient says where the metric is
-                self._moments = Moments.empty(1, wanted, grad.device)
+                self._moments = Moments.of_zeros(1, 0, wanted, grad.device)
             self._moments.merge(slice(0, 1), measured.to(self._moments.device))
 
     def _get_metric(self) -> Tensor:
-        nothing = Moments.empty(1, needs(self.statistics), torch.device("cpu"))
-        return self.values(nothing if self._moments is None else self._moments)[0].to(self._dtype)
+        moments = self._moments or Moments.of_zeros(1, 0, needs(self.statistics), torch.device("cpu"))
+        columns = [torch.as_tensor(evaluate(name, moments)) for name in self.statistics]
+        return self.from_statistics(torch.stack(columns, 1))[0].to(self._dtype)
 
 
 class Max(PooledMetric):
@@ -249,3 +240,176 @@ class PNorm(PooledMetric):
 
 BUILT_IN: tuple[type[PooledMetric], ...] = (Max, Min, Mean, MeanStd, PNorm)
 """Metrics of exactly these classes, without a transform, are computed for a whole batch at once."""
+
+
+class GradientMetricCollector:
+    """Computes gradient metrics per sample.
+
+    Args:
+        metrics: one metric or a sequence of them.
+
+    Raises:
+        ValueError: no metric, something else than a metric, or metrics without any parameter.
+
+    Examples:
+        >>> from torch import nn
+        >>> from gradscore import GradientMetricCollector
+        >>> from gradscore.metrics import Max, PNorm
+        >>> model = nn.Linear(3, 2)
+        >>> collect = GradientMetricCollector([Max(model), PNorm(model.weight, p=2)])
+        >>> loss = nn.functional.cross_entropy(model(torch.ones(5, 3)), torch.zeros(5).long(), reduction="none")
+        >>> collect(loss).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, metrics: Sequence[GradientMetric] | GradientMetric) -> None:
+        if isinstance(metrics, GradientMetric):
+            metrics = [metrics]
+        if not isinstance(metrics, Sequence):
+            raise ValueError(f"metrics must be a metric or a sequence of metrics, got {type(metrics).__name__}")
+        if not metrics:
+            raise ValueError("metrics is empty; give at least one GradientMetric")
+        for metric in metrics:
+            if not isinstance(metric, GradientMetric):
+                raise ValueError(f"metrics must be GradientMetric instances, got {type(metric).__name__}")
+        self.metrics: list[GradientMetric] = list(metrics)
+        tensors = {id(tensor): tensor for metric in metrics for tensor in metric.target_parameters}
+        if not tensors:
+            raise ValueError("none of the metrics' target layers has a parameter")
+        self._names = {key: f"parameter {index}" for index, key in enumerate(tensors)}
+        self._engine = Engine({self._names[key]: tensor for key, tensor in tensors.items()})
+        self.reset()
+
+    @property
+    def notices(self) -> list[str]:
+        """What was computed the slow way or has no gradient, and why."""
+        return self._engine.notices
+
+    def __call__(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
+        """Computes the metrics of every sample's gradient.
+
+        The `.grad` attributes of the parameters are not touched. A parameter that is frozen, or that the loss does not
+        depend on, has gradient zero.
+
+        Args:
+            loss: (N,) the losses of the samples, or (N, T) those of their tokens, which are summed.
+            retain_graph: keep the graph of the loss for further backward passes.
+
+        Returns:
+            (N, dim) on the loss's device, in its precision (float32 at least).
+
+        Raises:
+            ValueError: the loss requires no gradient or is not of shape (N,) or (N, T).
+            CoupledSamplesError: the losses depend on one another, as with batch norm in training mode.
+        """
+        loss = _of_samples(loss)
+        self.reset()
+        if loss.device.type == "meta":  # a dry run for the shapes: there is nothing to compare or to compute
+            return loss.new_empty(len(loss), self.dim)
+        targets = [tuple(self._names[id(tensor)] for tensor in metric.target_parameters) for metric in self.metrics]
+        pooled = [place for place, metric in enumerate(self.metrics) if _is_pooled(metric)]
+        others = [place for place in range(len(self.metrics)) if place not in pooled]
+        kept: dict[str, list[tuple[slice, PerSample]]] = {name: [] for place in others for name in targets[place]}
+        groups = {targets[place]: targets[place] for place in pooled}
+        wanted = needs([name for place in pooled for name in cast("PooledMetric", self.metrics[place]).statistics])
+        pool = Pool(self._engine.parameters, groups, wanted, samples=len(loss), device=loss.device)
+
+        def sink(name: str, rows: slice, gradient: PerSample) -> None:
+            if name in kept:
+                kept[name].append((rows, gradient))
+            pool.take(name, rows, gradient)
+
+        self._engine.stream(loss, torch.ones_like(loss), sink, retain_graph=retain_graph)
+        columns = {place: self._one_by_one(self.metrics[place], targets[place], kept, len(loss)) for place in others}
+        if pooled:
+            columns |= self._at_once(pooled, [list(groups).index(targets[place]) for place in pooled], pool.finished())
+        dtype = torch.promote_types(loss.dtype, torch.float32)
+        return torch.cat([columns[place].to(loss.device, dtype) for place in range(len(self.metrics))], 1)
+
+    def _at_once(self, places: Sequence[int], groups: Sequence[int], moments: Moments) -> dict[int, Tensor]:
+        """The built-in metrics (N, dim) float64 at some places, those that differ in their targets alone together.
+
+        Args:
+            places: of the metrics.
+            groups: where in the moments are those of its targets, for each of them.
+            moments: (G, N) of the groups.
+        """
+        alike: dict[tuple[object, ...], list[int]] = {}
+        metrics = [cast("PooledMetric", self.metrics[place]) for place in places]
+        for number, metric in enumerate(metrics):
+            alike.setdefault(metric.settings, []).append(number)
+        found: dict[int, Tensor] = {}
+        for numbers in alike.values():
+            metric, rows = metrics[numbers[0]], [groups[number] for number in numbers]
+            tables = [torch.as_tensor(evaluate(name, moments))[rows] for name in metric.statistics]
+            found.update(
+                zip(
+                    [places[number] for number in numbers], metric.from_statistics(torch.stack(tables, -1)), strict=True
+                )
+            )
+        return found
+
+    def _one_by_one(
+        self,
+        metric: GradientMetric,
+        target: Sequence[str],
+        kept: dict[str, list[tuple[slice, PerSample]]],
+        samples: int,
+    ) -> Tensor:
+        """Feeds a user's metric with the gradients that were kept, of one sample after the other."""
+        found = []
+        for index in range(samples):
+            metric.reset()
+            for name in target:
+                gradient = torch.zeros_like(self._engine.parameters[name])
+                for rows, some in kept[name]:
+                    if rows.start <= index < rows.stop:
+                        gradient = some.dense(slice(index - rows.start, index - rows.start + 1))[0].clone()
+                metric(gradient)
+            found.append(metric.data.detach().clone())
+        metric.reset()
+        return torch.stack(found) if found else torch.empty(0, metric.data.numel())
+
+    def learn(self, loss: Tensor) -> None:
+        """Learns from a few samples what it would otherwise learn from the first batch, in several passes through it.
+
+        Two samples of the shape of the later ones are enough.
+
+        Args:
+            loss: as for a call; its graph is kept.
+
+        Raises:
+            ValueError: as a call.
+            CoupledSamplesError: as a call.
+        """
+        loss = _of_samples(loss)
+        self._engine.learn(loss, torch.ones_like(loss))
+
+    @property
+    def data(self) -> Tensor:
+        """What the metrics hold at the moment, concatenated, (dim,)."""
+        parts = [metric.data for metric in self.metrics]
+        return torch.cat([part.to(parts[0].device) for part in parts])
+
+    @property
+    def dim(self) -> int:
+        """The number of metric values per sample."""
+        return sum(metric.data.numel() for metric in self.metrics)
+
+    def reset(self) -> None:
+        """Resets all metrics."""
+        for metric in self.metrics:
+            metric.reset()
+
+
+def _of_samples(loss: Tensor) -> Tensor:
+    """The losses of samples (N,), from those or from those of their tokens (N, T)."""
+    if not loss.requires_grad:
+        raise ValueError("the loss must require a gradient; compute it from the model with gradients enabled")
+    if loss.dim() not in (1, 2):
+        raise ValueError(f"the loss must have shape (N,) or (N, T), got {tuple(loss.shape)}; use reduction='none'")
+    return loss if loss.dim() == 1 else loss.sum(1)
+
+
+def _is_pooled(metric: GradientMetric) -> TypeGuard[PooledMetric]:
+    return type(metric) in BUILT_IN and metric.grad_transform is None

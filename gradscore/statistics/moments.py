@@ -27,14 +27,14 @@ class Wanted:
     Attributes:
         extrema: largest and smallest element.
         mean: mean of the elements.
-        spread: root of the sum of squares.
+        deviation: root of the sum of squared deviations.
         orders: the p of further p-norms.
         sums: further sums over the elements, by the name of the statistic that asks for them.
     """
 
     extrema: bool = False
     mean: bool = False
-    spread: bool = False
+    deviation: bool = False
     orders: tuple[float, ...] = ()
     sums: tuple[tuple[str, Sums], ...] = ()
 
@@ -58,7 +58,7 @@ class Moments:
         maximum: (N,), -inf for no elements.
         minimum: (N,), inf for no elements.
         mean: (N,).
-        spread: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
+        deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
         norms: (N,) for every order.
         sums: (N, c) by name.
     """
@@ -68,96 +68,72 @@ class Moments:
     maximum: Array
     minimum: Array
     mean: Array
-    spread: Array
+    deviation: Array
     norms: dict[float, Array]
     sums: dict[str, Array]
 
     @classmethod
-    def empty(cls, samples: int, wanted: Wanted, device: torch.device) -> Moments:
-        """Moments of no elements, to merge others into.
-
-        Args:
-            samples: N.
-            wanted: what is kept.
-            device: where the gradients are.
-        """
-
-        def filled(value: float) -> Array:
-            return native(torch.full((samples,), value, dtype=torch.float64, device=device))
-
-        norms = {order: filled(0) for order in wanted.orders}
-        return cls(wanted, filled(0), filled(-inf), filled(inf), filled(0), filled(0), norms, {})
-
-    @classmethod
-    def blank(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
-        """Moments of elements that are all zero, to be filled in.
+    def of_zeros(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
+        """Moments of elements that are all zero, or of none.
 
         Args:
             samples: N.
             elements: number of elements of each sample.
             wanted: what is kept.
             device: where the gradients are.
-
-        Returns:
-            Moments whose attributes may share one array: merge them into others, never others into them.
         """
-        zero = native(torch.zeros(samples, dtype=torch.float64, device=device))
-        rows = torch.zeros(samples, elements, device=device) if wanted.sums else None
-        sums = {name: native(add_up(rows)) for name, add_up in wanted.sums if rows is not None}
-        return cls(wanted, zero + float(elements), zero, zero, zero, zero, dict.fromkeys(wanted.orders, zero), sums)
+
+        def filled(value: float) -> Array:
+            return as_array(torch.full((samples,), value, dtype=torch.float64, device=device))
+
+        largest, smallest = (0.0, 0.0) if elements else (-inf, inf)
+        sums = own_sums(torch.zeros(samples, elements, device=device), wanted) if elements and wanted.sums else {}
+        norms = {order: filled(0) for order in wanted.orders}
+        return cls(wanted, filled(elements), filled(largest), filled(smallest), filled(0), filled(0), norms, sums)
+
+    @classmethod
+    def of_rows(cls, rows: kernels.RowMoments, count: Array, wanted: Wanted, sums: dict[str, Array]) -> Moments:
+        """What a kernel found of rows of elements; of p-norms that of order 1 alone."""
+        norms = dict.fromkeys(wanted.orders, rows.magnitudes)
+        return cls(wanted, count, rows.maximum, rows.minimum, rows.mean, rows.deviation, norms, sums)
 
     @classmethod
     def stacked(cls, several: Sequence[Moments]) -> Moments:
         """Moments of G groups of elements beside each other: attributes are (G, N)."""
-        first = several[0]
-        xp = first.xp
-        return cls(
-            first.wanted,
-            xp.stack([each.count for each in several]),
-            xp.stack([each.maximum for each in several]),
-            xp.stack([each.minimum for each in several]),
-            xp.stack([each.mean for each in several]),
-            xp.stack([each.spread for each in several]),
-            {order: xp.stack([each.norms[order] for each in several]) for order in first.norms},
-            {name: xp.stack([each.sums[name] for each in several]) for name in first.sums},
-        )
-
-    @property
-    def xp(self) -> Any:
-        """NumPy or PyTorch: what the attributes belong to."""
-        return torch if isinstance(self.count, Tensor) else np
+        return several[0]._changed(lambda *each: several[0].xp.stack(each), *several[1:])
 
     @property
     def device(self) -> torch.device:
         """Where they are."""
         return self.count.device if isinstance(self.count, Tensor) else torch.device("cpu")
 
+    @property
+    def xp(self) -> Any:
+        """NumPy or PyTorch: what the attributes belong to."""
+        return torch if isinstance(self.count, Tensor) else np
+
     def to(self, device: torch.device) -> Moments:
         """The same moments beside gradients on another device."""
         if self.device == device:
             return self
-
-        def moved(values: Array) -> Array:
-            return native(torch.as_tensor(values).to(device))
-
-        count, maximum, minimum, mean, spread = map(
-            moved, (self.count, self.maximum, self.minimum, self.mean, self.spread)
-        )
-        norms = {order: moved(norm) for order, norm in self.norms.items()}
-        sums = {name: moved(each) for name, each in self.sums.items()}
-        return Moments(self.wanted, count, maximum, minimum, mean, spread, norms, sums)
+        return self._changed(lambda each: as_array(torch.as_tensor(each).to(device)))
 
     def of(self, rows: Any) -> Moments:
         """The moments of some samples, or of some groups of elements: what is at these places of the first axis."""
+        return self._changed(lambda each: each[rows])
+
+    def _changed(self, change: Callable[..., Array], *others: Moments) -> Moments:
+        """With every attribute what is made of it, and of the same of others."""
+        every = (self, *others)
         return Moments(
             self.wanted,
-            self.count[rows],
-            self.maximum[rows],
-            self.minimum[rows],
-            self.mean[rows],
-            self.spread[rows],
-            {order: norm[rows] for order, norm in self.norms.items()},
-            {name: each[rows] for name, each in self.sums.items()},
+            change(*[each.count for each in every]),
+            change(*[each.maximum for each in every]),
+            change(*[each.minimum for each in every]),
+            change(*[each.mean for each in every]),
+            change(*[each.deviation for each in every]),
+            {order: change(*[each.norms[order] for each in every]) for order in self.norms},
+            {name: change(*[each.sums[name] for each in every]) for name in self.sums},
         )
 
     @np.errstate(all="ignore")
@@ -176,27 +152,25 @@ class Moments:
         if self.wanted.extrema:
             self.maximum[rows] = xp.maximum(self.maximum[rows], other.maximum)
             self.minimum[rows] = xp.minimum(self.minimum[rows], other.minimum)
+        if self.wanted.deviation:
+            self.deviation[rows] = xp.hypot(self.deviation[rows], other.deviation)
         if self.wanted.mean:
             share = xp.where(total > 0, theirs / total.clip(min=1), 0.0)
             difference = other.mean - self.mean[rows]
-            between = difference * xp.sqrt(mine * share)
+            if self.wanted.deviation:
+                self.deviation[rows] = xp.hypot(self.deviation[rows], difference * xp.sqrt(mine * share))
             self.mean[rows] += difference * share
-            if self.wanted.spread:
-                self.spread[rows] = xp.hypot(xp.hypot(self.spread[rows], other.spread), between)
-        elif self.wanted.spread:
-            self.spread[rows] = xp.hypot(self.spread[rows], other.spread)
         for order, norm in self.norms.items():
-            norm[rows] = join_norms(norm[rows], other.norms[order], order)
+            norm[rows] = _join_norms(xp, norm[rows], other.norms[order], order)
         for name, each in other.sums.items():
             self.sums.setdefault(name, self.count[:, None] * xp.zeros_like(each[:1]))[rows] += each
         self.count[rows] = total
 
 
-def join_norms(one: Array, other: Array, order: float) -> Array:
+def _join_norms(xp: Any, one: Array, other: Array, order: float) -> Array:
     """The p-norm of elements of which one part has p-norm `one` and the others `other`, without leaving the range."""
     if order == 1:
         return one + other
-    xp: Any = torch if isinstance(one, Tensor) else np
     largest = xp.maximum(one, other)
     divisor = xp.where(largest > 0, largest, 1.0)
     joined = divisor * ((one / divisor) ** order + (other / divisor) ** order) ** (1 / order)
@@ -213,20 +187,20 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     Returns:
         Moments of n samples.
     """
-    count = native(torch.full((len(block),), float(block.shape[1]), dtype=torch.float64, device=block.device))
+    count = as_array(torch.full((len(block),), float(block.shape[1]), dtype=torch.float64, device=block.device))
     sums = own_sums(block, wanted)
     fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
     if fast is not None:
-        maximum, minimum, mean, spread, magnitudes = fast
-        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), sums)
+        return Moments.of_rows(fast, count, wanted, sums)
     values = block.double()
     nothing = values.new_zeros(len(values))
     ends = [values.amax(1), values.amin(1)] if wanted.extrema else [nothing, nothing]
     middle = values.mean(1) if wanted.mean else nothing
-    about = scaled_norm((values - middle.unsqueeze(1)).abs(), 2.0) if wanted.spread else nothing
+    about = scaled_norm((values - middle.unsqueeze(1)).abs(), 2.0) if wanted.deviation else nothing
     orders = [values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order) for order in wanted.orders]
-    maximum, minimum, mean, spread, *norms = native(torch.stack([*ends, middle, about, *orders]))
-    return Moments(wanted, count, maximum, minimum, mean, spread, dict(zip(wanted.orders, norms, strict=True)), sums)
+    maximum, minimum, mean, deviation, *norms = as_array(torch.stack([*ends, middle, about, *orders]))
+    by_order = dict(zip(wanted.orders, norms, strict=True))
+    return Moments(wanted, count, maximum, minimum, mean, deviation, by_order, sums)
 
 
 def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
@@ -242,9 +216,7 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
     fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
         widths = np.array([[block.shape[1]] for block in blocks], dtype=np.float64)
-        maximum, minimum, mean, spread, magnitudes = fast
-        count = np.broadcast_to(widths, mean.shape)
-        return Moments(wanted, count, maximum, minimum, mean, spread, dict.fromkeys(wanted.orders, magnitudes), {})
+        return Moments.of_rows(fast, np.broadcast_to(widths, fast.mean.shape), wanted, {})
     alike: dict[int, list[int]] = {}
     for place, block in enumerate(blocks):
         alike.setdefault(block.shape[1], []).append(place)
@@ -258,10 +230,10 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
 
 def own_sums(block: Tensor, wanted: Wanted) -> dict[str, Array]:
     """The sums that statistics ask for beyond the usual ones, of rows of elements (n, p)."""
-    return {name: native(add_up(block)) for name, add_up in wanted.sums}
+    return {name: as_array(add_up(block)) for name, add_up in wanted.sums}
 
 
-def native(values: Tensor) -> Array:
+def as_array(values: Tensor) -> Array:
     """A float64 tensor in the form of moments: an array if it is on the CPU, itself otherwise."""
     values = values.detach()
     return values.numpy() if values.device.type == "cpu" else values

@@ -15,7 +15,7 @@ from gradscore.gradients.per_sample import Convolved, Factored, suits_windows, w
 from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 from gradscore.statistics.measure import measure
-from gradscore.statistics.table import evaluate, needs
+from gradscore.statistics.statistic import evaluate, needs
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
 

@@ -19,7 +19,7 @@ from gradscore.gradients.per_sample import Convolved, Factored
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics.measure import measure
-from gradscore.statistics.table import evaluate, needs
+from gradscore.statistics.statistic import evaluate, needs
 
 needs_triton = pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="there is no Triton for other systems"
@@ -260,10 +260,12 @@ def measured(form, *statistics):
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_statistics_choose_it(form, stand_in, monkeypatch):
     monkeypatch.setattr(
-        kernels, "product_moments", lambda *each, **how: stand_in.product_moments(*each, **how).unbind(1)
+        kernels,
+        "product_moments",
+        lambda *each, **how: kernels.RowMoments(*stand_in.product_moments(*each, **how).unbind(1)),
     )
-    monkeypatch.setattr(measuring, "_in_exact_blocks", None)
-    assert measured(form, *STATISTICS).spread.device.type == "meta"
+    monkeypatch.setattr(measuring, "measure_exactly", None)
+    assert measured(form, *STATISTICS).deviation.device.type == "meta"
 
 
 @pytest.mark.parametrize("statistics", [["l0.5", "max"], ["l3"]], ids=str)

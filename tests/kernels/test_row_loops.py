@@ -17,7 +17,7 @@ from gradscore.kernels import dispatch
 from gradscore.kernels import threads as team
 from gradscore.statistics.moments import measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
-from gradscore.statistics.table import needs
+from gradscore.statistics.statistic import needs
 
 SHAPES = {"one element": (3, 1), "a row": (1, 7), "less than a chunk": (5, 100), "several chunks": (4, 3 * 2048 + 5)}
 
@@ -109,7 +109,7 @@ def test_the_spread_at_the_ends_of_the_range(number):
     """The norm of a number alone, which is the number, and of four of it, which is twice the number."""
     values = torch.tensor([[number, 0, 0, 0], [number] * 4], dtype=torch.float64)
     found = kernels.row_moments(values, about_mean=False)
-    np.testing.assert_array_equal(found.root_of_squares, [number, 2 * number])
+    np.testing.assert_array_equal(found.deviation, [number, 2 * number])
 
 
 SPECIAL = {
@@ -132,8 +132,8 @@ def test_values_that_are_not_finite(value, expected):
 def test_the_spread_about_a_mean_that_is_not_finite(row):
     """No number, as NumPy has it, whatever the sign of the infinity; about zero it is infinite."""
     values = torch.tensor([row], dtype=torch.float64)
-    assert np.isnan(kernels.row_moments(values, about_mean=True).root_of_squares)
-    assert not np.isfinite(kernels.row_moments(values, about_mean=False).root_of_squares)
+    assert np.isnan(kernels.row_moments(values, about_mean=True).deviation)
+    assert not np.isfinite(kernels.row_moments(values, about_mean=False).deviation)
 
 
 def test_centred_products():
@@ -259,7 +259,7 @@ def test_moments_without_numba(about_mean):
     found = measure_exactly(values, wanted)
     truth = reference(values.numpy(), about_mean)
     np.testing.assert_allclose(found.maximum, truth[:, 0])
-    np.testing.assert_allclose(found.spread, truth[:, 3], rtol=1e-12)
+    np.testing.assert_allclose(found.deviation, truth[:, 3], rtol=1e-12)
     np.testing.assert_allclose(found.norms[1.0], truth[:, 4], rtol=1e-12)
 
 

@@ -35,9 +35,9 @@ class Block(nn.Module):
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Counts the methods that wait, with the ways of computing that an accelerator has."""
-    monkeypatch.setattr(moments, "native", lambda values: values.detach())
+    monkeypatch.setattr(moments, "as_array", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "loops", lambda name: None)
-    monkeypatch.setattr(measure, "_on_cpu", measure._in_exact_blocks)
+    monkeypatch.setattr(measure, "_on_cpu", measure._on_accelerator)
     counts: Counter = Counter()
 
     def counting(name: str) -> None:

@@ -14,7 +14,7 @@ from gradscore.statistics import moments
 from gradscore.statistics.measure import measure
 from gradscore.statistics.moments import measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
-from gradscore.statistics.table import STATISTICS, Statistic, evaluate, find_statistic, needs
+from gradscore.statistics.statistic import STATISTICS, Statistic, evaluate, find_statistic, needs
 
 REFERENCE = {
     "max": np.max,
@@ -106,9 +106,9 @@ def test_a_statistic_with_sums_of_its_own(gradient):
 @pytest.fixture
 def accelerator(monkeypatch):
     """As on an accelerator: moments are tensors, kernels of the CPU are not there, and no sample is looked at twice."""
-    monkeypatch.setattr(moments, "native", lambda values: values.detach())
+    monkeypatch.setattr(moments, "as_array", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "loops", lambda name: None)
-    monkeypatch.setattr(measuring, "_on_cpu", measuring._in_exact_blocks)
+    monkeypatch.setattr(measuring, "_on_cpu", measuring._on_accelerator)
 
 
 @pytest.mark.usefixtures("accelerator")

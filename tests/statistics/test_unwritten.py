@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from gradscore.gradients import Dense, Factored
-from gradscore.statistics import pool
-from gradscore.statistics.measure import measure, sums_to_wait
+from gradscore.statistics import reduce
+from gradscore.statistics.measure import measure, of_all_unwritten, sums_to_wait
 from gradscore.statistics.moments import Wanted
-from gradscore.statistics.pool import Pool
-from gradscore.statistics.sums import of_sums
+from gradscore.statistics.reduce import Pool
 
-ALL = Wanted(extrema=True, mean=True, spread=True, orders=(1.0,))
+ALL = Wanted(extrema=True, mean=True, deviation=True, orders=(1.0,))
 N, G, OUT, INNER, POSITIONS = 9, 2, 64, 80, 4
 
 pytest.importorskip("numba", reason="the extra `fast` is missing")
@@ -29,11 +28,11 @@ def written(gradient):
 
 def test_sums_of_all_elements():
     gradient = products()
-    found, truth = of_sums(sums_to_wait(gradient, ALL).sums, OUT * INNER * G, ALL), written(gradient)
+    found, truth = of_all_unwritten([sums_to_wait(gradient, ALL)], [OUT * INNER * G], ALL).of(0), written(gradient)
     np.testing.assert_allclose(found.maximum, truth.max(1), rtol=1e-6)
     np.testing.assert_allclose(found.minimum, truth.min(1), rtol=1e-6)
     np.testing.assert_allclose(found.mean, truth.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(found.spread, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
+    np.testing.assert_allclose(found.deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
     np.testing.assert_allclose(found.norms[1.0], np.abs(truth).sum(1), rtol=1e-6)
 
 
@@ -53,14 +52,14 @@ def test_samples_whose_sums_lost_digits_are_measured_again_and_no_others():
     gradient.left[2] *= 1e-24
     found, truth = sums_to_wait(gradient, ALL), written(gradient)
     assert sorted(found.better) == [1, 2]
-    assert found.better[1].spread == 0
-    np.testing.assert_allclose(found.better[2].spread, truth[2].std() * np.sqrt(truth.shape[1]), rtol=1e-6)
+    assert found.better[1].deviation == 0
+    np.testing.assert_allclose(found.better[2].deviation, truth[2].std() * np.sqrt(truth.shape[1]), rtol=1e-6)
     parameters = {"weight": torch.empty(G * OUT, INNER)}
     pool = Pool(parameters, {"all": ["weight"]}, ALL, samples=N, device=torch.device("cpu"))
     pool.take("weight", slice(0, N), gradient)
-    pooled = pool.finished()["all"]
+    pooled = pool.finished().of(0)
     np.testing.assert_allclose(pooled.mean, truth.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(pooled.spread, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
+    np.testing.assert_allclose(pooled.deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
     np.testing.assert_allclose(pooled.norms[1.0], np.abs(truth).sum(1), rtol=1e-6)
 
 
@@ -100,9 +99,9 @@ def test_sums_that_float32_cannot_hold(wanted):
 def test_a_vector_that_two_parameters_share_is_measured_once(monkeypatch):
     """The gradient of a linear layer's bias, which is also a factor of that of its weight."""
     seen = []
-    measure_them = pool.measure_together
+    measure_them = reduce.measure_together
     monkeypatch.setattr(
-        pool, "measure_together", lambda blocks, wanted: seen.extend(blocks) or measure_them(blocks, wanted)
+        reduce, "measure_together", lambda blocks, wanted: seen.extend(blocks) or measure_them(blocks, wanted)
     )
     outer, inner = torch.rand(N, 1, OUT, 1), torch.rand(N, 1, INNER, 1)
     parameters = {"weight": torch.empty(OUT, INNER), "bias": torch.empty(OUT), "scale": torch.empty(OUT)}
@@ -110,11 +109,12 @@ def test_a_vector_that_two_parameters_share_is_measured_once(monkeypatch):
     pooled.take("weight", slice(0, N), Factored(outer, inner, (OUT, INNER)))
     pooled.take("bias", slice(0, N), Dense(outer.flatten(1)))
     pooled.take("scale", slice(0, N), Dense(outer.flatten(1).clone()))
-    found = pooled.finished()
+    finished = pooled.finished()
+    found = {name: finished.of(place) for place, name in enumerate(parameters)}
     assert [tuple(each.shape) for each in seen] == [(N, OUT), (N, INNER), (N, OUT)]
     wide = (outer.double() * inner.double().transpose(2, 3)).flatten(1).numpy()
     np.testing.assert_allclose(found["weight"].mean, wide.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(found["weight"].spread, wide.std(1) * np.sqrt(wide.shape[1]), rtol=1e-12)
+    np.testing.assert_allclose(found["weight"].deviation, wide.std(1) * np.sqrt(wide.shape[1]), rtol=1e-12)
     for name in ("bias", "scale"):
         np.testing.assert_allclose(found[name].maximum, outer.flatten(1).amax(1), rtol=0)
         np.testing.assert_allclose(found[name].norms[1.0], outer.double().flatten(1).sum(1), rtol=1e-12)

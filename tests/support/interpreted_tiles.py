@@ -37,11 +37,13 @@ def _compute(products: dict[str, Any], gradients: dict[str, Any]) -> dict[str, A
 
     from gradscore import kernels
     from gradscore.kernels import dispatch, product_tiles
-    from gradscore.statistics.measure import _moments_on_device
-    from gradscore.statistics.table import evaluate, needs
+    from gradscore.statistics.measure import _on_accelerator
+    from gradscore.statistics.statistic import evaluate, needs
 
-    kernels.product_moments = lambda *each, **how: product_tiles.product_moments(*each, **how).unbind(1)
-    found = {name: _moments_on_device(each, needs(STATISTICS)) for name, each in gradients.items()}
+    kernels.product_moments = lambda *each, **how: kernels.RowMoments(
+        *product_tiles.product_moments(*each, **how).unbind(1)
+    )
+    found = {name: _on_accelerator(each, needs(STATISTICS)) for name, each in gradients.items()}
     return {
         "products": {
             name: {about: product_tiles.product_moments(*each, about_mean=about) for about in (True, False)}

@@ -25,7 +25,7 @@ class Statistic:
         value: from the moments of the elements of N samples to (N,) float64.
         extrema: it needs the largest and smallest element.
         mean: it needs the mean.
-        spread: it needs the root of the sum of squared deviations.
+        deviation: it needs the root of the sum of squared deviations.
         order: it needs the p-norm of this order.
         sums: further sums that it needs, found in `Moments.sums` under the name of the statistic.
         degree: 1 if it grows with the gradient, 0 if it does not depend on its size.
@@ -42,7 +42,7 @@ class Statistic:
     value: Callable[[Moments], Array]
     extrema: bool = False
     mean: bool = False
-    spread: bool = False
+    deviation: bool = False
     order: float | None = None
     sums: Sums | None = None
     degree: int = 1
@@ -54,13 +54,13 @@ class Statistic:
 
 
 def _std(moments: Moments) -> Array:
-    return moments.spread / moments.xp.sqrt((moments.count - 1).clip(min=1))
+    return moments.deviation / moments.xp.sqrt((moments.count - 1).clip(min=1))
 
 
 def _l2(moments: Moments) -> Array:
     if not moments.wanted.mean:
-        return moments.spread
-    return moments.xp.hypot(moments.spread, moments.mean * moments.xp.sqrt(moments.count))
+        return moments.deviation
+    return moments.xp.hypot(moments.deviation, moments.mean * moments.xp.sqrt(moments.count))
 
 
 def _linf(moments: Moments) -> Array:
@@ -72,7 +72,7 @@ STATISTICS: Registry[Statistic] = Registry(
     "gradscore.statistics",
     {
         "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
-        "l2": Statistic(summary="root of the sum of squares", value=_l2, spread=True, ratio=1.0),
+        "l2": Statistic(summary="root of the sum of squares", value=_l2, deviation=True, ratio=1.0),
         "max": Statistic(
             summary="largest element, with its sign",
             value=lambda moments: moments.maximum,
@@ -99,7 +99,7 @@ STATISTICS: Registry[Statistic] = Registry(
             summary="standard deviation, over the number of elements less one; 0 for one element",
             value=_std,
             mean=True,
-            spread=True,
+            deviation=True,
             of_elements=True,
         ),
         "linf": Statistic(summary="largest magnitude", value=_linf, extrema=True, of_elements=True),
@@ -107,11 +107,6 @@ STATISTICS: Registry[Statistic] = Registry(
     wanted=Statistic,
 )
 """Statistics by name; `find_statistic` knows the p-norms of other orders too."""
-
-
-def p_norm(order: float) -> Statistic:
-    """The p-norm of an order other than 1, 2 and infinity: the sum of |g|^p to the power 1/p."""
-    return Statistic(summary=f"{order:g}-norm", value=lambda moments: moments.norms[order], order=order)
 
 
 def find_statistic(name: str, *, where: str = "statistic") -> Statistic:
@@ -132,7 +127,7 @@ def find_statistic(name: str, *, where: str = "statistic") -> Statistic:
         raise ConfigError(
             f"{where}: no statistic {name!r}: use {', '.join(STATISTICS)}, or another p-norm such as l0.5 (p above 0)"
         )
-    return p_norm(order)
+    return Statistic(summary=f"{order:g}-norm", value=lambda moments: moments.norms[order], order=order)
 
 
 def needs(names: Sequence[str]) -> Wanted:
@@ -141,7 +136,7 @@ def needs(names: Sequence[str]) -> Wanted:
     return Wanted(
         extrema=any(each.extrema for each in found.values()),
         mean=any(each.mean for each in found.values()),
-        spread=any(each.spread for each in found.values()),
+        deviation=any(each.deviation for each in found.values()),
         orders=tuple(sorted({each.order for each in found.values() if each.order is not None})),
         sums=tuple((name, each.sums) for name, each in found.items() if each.sums is not None),
     )
