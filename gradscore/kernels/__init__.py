@@ -1,8 +1,8 @@
 """Compiled loops (extra `fast`, Numba): what PyTorch would take several passes for, in one.
 
-`dispatch` has the functions of tensors, which choose; `row_loops`, `product_loops` and `element_loops` compute;
-`native` compiles, and knows the functions of PyTorch's library that loops call; `threads` decides on how many threads a
-loop runs. On CUDA `product_tiles` computes with Triton.
+`dispatch` has the functions of tensors, which choose a loop and on how many threads it runs; `row_loops` and
+`product_loops` compute; `native` compiles, and knows the functions of PyTorch's library that loops call. On CUDA
+`product_tiles` computes with Triton.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .dispatch import (
     count_bins,
     count_products,
     has_products,
+    keep_processors,
     moments_of_all,
     normed_products,
     product_moments,
@@ -29,7 +30,6 @@ from .dispatch import (
     window_sums,
     write_window_products,
 )
-from .threads import keep_processors
 
 __all__ = [
     "RUN",

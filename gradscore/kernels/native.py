@@ -4,9 +4,9 @@ A loop that is called by others is compiled once, as a C function that is called
 linked into each caller, it would be optimised anew there, and sums in any order would come out otherwise in the last
 bits; which copy a process ran would then depend on what others had left in the cache on disk.
 
-The functions of PyTorch's library that loops use are named here and nowhere else: products of MKL and of oneDNN,
-FBGEMM's transposition, and what starts OpenMP threads. Each is tried out before it is used, and where one is missing
-there is a slower way (`slower_ways` says which).
+The functions of PyTorch's library that loops use are named here and nowhere else: oneDNN's product, and what starts
+OpenMP threads. The product is tried out before it is used, and where one is missing there is a slower way
+(`slower_ways` says which).
 """
 
 from __future__ import annotations
@@ -38,18 +38,16 @@ FLOATS, DOUBLES, INTEGERS, WORDS = (
     types.CPointer(kind) for kind in (types.float32, types.float64, types.int32, types.int64)
 )
 
-PRODUCT, PRODUCT_THREADS = "sgemm_", "MKL_Set_Num_Threads_Local"
-"""MKL's product of float32 matrices, Fortran's interface, and what sets the number of threads of the calling one."""
+PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb"
+"""oneDNN's brgemm(rows, columns, inner, three leading dimensions, add, left, right, into, packed), float32 by rows.
 
-BLOCKED = "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb"
-"""oneDNN's: brgemm(rows, columns, inner, three leading dimensions, add, left, right, into, packed), float32 by rows.
-
-On 18 shapes of layers it made 100 to 116 thousand million operations a second on a processor of AMD where MKL made 40
-to 101.
+Called from a loop, a product costs no more than its arithmetic, and its result can be reduced by the same thread before
+it leaves the cache. On 18 shapes of layers it made 100 to 116 thousand million operations a second on a processor of
+AMD where MKL made 40 to 101; SciPy's `cython_blas` took 1.1 to 2.1 times as long.
 """
 
-TRANSPOSED = "_ZN6fbgemm14transpose_simdIfEEvllPKT_lPS1_l"
-"""transpose(rows, columns, source, elements from row to row, target, likewise) for float32, of FBGEMM."""
+PRODUCT_THREADS = "MKL_Set_Num_Threads_Local"
+"""What sets the number of threads of the calling one, for processors on which oneDNN leaves a product to MKL."""
 
 OPENMP = "GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"
 """What starts threads and what they ask who they are: GCC's libgomp, which LLVM's OpenMP has under the same names.
@@ -71,10 +69,9 @@ def _compiled(compile_it: Loop, loop: Loop) -> Any:
         return compile_it()(loop)
 
 
-def compiled(loop: Loop) -> Loop:
+def compiled(loop: Loop) -> Any:
     """A function that loops of the same file call, and that becomes a part of them."""
-    found: Loop = _compiled(functools.partial(numba.njit, nogil=True), loop)
-    return found
+    return _compiled(functools.partial(numba.njit, nogil=True), loop)
 
 
 class Native:
@@ -148,25 +145,17 @@ def _as_pointer(context: Any, address: Any) -> Any:
     return types.voidptr(address), generate
 
 
-def _stay_apart(context: Any) -> Any:
-    """Keeps the function that calls it from being taken into others."""
-    del context
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del signature, arguments
-        builder.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
 def _take_widest_vectors(context: Any) -> Any:
-    """Has the function that calls it use the widest vectors there are; LLVM takes half of AVX-512's otherwise."""
+    """Has the function that calls it use the widest vectors there are; LLVM takes half of AVX-512's otherwise.
+
+    That function is not taken into others, which know nothing of it.
+    """
     del context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del signature, arguments
         attributes = builder.function.attributes
+        attributes.add("noinline")
         if isinstance(attributes, set):  # whose own method knows attributes without a value alone
             set.add(attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
@@ -176,7 +165,6 @@ def _take_widest_vectors(context: Any) -> Any:
 
 as_intrinsic: Any = intrinsic
 as_pointer: Loop = as_intrinsic(_as_pointer)
-stay_apart: Callable[[], None] = as_intrinsic(_stay_apart)
 take_widest_vectors: Callable[[], None] = as_intrinsic(_take_widest_vectors)
 
 
@@ -202,10 +190,8 @@ def _call(name: str, returns: Any, *arguments: Any) -> Any:
     return types.ExternalFunction(own_name, returns(*arguments))
 
 
-sgemm = _call(PRODUCT, types.void, *[types.intp] * 13)
+brgemm = _call(PRODUCT, types.void, *[WORD] * 7, *[types.intp] * 3, WORD)
 set_threads = _call(PRODUCT_THREADS, INTEGER, INTEGER)
-brgemm = _call(BLOCKED, types.void, *[WORD] * 7, *[types.intp] * 3, WORD)
-fbgemm_transpose = _call(TRANSPOSED, types.void, *[WORD] * 6)
 omp_get_thread_num, omp_get_num_threads = (_call(name, INTEGER) for name in OPENMP[1:])
 
 
@@ -239,7 +225,7 @@ own_scratch = Native("own_scratch", (WORDS,), _scratch, returns=WORD, by_address
 def region(*calls: Native, fastmath: Collection[str] = ()) -> Callable[[Loop], Native]:
     """Makes a loop over some items one that threads share: a C function of words in memory.
 
-    The words are those that `threads.run_parts` puts ahead, and what it is given besides: numbers, and addresses of
+    The words are those that `dispatch.run_parts` puts ahead, and what it is given besides: numbers, and addresses of
     arrays. `first_item(memory, 0)` and `first_item(memory, 1)` are the bounds of the items to do.
 
     Args:
@@ -248,7 +234,7 @@ def region(*calls: Native, fastmath: Collection[str] = ()) -> Callable[[Loop], N
     """
 
     def made(loop: Loop) -> Native:
-        name = f"{loop.__module__.rpartition('.')[2]}{loop.__name__}"
+        name = f"{loop.__module__.rpartition('.')[2]}_{loop.__name__}"
         return Native(name, (WORDS,), loop, fastmath=fastmath, calls=(first_item, own_scratch, *calls))
 
     return made
@@ -264,147 +250,26 @@ def start_team() -> Any:
     )
 
 
-# Products of matrices.
-
-SCRATCH = 16
-"""Integers in which a product's arguments are handed over."""
-
-LINES = 16
-"""Columns of a matrix that are transposed at a time, a line of the cache of each row: four in ten nanoseconds less an
-element than a row at a time."""
-
-AS_IT_IS = np.uint8(ord("N"))
-PRODUCT_ARGUMENTS = (*[WORD] * 3, *[types.intp, WORD] * 2, types.intp, types.intp)
-
-
-def _multiply_blocked(
-    rows: int, columns: int, inner: int, left: int, apart: int, right: int, beside: int, into: int, _scratch: int
-) -> None:
-    brgemm(rows, columns, inner, apart, beside, columns, 0, left, right, into, 0)
-
-
-def _multiply_plain(
-    rows: int, columns: int, inner: int, left: int, apart: int, right: int, beside: int, into: int, scratch: int
-) -> None:
-    words = carray(as_pointer(scratch), (SCRATCH,), np.int64)
-    # By columns, as Fortran has them, these are the transposed matrices, whose product has the other order. The
-    # integers have 64 bits, of which a library with 32 reads the lower.
-    words[0], words[1], words[2] = columns, rows, inner
-    words[3], words[4], words[5] = beside, apart, columns
-    numbers = words[6:8].view(np.float32)
-    numbers[0], numbers[1] = 1.0, 0.0
-    words[8:9].view(np.uint8)[0] = AS_IT_IS
-    one, letter = scratch + 6 * 8, scratch + 8 * 8
-    sgemm(
-        letter, letter, scratch, scratch + 8, scratch + 16, one, right, scratch + 24, left, scratch + 32, one + 4,
-        into, scratch + 40,
-    )  # fmt: skip
-
-
-def _turn_by_fbgemm(source: int, rows: int, columns: int, apart: int, target: int) -> None:
-    fbgemm_transpose(rows, columns, source, apart, target, rows)
-
-
-def _turn_by_lines(source: int, rows: int, columns: int, apart: int, target: int) -> None:
-    """Transposes a matrix whose rows are `apart` elements from each other."""
-    given = carray(as_pointer(source), ((rows - 1) * apart + columns,), np.float32)
-    turned = carray(as_pointer(target), (rows * columns,), np.float32)
-    for start in range(0, columns, LINES):
-        for row in range(np.uintp(rows)):
-            # Numba looks at every place with a sign whether it counts from the end, and copies one element at a time.
-            first = row * np.uintp(apart)
-            for column in range(np.uintp(start), np.uintp(min(start + LINES, columns))):
-                turned[column * np.uintp(rows) + row] = given[first + column]
-
-
-class FirstThatWorks(Native):
-    """A C function of which there are several, by functions of PyTorch that may be missing: the first one that works.
-
-    Args:
-        name: as for `Native`.
-        arguments: as for `Native`.
-        ways: from the functions' names in PyTorch's library to the loop that calls them, the fastest first.
-        works: tries one of them on little.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        arguments: Sequence[Any],
-        ways: Sequence[tuple[Sequence[str], Loop]],
-        works: Callable[[Native], bool],
-    ) -> None:
-        super().__init__(name, arguments, ways[-1][1])
-        self._ways = [(needed, Native(loop.__name__[1:], arguments, loop)) for needed, loop in ways]
-        self._works = works
-
-    @functools.cached_property
-    def chosen(self) -> int | None:
-        """Which of the ways it is; None where none works."""
-        for place, (needed, way) in enumerate(self._ways):
-            if all(map(address_in_pytorch, needed)) and self._works(way):
-                return place
-        return None
-
-    @functools.cached_property
-    def function(self) -> Any:
-        """That of the way that was chosen; only where there is one."""
-        with _LOCK:
-            assert self.chosen is not None
-            way = self._ways[self.chosen][1]
-            llvmlite.binding.add_symbol(self._name, way.address)
-            return way.function
-
-
-def _multiplies(way: Native) -> bool:
-    """Whether it does what is meant: a small product in which every argument counts."""
+@functools.cache
+def has_products() -> bool:
+    """Whether `brgemm` and `set_threads` are there and do what is meant in a product in which all arguments count."""
+    if not all(map(address_in_pytorch, (PRODUCT, PRODUCT_THREADS))):
+        return False
+    arguments = [ctypes.c_int64] * 6 + [ctypes.c_bool] + [ctypes.c_void_p] * 3 + [ctypes.c_bool]
+    product = ctypes.CFUNCTYPE(None, *arguments)(address_in_pytorch(PRODUCT))
+    limit = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(address_in_pytorch(PRODUCT_THREADS))
     left, right = np.arange(8, dtype=np.float32), np.arange(12, dtype=np.float32)
-    found, scratch = np.full(12, np.nan, np.float32), np.empty(SCRATCH, np.int64)
-    limit = getattr(_library(), PRODUCT_THREADS)
+    found = np.full(12, np.nan, np.float32)
     before = limit(1)
-    way(2, 2, 3, left.ctypes.data, 4, right.ctypes.data, 4, found.ctypes.data, scratch.ctypes.data)
+    product(2, 2, 3, 4, 4, 2, False, left.ctypes.data, right.ctypes.data, found.ctypes.data, False)
     limit(before)
     return bool((left.reshape(2, 4)[:, :3] @ right.reshape(3, 4)[:, :2] == found[:4].reshape(2, 2)).all())
 
 
-def _transposes(way: Native) -> bool:
-    """Whether it does what is meant: a small matrix in which every argument counts."""
-    source, found = np.arange(8, dtype=np.float32).reshape(2, 4), np.full(7, -1, np.float32)
-    way(source.ctypes.data, 2, 3, 4, found.ctypes.data)
-    return bool((found[:6].reshape(3, 2) == source[:, :3].T).all() and found[6] == -1)
-
-
-multiply = FirstThatWorks(
-    "multiply",
-    PRODUCT_ARGUMENTS,
-    [((PRODUCT, PRODUCT_THREADS, BLOCKED), _multiply_blocked), ((PRODUCT, PRODUCT_THREADS), _multiply_plain)],
-    _multiplies,
-)
-"""into = left @ right in float32, all by rows: rows, columns, and the size that is summed over; the left matrix and
-elements from row to row, and the right one likewise; where rows x columns elements go; `SCRATCH` integers of a thread.
-
-Called from a loop, a product costs no more than its arithmetic, and its result can be reduced by the same thread before
-it leaves the cache.
-"""
-
-turn = FirstThatWorks(
-    "turn",
-    (types.intp, WORD, WORD, WORD, types.intp),
-    [((TRANSPOSED,), _turn_by_fbgemm), ((), _turn_by_lines)],
-    _transposes,
-)
-"""Transposes a float32 matrix: where it lies, its rows and columns, elements from row to row, and where it goes."""
-
-
 def slower_ways() -> list[str]:
     """What is computed in a slower way because PyTorch's library lacks a function."""
-    return [
-        way
-        for way, holds in {
-            "products of PyTorch's own operations, not inside loops": multiply.chosen is None,
-            "MKL's product for oneDNN's blocked one": multiply.chosen == 1,
-            "matrices turned by a loop, not by FBGEMM": turn.chosen == 1,
-            "threads of Python, not of PyTorch": start_team() is None,
-        }.items()
-        if holds
-    ]
+    ways = {
+        "products of PyTorch's own operations, not inside loops": has_products(),
+        "threads of Python, not of PyTorch": start_team() is not None,
+    }
+    return [way for way, is_fast in ways.items() if not is_fast]

@@ -7,27 +7,15 @@ depends on. Of the images of convolutions only the horizontal shifts are copied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from .native import (
-    SCRATCH,
-    Native,
-    as_pointer,
-    carray,
-    compiled,
-    first_item,
-    multiply,
-    own_scratch,
-    region,
-    set_threads,
-    turn,
-)
-from .row_loops import ALL_BUT_SIGN, ANY_ORDER, sum_rows
-from .threads import share
+from .dispatch import Sliding, share
+from .native import as_pointer, brgemm, carray, compiled, first_item, own_scratch, region, set_threads
+from .row_loops import ANY_ORDER, SIGNLESS, sum_rows
 
 BUFFER = 1 << 17
 """Elements of a gradient that are made at a time: half a mebibyte, half of a usual second cache. On six layer shapes a
@@ -54,14 +42,16 @@ eighth of a mebibyte, which the first and second cache hold."""
 SIZE = 4
 """Bytes of an element."""
 
-SIGNLESS = np.int32(ALL_BUT_SIGN[SIZE])
-SCRATCH_BYTES = 8 * SCRATCH
+LINES = 16
+"""Columns of a matrix that are transposed at a time, a line of the cache of each row: four in ten nanoseconds less an
+element than a row at a time."""
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 
 
-def _join(found: Doubles, more: Doubles) -> None:
+@compiled
+def join(found: Doubles, more: Doubles) -> None:
     """Takes sums over further elements into `found` (5,); see `kernels.row_sums`. NaN stays NaN."""
     for place in range(2, 5):
         found[place] += more[place]
@@ -71,26 +61,29 @@ def _join(found: Doubles, more: Doubles) -> None:
         found[0], found[1] = max(found[0], more[0]), min(found[1], more[1])
 
 
-join = compiled(_join)
-
-
-def _parted(size: int, most: int) -> int:
+@compiled
+def parted(size: int, most: int) -> int:
     """The size of parts of `size`, all about equal, that are no larger than `most`."""
     pieces = -(-size // most)
     return -(-size // pieces)
 
 
-parted = compiled(_parted)
+@compiled
+def turn(source: int, rows: int, columns: int, apart: int, target: int) -> None:
+    """Transposes a matrix whose rows are `apart` elements from each other."""
+    given = carray(as_pointer(source), ((rows - 1) * apart + columns,), np.float32)
+    turned = carray(as_pointer(target), (rows * columns,), np.float32)
+    for start in range(0, columns, LINES):
+        for row in range(np.uintp(rows)):
+            # Numba looks at every place with a sign whether it counts from the end, and copies one element at a time.
+            first = row * np.uintp(apart)
+            for column in range(np.uintp(start), np.uintp(min(start + LINES, columns))):
+                turned[column * np.uintp(rows) + row] = given[first + column]
 
 
-def _sum_product(
-    sizes: tuple[int, int, int],
-    left: tuple[int, int],
-    right: tuple[int, int],
-    buffer: int,
-    room: int,
-    scratch: int,
-    found: Doubles,
+@compiled
+def sum_product(
+    sizes: tuple[int, int, int], left: tuple[int, int], right: tuple[int, int], buffer: int, room: int, found: Doubles
 ) -> None:
     """Joins the sums over all elements of left @ right to `found`.
 
@@ -100,7 +93,6 @@ def _sum_product(
         right: likewise.
         buffer: address of memory for a part of the product.
         room: elements that it has.
-        scratch: as for `native.multiply`.
         found: (5,).
     """
     height, width, inner = sizes
@@ -112,23 +104,19 @@ def _sum_product(
         for top in range(0, height, tall):
             rows = min(tall, height - top)
             above, beside = left[0] + SIZE * top * left[1], right[0] + SIZE * start
-            multiply(rows, columns, inner, above, left[1], beside, right[1], buffer, scratch)
+            brgemm(rows, columns, inner, left[1], right[1], columns, 0, above, beside, buffer, 0)
             sum_rows(buffer, buffer, SIGNLESS, 1, rows * columns, sums.ctypes.data)
             join(found, sums)
 
 
-sum_product = compiled(_sum_product)
-
-
-def _clear(found: Doubles) -> None:
+@compiled
+def clear(found: Doubles) -> None:
+    """Sums of no elements."""
     found[:, 0], found[:, 1], found[:, 2:] = -np.inf, np.inf, 0
 
 
-clear = compiled(_clear)
-
-
-@region(multiply, turn, sum_rows)
-def _sum_some_products(memory: Any) -> None:
+@region(sum_rows)
+def sum_some_products(memory: Any) -> None:
     """Some products: `turned` is -1 if the matrices on the left lie transposed, 1 if those on the right do."""
     words = carray(memory, (16,))
     sizes = words[5], words[6], words[7]
@@ -137,9 +125,7 @@ def _sum_some_products(memory: Any) -> None:
     turned = words[14]
     found = carray(as_pointer(words[15]), (words[0], 5), np.float64)
     start, stop = first_item(memory, 0), first_item(memory, 1)
-    scratch = own_scratch(memory)
-    room = min(sizes[0] * sizes[1], BUFFER)
-    buffer = scratch + SCRATCH_BYTES
+    buffer, room = own_scratch(memory), min(sizes[0] * sizes[1], BUFFER)
     lines = buffer + SIZE * room
     clear(found[start:stop])
     before = set_threads(np.int32(1))
@@ -152,11 +138,12 @@ def _sum_some_products(memory: Any) -> None:
         if turned > 0:
             turn(beside[0], sizes[1], sizes[2], lines_beside, lines)
             beside = (lines, sizes[1])
-        sum_product(sizes, above, beside, buffer, room, scratch, found[row])
+        sum_product(sizes, above, beside, buffer, room, found[row])
     set_threads(before)
 
 
-def _copy_lines(
+@compiled
+def copy_lines(
     pixels: Floats, corner: int, steps: tuple[int, int], windows: Floats, place: int, apart: int, size: tuple[int, int]
 ) -> None:
     """Copies lines of pixels.
@@ -184,19 +171,15 @@ def _copy_lines(
                 windows[target + x] = pixels[source + x * step]
 
 
-copy_lines = compiled(_copy_lines)
-
-
-def _reach(size: int, step: int, origin: int, limit: int) -> tuple[int, int]:
+@compiled
+def reach(size: int, step: int, origin: int, limit: int) -> tuple[int, int]:
     """The x from 0 to `limit` for which x * step + origin is within 0 and `size`: the first, and how many."""
     first = max(0, -(origin // step))
     return first, max(0, min(limit, (size - 1 - origin) // step + 1) - first)
 
 
-reach = compiled(_reach)
-
-
-def _copy_windows(
+@compiled
+def copy_windows(
     pixels: Floats,
     image: tuple[int, int, int, int],
     shape: tuple[int, int],
@@ -251,18 +234,14 @@ def _copy_windows(
                 )
 
 
-copy_windows = compiled(_copy_windows)
-
-
-def _used_rows(rows: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]) -> int:
+@compiled
+def used_rows(rows: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]) -> int:
     """Rows of positions, vertical steps apart, that any window touches."""
     return (steps[0] * (rows - 1) + gaps[0] * (kernel[0] - 1)) // steps[0] + 1
 
 
-used_rows = compiled(_used_rows)
-
-
-def _window_sizes(
+@compiled
+def window_sizes(
     channels: int, rows: int, columns: int, kernel: tuple[int, int], steps: tuple[int, int], gaps: tuple[int, int]
 ) -> tuple[bool, int, int, int]:
     """Whether the rows under each vertical tap are copied; products, rows of the matrices, and elements of a row."""
@@ -274,12 +253,9 @@ def _window_sizes(
     return whole, products, taps * shifts * channels // products, stretch
 
 
-window_sizes = compiled(_window_sizes)
-
-
 @region(sum_rows, fastmath=ANY_ORDER)
-def _sum_some_channels(memory: Any) -> None:
-    """Some channels that are convolved each by itself: sums of rows' products; words as for `_multiply_windows`."""
+def sum_some_channels(memory: Any) -> None:
+    """Some channels that are convolved each by itself: sums of rows' products; words as for `multiply_some_windows`."""
     words = carray(memory, (23,))
     rows, columns, height, width = words[10], words[11], words[13], words[14]
     kernel, steps = (words[15], words[16]), (words[17], words[18])
@@ -312,8 +288,8 @@ def _sum_some_channels(memory: Any) -> None:
         sum_rows(some, some, SIGNLESS, count, inner, words[7] + 5 * 8 * first)
 
 
-@region(multiply, turn, sum_rows)
-def _multiply_windows(memory: Any) -> None:
+@region(sum_rows)
+def multiply_some_windows(memory: Any) -> None:
     """Some samples: sums over their gradients, or the gradients.
 
     See `kernels.window_sums` and `kernels.write_window_products`. Copied are, for every horizontal tap, the rows that
@@ -329,8 +305,7 @@ def _multiply_windows(memory: Any) -> None:
     whole, products, inner, stretch = window_sizes(channels, rows, columns, kernel, steps, gaps)
     pixels = carray(as_pointer(words[6]), (words[0] * channels * height * width,), np.float32)
     found = carray(as_pointer(words[7]), (words[0] if words[7] else 0, 5), np.float64)
-    scratch = own_scratch(memory)
-    place = scratch + SCRATCH_BYTES
+    place = own_scratch(memory)
     windows = carray(as_pointer(place), (inner * stretch,), np.float32)
     lines = place + SIZE * inner * stretch
     buffer, room = lines + SIZE * positions * out, min(out * inner, BUFFER)
@@ -349,112 +324,80 @@ def _multiply_windows(memory: Any) -> None:
             )
             one = place + SIZE * offset
             if words[8] == 0:
-                sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, scratch, found[row])
+                sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, found[row])
             else:
                 into = words[8] + SIZE * (row * products + tap) * inner * out
-                multiply(inner, out, positions, one, stretch, lines, out, into, scratch)
+                brgemm(inner, out, positions, stretch, out, out, 0, one, lines, into, 0)
     set_threads(before)
 
 
-@dataclass(frozen=True)
-class Matrices:
-    """Matrices (n, rows, columns) as they lie in memory.
-
-    Attributes:
-        address: of the first element.
-        steps: elements from matrix to matrix, and from line to line.
-        by_columns: a line is a column, not a row.
-    """
-
-    address: int
-    steps: tuple[int, int]
-    by_columns: bool
-
-
-def sum_products(left: Matrices, right: Matrices, count: int, sizes: tuple[int, int, int]) -> Doubles:
-    """See `kernels.product_sums`; `sizes` are o, i and s."""
-    found = np.empty((count, 5))
-    out, inner, positions = sizes
+def sum_products(left: Tensor, right: Tensor) -> Doubles:
+    """See `kernels.product_sums`."""
+    one, other = _with_lines(left), _with_lines(right)
     # A product wants lines of the left one over positions, and of the right one over columns of the result.
-    if left.by_columns and (not right.by_columns or inner < out):
-        left, right, out, inner = right, left, inner, out
-    turned = -1 if left.by_columns else 0 if right.by_columns else 1
-    if turned > 0 and out < inner:
-        left, right, out, inner = right, left, inner, out
+    if one[2] and (not other[2] or right.shape[1] < left.shape[1]):
+        one, other = other, one
+    turned = -1 if one[2] else 0 if other[2] else 1
+    if turned > 0 and one[0].shape[1] < other[0].shape[1]:
+        one, other = other, one
+    (first, apart, _), (second, beside, _) = one, other
+    count, out, positions = first.shape
+    inner = second.shape[1]
     lines = positions * (out if turned < 0 else inner if turned > 0 else 0)
+    found = np.empty((count, 5))
     share(
         count * out * inner * (1 + positions // POSITIONS),
         count,
-        _sum_some_products,
+        sum_some_products,
         *(out, inner, positions),
-        *(left.address, *left.steps),
-        *(right.address, *right.steps),
+        *(first.data_ptr(), *apart),
+        *(second.data_ptr(), *beside),
         turned,
         found.ctypes.data,
-        scratch=SCRATCH_BYTES + SIZE * (min(out * inner, BUFFER) + lines),
+        scratch=SIZE * (min(out * inner, BUFFER) + lines),
     )
     return found
 
 
-Pair = tuple[int, int]
+def _with_lines(matrices: Tensor) -> tuple[Tensor, tuple[int, int], bool]:
+    """Matrices (n, rows, columns) in which the elements of rows or of columns lie side by side; copied unless they do.
 
-
-@dataclass(frozen=True)
-class Windows:
-    """Gradients at positions and the images whose windows they are multiplied with: see `kernels.window_sums`.
-
-    Attributes:
-        left: address of the gradients.
-        image: address of the images.
-        items: samples times groups.
-        shape: channels of the output, its rows and columns.
-        size: channels, height and width of an image.
-        kernel: taps, vertical and horizontal.
-        steps: between windows.
-        gaps: between taps.
-        padding: around the image.
+    Returns:
+        The matrices, elements from matrix to matrix and from line to line, and whether the lines are columns.
     """
+    matrix, row, column = matrices.stride()
+    rows, columns = matrices.shape[1:]
+    by_rows = (column == 1 or columns == 1) and (row >= columns or rows == 1)
+    by_columns = (row == 1 or rows == 1) and (column >= rows or columns == 1)
+    if not (by_rows or by_columns):
+        return _with_lines(matrices.contiguous())
+    return matrices, (matrix, max(row, columns) if by_rows else max(column, rows)), not by_rows
 
-    left: int
-    image: int
-    items: int
-    shape: tuple[int, int, int]
-    size: tuple[int, int, int]
-    kernel: Pair
-    steps: Pair
-    gaps: Pair
-    padding: Pair
 
-    def sums(self) -> Doubles:
-        """See `kernels.window_sums`."""
-        found = np.empty((self.items, 5))
-        if self.shape[0] == self.size[0] == 1:
-            elements = self.kernel[0] * self.kernel[1] * self.shape[1] * self.shape[2]
-            together = max(1, min(self.items, CHANNEL_ELEMENTS // elements))
-            scratch = SIZE * together * (elements + self.kernel[0] * self.kernel[1])
-            self._share(_sum_some_channels, found.ctypes.data, 0, scratch)
-        else:
-            self._share(_multiply_windows, found.ctypes.data, 0, self._scratch())
-        return found
+def multiply_windows(left: Tensor, image: Tensor, sliding: Sliding, *, sums: int = 0, into: int = 0) -> None:
+    """See `kernels.window_sums` and `kernels.write_window_products`.
 
-    def write(self, into: int) -> None:
-        """See `kernels.write_window_products`; `into` is an address."""
-        self._share(_multiply_windows, 0, into, self._scratch())
-
-    def _scratch(self) -> int:
-        out, rows, columns = self.shape
-        _, _, inner, stretch = _window_sizes(self.size[0], rows, columns, self.kernel, self.steps, self.gaps)
-        return SCRATCH_BYTES + SIZE * (inner * stretch + rows * columns * out + min(out * inner, BUFFER))
-
-    def _share(self, loop: Native, found: int, into: int, scratch: int) -> None:
-        out, rows, columns = self.shape
-        elements = self.items * out * self.size[0] * self.kernel[0] * self.kernel[1]
-        settings = *self.kernel, *self.steps, *self.gaps, *self.padding
-        share(
-            elements * (1 + rows * columns // POSITIONS),
-            self.items,
-            loop,
-            *(self.left, self.image, found, into),
-            *(*self.shape, *self.size, *settings),
-            scratch=scratch,
-        )
+    Args:
+        left: contiguous (n, g, o, h, w).
+        image: contiguous (n, g, i, H, W).
+        sliding: how windows slide.
+        sums: address of sums (n * g, 5); 0 for none.
+        into: address of the gradients; 0 for none.
+    """
+    items, (out, rows, columns), channels = len(left) * left.shape[1], left.shape[2:], image.shape[2]
+    kernel, steps, gaps = sliding["kernel"], sliding["stride"], sliding["dilation"]
+    taps, positions = kernel[0] * kernel[1], rows * columns
+    if sums and out == channels == 1:
+        loop, together = sum_some_channels, max(1, min(items, CHANNEL_ELEMENTS // (taps * positions)))
+        scratch = together * taps * (positions + 1)
+    else:
+        _, _, inner, stretch = window_sizes.py_func(channels, rows, columns, kernel, steps, gaps)
+        loop, scratch = multiply_some_windows, inner * stretch + positions * out + min(out * inner, BUFFER)
+    share(
+        items * out * channels * taps * (1 + positions // POSITIONS),
+        items,
+        loop,
+        *(left.data_ptr(), image.data_ptr(), sums, into),
+        *(*left.shape[2:], *image.shape[2:], *kernel, *steps, *gaps, *sliding["padding"]),
+        scratch=SIZE * scratch,
+    )

@@ -1,13 +1,17 @@
-"""The loops of `kernels` over rows of elements; importing this module needs Numba."""
+"""The loops of `kernels` over rows and single elements; importing this module needs Numba.
+
+What reduces rows, counts elements in bins, adds up their deviations over samples, and gives them random signs. The
+words of a region come after `native.WORDS_AHEAD` others; `dispatch` puts them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .dispatch import RUN
 from .native import (
     DOUBLES,
     FLOATS,
@@ -22,10 +26,8 @@ from .native import (
     first_item,
     own_scratch,
     region,
-    stay_apart,
     take_widest_vectors,
 )
-from .threads import share
 
 CHUNK = 2048
 """Elements that are added up in float32 before they join a sum in float64, and that the cache keeps.
@@ -44,17 +46,21 @@ FRACTION_BITS, BIAS = 52, 1023
 ANY_ORDER = {"reassoc", "contract", "nsz"}
 """Sums in any order, so that they run in vector registers; NaN and infinity keep their meaning."""
 
-ALL_BUT_SIGN = {4: int(np.iinfo(np.int32).max), 8: int(np.iinfo(np.int64).max)}
-"""Of floating-point numbers with so many bytes, seen as integers."""
+SIGNLESS, WIDE_SIGNLESS = np.int32(np.iinfo(np.int32).max), np.int64(np.iinfo(np.int64).max)
+"""All bits but the sign of float32 and float64, seen as integers."""
 
-MOMENTS_BYTES = SUMS_BYTES = 5 * 8
+ROW_BYTES = 5 * 8
 """Of the numbers that are left of a row."""
 
+Floats = NDArray[Any]
+Places = NDArray[np.int32]
+Counts = NDArray[np.int64]
+Words = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
 
 
-def _ordered(bits: Any, place: int, rest: Any) -> Any:
+@compiled
+def ordered(bits: Any, place: int, rest: Any) -> Any:
     """A floating-point number seen as an integer, as one of the same order; and back.
 
     All but the sign (`rest`) is turned over where it is negative. Integers compare in vector registers.
@@ -63,12 +69,8 @@ def _ordered(bits: Any, place: int, rest: Any) -> Any:
     return kind(bits[place] ^ (rest if bits[place] < 0 else kind(0)))
 
 
-ordered = compiled(_ordered)
-
-
 def _sum_rows(memory: Any, again: Any, rest: Any, rows: int, width: int, into: Any) -> None:
     """Largest, smallest, sum, squares, magnitudes of each row; `again` is `memory`, seen as integers."""
-    stay_apart()
     take_widest_vectors()
     values, bits, found = carray(memory, (rows, width)), carray(again, (rows, width)), carray(into, (rows, 5))
     ends = np.empty(2, bits.dtype)
@@ -102,7 +104,6 @@ def _sum_rows(memory: Any, again: Any, rest: Any, rows: int, width: int, into: A
 
 def _take_moments(memory: Any, again: Any, rest: Any, rows: int, width: int, about_mean: int, into: Any) -> None:
     """Largest, smallest, mean, root of squares, magnitudes of each row, in two passes; `again` as in `_sum_rows`."""
-    stay_apart()
     take_widest_vectors()
     values, bits, found = carray(memory, (rows, width)), carray(again, (rows, width)), carray(into, (rows, 5))
     ends, power = np.empty(2, bits.dtype), np.empty(2, np.float64)
@@ -157,40 +158,44 @@ take_double_moments = Native(
 
 
 @region(sum_rows)
-def _sum_some_rows(memory: Any) -> None:
-    words = carray(memory, (9,))
-    values, rest, width, found = words[5], np.int32(words[6]), words[7], words[8]
+def sum_some_rows(memory: Any) -> None:
+    """Words: the address of the rows, the elements of one, and where sums (rows, 5) go."""
+    words = carray(memory, (8,))
+    values, width, found = words[5], words[6], words[7]
     start, stop = first_item(memory, 0), first_item(memory, 1)
     first = values + 4 * start * width
-    sum_rows(first, first, rest, stop - start, width, found + start * SUMS_BYTES)
+    sum_rows(first, first, SIGNLESS, stop - start, width, found + start * ROW_BYTES)
 
 
 @region(take_float_moments, take_double_moments)
-def _take_some_moments(memory: Any) -> None:
-    """Of some rows of every matrix, whose addresses and columns are the last words."""
-    words = carray(memory, (10,))
-    size, rest, about_mean, matrices, found = words[5], words[6], words[7], words[8], words[9]
-    table = carray(memory, (10 + 2 * matrices,))
+def take_some_moments(memory: Any) -> None:
+    """Words: bytes of an element, deviations from the mean, matrices, where moments go; address and columns of each."""
+    words = carray(memory, (9,))
+    size, about_mean, matrices, found = words[5], words[6], words[7], words[8]
+    table = carray(memory, (9 + 2 * matrices,))
     start, stop = first_item(memory, 0), first_item(memory, 1)
     for place in range(matrices):
-        width = table[10 + 2 * place + 1]
-        first = table[10 + 2 * place] + start * width * size
-        into = found + (place * words[0] + start) * MOMENTS_BYTES
+        width = table[9 + 2 * place + 1]
+        first = table[9 + 2 * place] + start * width * size
+        into = found + (place * words[0] + start) * ROW_BYTES
         if size == 4:
-            take_float_moments(first, first, np.int32(rest), stop - start, width, about_mean, into)
+            take_float_moments(first, first, SIGNLESS, stop - start, width, about_mean, into)
         else:
-            take_double_moments(first, first, rest, stop - start, width, about_mean, into)
+            take_double_moments(first, first, WIDE_SIGNLESS, stop - start, width, about_mean, into)
 
 
 @region(fastmath=ANY_ORDER)
-def _multiply_rows(memory: Any) -> None:
-    """Sums of (value - centre) * factor and of the factors of some rows; the centres go round."""
+def multiply_some_rows(memory: Any) -> None:
+    """Sums of (value - centre) * factor and of the factors of some rows; the centres go round.
+
+    Words: the addresses of values, centres, factors and sums (2, rows); the elements of a row, and the centres.
+    """
     words = carray(memory, (11,))
-    rows, width, channels = words[0], words[6], words[8]
+    rows, width, channels = words[0], words[9], words[10]
     values = carray(as_pointer(words[5]), (rows, width), np.float32)
-    centres = carray(as_pointer(words[7]), (channels,), np.float32)
-    factors = carray(as_pointer(words[9]), (rows, width), np.float32)
-    found = carray(as_pointer(words[10]), (2, rows), np.float32)
+    centres = carray(as_pointer(words[6]), (channels,), np.float32)
+    factors = carray(as_pointer(words[7]), (rows, width), np.float32)
+    found = carray(as_pointer(words[8]), (2, rows), np.float32)
     for row in range(first_item(memory, 0), first_item(memory, 1)):
         centre = centres[row % channels]
         products = alone = 0.0
@@ -207,10 +212,10 @@ def _multiply_rows(memory: Any) -> None:
 
 
 @region(fastmath=ANY_ORDER)
-def _sum_normed(memory: Any) -> None:
+def sum_normed(memory: Any) -> None:
     """Sums over the rows t of some samples, of (value[t] - centre[t]) * scale[t] * factor[t] and of factor[t].
 
-    The words are the addresses of values, (n, t, p), or (n, p, t) by columns, of centres and of scales, (n, t), of
+    Words: the addresses of values, (n, t, p), or (n, p, t) by columns, of centres and of scales, (n, t), of
     factors, (all samples * t, p), and of the sums, (2, n, p); then t, p, whether the values are by columns, and rows of
     factors from sample to sample and from t to t.
     """
@@ -250,57 +255,290 @@ def _sum_normed(memory: Any) -> None:
                 found[kind, sample, place] = total[kind, place]
 
 
-def sums_of_rows(memory: int, rows: int, width: int) -> Doubles:
-    """See `kernels.row_sums`.
+# Counts in bins.
 
-    Args:
-        memory: address of the rows, float32.
-        rows: how many.
-        width: elements of each.
+BINS = 1024
+"""Elements whose bins are worked out together, in vector registers; a quarter or sixteen times as many took the same
+time within 5 %."""
+
+NEAR = 8
+"""Bins side by side that are counted in vector registers, eight counters of eight bits in a word of 64; gradients of
+one sample seldom need more."""
+
+MOST = 255
+"""What one of `NEAR` counters in 64 bits can hold."""
+
+Axes = tuple[Any, Any, Any, bool, Places, int]
+"""Of a histogram: least value, width of all bins together, their number, these of the type of the values; whether the
+width is a power of two; the bin on the second axis of each element, and how many bins that axis has, 1 for none."""
+
+
+@compiled
+def find_bins(factor: Any, values: Floats, low: Any, width: Any, bins: Any, exact: bool, found: Places) -> None:
+    """The bin of each factor * value; multiplying by the inverse of a power of two (`exact`) is dividing by it."""
+    kind = values.dtype.type
+    nothing, last, inverse = kind(0), kind(bins - kind(1)), kind(kind(1) / width)
+    if exact:
+        for place in range(values.size):
+            at = (factor * values[place] - low) * inverse * bins
+            at = at if at > nothing else nothing  # max() and min() would branch
+            found[place] = np.int32(at if at < last else last)
+    else:
+        for place in range(values.size):
+            at = (factor * values[place] - low) / width * bins
+            at = at if at > nothing else nothing
+            found[place] = np.int32(at if at < last else last)
+
+
+@compiled
+def ends(found: Places, limits: Places) -> None:
+    """Least and most, into `limits` (2,)."""
+    least = most = found[0]
+    for place in range(found.size):
+        bin_ = found[place]
+        least = bin_ if bin_ < least else least
+        most = bin_ if bin_ > most else most
+    limits[0], limits[1] = least, most
+
+
+@compiled
+def scatter(found: Places, beside: Places, inner: int, counts: Counts) -> None:
+    """One by one, in two rows of counters, so that equal values wait less for one another."""
+    for place in range(found.size):
+        counts[place & 1, np.uint32(found[place] * inner + beside[place])] += 1
+
+
+@compiled
+def pack(found: Places, base: int, packed: Words) -> None:
+    """Counts bins from `base` on, in eight counters of eight bits for each column."""
+    for place in range(found.size):
+        packed[place] += np.uint64(1) << (np.uint64(found[place] - base) << np.uint64(3))
+
+
+@compiled
+def unpack(packed: Words, base: int, beside: Places, inner: int, counts: Counts) -> None:
+    """Adds what `pack` counted to `counts`, and clears it."""
+    for place in range(beside.size):
+        word = packed[place]
+        for slot in range(NEAR):
+            some = np.int64((word >> np.uint64(8 * slot)) & np.uint64(MOST))
+            if some:
+                counts[0, (base + slot) * inner + beside[place]] += some
+        packed[place] = 0
+
+
+@compiled
+def count_tasks(left: Floats, right: Floats, axes: Axes, first: int, stop: int, counts: Counts, scratch: int) -> None:
+    """Some of the tasks: one is a column of `left` times a chunk of the columns of `right`, for all samples.
+
+    Columns keep their bin on the second axis from sample to sample, so their counts on the first can be gathered in
+    vector registers: eight counters of eight bits for each. Where gradients are zero for all of a row, as dead units
+    leave them, no product is made.
     """
-    found = np.empty((rows, 5))
-    share(rows * width, rows, _sum_some_rows, memory, ALL_BUT_SIGN[4], width, found.ctypes.data)
-    return found
+    low, width, bins, exact, places, inner = axes
+    chunks = -(-right.shape[1] // BINS)
+    words = carray(as_pointer(scratch), (BINS,), np.uint64)
+    buffer = carray(as_pointer(scratch + 8 * BINS), (BINS,), np.int32)
+    nowhere = carray(as_pointer(scratch + 12 * BINS), (BINS,), np.int32)
+    words[:], nowhere[:] = 0, 0
+    find_bins(left.dtype.type(0), right[0, :1], low, width, bins, exact, buffer[:1])
+    zero = buffer[0]
+    base = max(0, min(zero - NEAR // 2, counts.shape[1] // inner - NEAR))
+    packs = inner == 1 or left.shape[0] >= NEAR
+    limits = np.empty(2, np.int32)
+    taken = 0
+    for task in range(first, stop):
+        column, start = task // chunks, task % chunks * BINS
+        end = min(start + BINS, right.shape[1])
+        found, packed = buffer[: end - start], words[: end - start]
+        beside = places[column, start:end] if inner > 1 else nowhere[: end - start]
+        zeros = 0
+        for row in range(left.shape[0]):
+            factor = left[row, column]
+            if factor == 0:
+                zeros += 1
+                continue
+            find_bins(factor, right[row, start:end], low, width, bins, exact, found)
+            ends(found, limits)
+            if packs and limits[0] >= base and limits[1] < base + NEAR:
+                pack(found, base, packed)
+                taken += 1
+                if taken == MOST:
+                    unpack(words, base, beside if inner > 1 else nowhere, inner, counts)
+                    taken = 0
+            else:
+                scatter(found, beside, inner, counts)
+        if taken and inner > 1:
+            unpack(words, base, beside, inner, counts)
+            taken = 0
+        if zeros:
+            for place in range(found.size):
+                counts[0, zero * inner + beside[place]] += zeros
+    unpack(words, base, nowhere, inner, counts)
 
 
-def moments_of_rows(matrices: Sequence[tuple[int, int]], rows: int, size: int, *, about_mean: bool) -> Doubles:
-    """See `kernels.moments_of_all`.
+@compiled
+def count_parts(left: Floats, right: Floats, axes: Axes, counts: Counts, start: int, stop: int, scratch: int) -> None:
+    """Some parts of all tasks, each with two rows of counters of its own."""
+    tasks, parts = left.shape[1] * -(-right.shape[1] // BINS), counts.shape[0] // 2
+    for part in range(start, stop):
+        first, last = part * tasks // parts, (part + 1) * tasks // parts
+        count_tasks(left, right, axes, first, last, counts[2 * part : 2 * part + 2], scratch)
 
-    Args:
-        matrices: address and elements of a row, of each.
-        rows: of each.
-        size: bytes of an element, 4 or 8.
-        about_mean: see `kernels.moments_of_all`.
+
+@region()
+def count_bins(memory: Any) -> None:
+    """Some parts of all tasks, each with two rows of counters of its own.
+
+    Words: bytes of an element; the addresses of `left` and `right`; samples and columns of either; the address of the
+    least value, the width and the number of bins; whether the width is a power of two; the address and columns of the
+    bins on the second axis, and how many that has; the address of the counters.
     """
-    found = np.empty((len(matrices), rows, 5))
-    settings = size, ALL_BUT_SIGN[size], int(about_mean), len(matrices), found.ctypes.data
-    table = [number for matrix in matrices for number in matrix]
-    share(rows * sum(width for _, width in matrices), rows, _take_some_moments, *settings, *table)
-    return found
+    words = carray(memory, (17,))
+    rows, out, width, inner = words[8], words[9], words[10], words[15]
+    places = carray(as_pointer(words[13]), (out, words[14]), np.int32)
+    start, stop, scratch, exact = first_item(memory, 0), first_item(memory, 1), own_scratch(memory), words[12] != 0
+    if words[5] == 4:
+        axis = carray(as_pointer(words[11]), (3,), np.float32)
+        axes = axis[0], axis[1], axis[2], exact, places, inner
+        counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(axis[2]) * inner), np.int64)
+        left = carray(as_pointer(words[6]), (rows, out), np.float32)
+        right = carray(as_pointer(words[7]), (rows, width), np.float32)
+        count_parts(left, right, axes, counts, start, stop, scratch)
+    else:
+        wide_axis = carray(as_pointer(words[11]), (3,), np.float64)
+        wide_axes = wide_axis[0], wide_axis[1], wide_axis[2], exact, places, inner
+        counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(wide_axis[2]) * inner), np.int64)
+        wide_left = carray(as_pointer(words[6]), (rows, out), np.float64)
+        wide_right = carray(as_pointer(words[7]), (rows, width), np.float64)
+        count_parts(wide_left, wide_right, wide_axes, counts, start, stop, scratch)
 
 
-def multiply_rows(values: int, centres: int, factors: int, rows: int, width: int, channels: int) -> Floats:
-    """See `kernels.centred_products`: addresses, and sizes; (2, rows)."""
-    found = np.empty((2, rows), np.float32)
-    share(rows * width, rows, _multiply_rows, values, width, centres, channels, factors, found.ctypes.data)
-    return found
+# Deviations over samples.
 
 
-def sum_normed(
-    addresses: Sequence[int], samples: int, tokens: int, width: int, *, by_columns: bool, apart: tuple[int, int]
-) -> Floats:
-    """See `kernels.normed_products` and `_sum_normed`.
+@compiled
+def add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles, start: int, stop: int) -> None:
+    """Of some columns, a few thousand at a time, whose sums stay in the cache; four rows at a time."""
+    whole = values.shape[0] // 4 * 4
+    for begin in range(start, stop, BINS):
+        end = min(begin + BINS, stop)
+        centre, total, square = first[begin:end], sums[begin:end], squares[begin:end]
+        for row in range(0, whole, 4):
+            one, two = values[row, begin:end], values[row + 1, begin:end]
+            three, four = values[row + 2, begin:end], values[row + 3, begin:end]
+            for place in range(centre.size):
+                a, b = np.float64(one[place] - centre[place]), np.float64(two[place] - centre[place])
+                c, d = np.float64(three[place] - centre[place]), np.float64(four[place] - centre[place])
+                total[place] += (a + b) + (c + d)
+                square[place] += (a * a + b * b) + (c * c + d * d)
+        for row in range(whole, values.shape[0]):
+            one = values[row, begin:end]
+            for place in range(centre.size):
+                a = np.float64(one[place] - centre[place])
+                total[place] += a
+                square[place] += a * a
 
-    Args:
-        addresses: of values, centres, scales and factors.
-        samples: n.
-        tokens: t.
-        width: p.
-        by_columns: values are.
-        apart: rows of the factors from sample to sample and from t to t.
+
+@region()
+def add_deviations(memory: Any) -> None:
+    """Of some columns. Words: bytes of an element, rows; the addresses of values, first row, sums and squares."""
+    words = carray(memory, (11,))
+    columns, rows = words[0], words[6]
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    sums = carray(as_pointer(words[9]), (columns,), np.float64)
+    squares = carray(as_pointer(words[10]), (columns,), np.float64)
+    if words[5] == 4:
+        values = carray(as_pointer(words[7]), (rows, columns), np.float32)
+        first = carray(as_pointer(words[8]), (columns,), np.float32)
+        add_some_deviations(values, first, sums, squares, start, stop)
+    else:
+        wide = carray(as_pointer(words[7]), (rows, columns), np.float64)
+        wide_first = carray(as_pointer(words[8]), (columns,), np.float64)
+        add_some_deviations(wide, wide_first, sums, squares, start, stop)
+
+
+# Random signs.
+
+HALF = RUN // 2
+GOLDEN, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+ONE, THIRTY, TWENTY_SEVEN, THIRTY_ONE, THIRTY_TWO = (np.uint64(bits) for bits in (1, 30, 27, 31, 32))
+
+
+@compiled
+def word(key: Any, place: int) -> Any:
+    """Word `place` of SplitMix64 from the state `key`."""
+    mixed = key + (np.uint64(place) + ONE) * GOLDEN
+    mixed = (mixed ^ (mixed >> THIRTY)) * FIRST
+    mixed = (mixed ^ (mixed >> TWENTY_SEVEN)) * SECOND
+    return mixed ^ (mixed >> THIRTY_ONE)
+
+
+@region()
+def write_signs(memory: Any) -> None:
+    """Of some elements, one row each. Words: where they go, signs of an element, key, first element."""
+    words = carray(memory, (9,))
+    dim, key, first = words[6], np.uint64(words[7]), words[8]
+    found = carray(as_pointer(words[5]), (words[0], dim), np.float32)
+    count = -(-dim // RUN)
+    for row in range(first_item(memory, 0), first_item(memory, 1)):
+        for place in range(count):
+            bits = word(key, (first + row) * count + place)
+            for half in range(2):
+                part = np.uint32(bits >> THIRTY_TWO) if half else np.uint32(bits)
+                start = place * RUN + half * HALF
+                signs = found[row, start : min(start + HALF, dim)]
+                for bit in range(signs.size):
+                    signs[bit] = np.float32(1) - np.float32(np.int32((part >> np.uint32(bit)) & np.uint32(1)) << 1)
+
+
+@compiled
+def add_half(part: Floats, bits: Any, target: Floats) -> None:
+    """Adds half a run of elements, each with the sign that its bit says."""
+    for bit in range(HALF):
+        odd = np.int32((bits >> np.uint32(bit)) & np.uint32(1))
+        target[bit] += part[bit] * part.dtype.type(1 - 2 * odd)
+
+
+@compiled
+def add_some_runs(values: Floats, firsts: Counts, key: Any, dim: int, found: Floats, start: int, stop: int) -> None:
+    """Adds runs of elements, each with a sign, to `found` (n, dim + `RUN`) from a random place on; some samples."""
+    for sample in range(start, stop):
+        for use in range(values.shape[1]):
+            line, end = values[sample, use], firsts[sample, use] + values.shape[2]
+            element = firsts[sample, use]
+            while element < end:
+                run, skipped = element // RUN, element % RUN
+                bits = word(key, 2 * run)
+                place = int(((word(key, 2 * run + 1) >> THIRTY_TWO) * np.uint64(dim)) >> THIRTY_TWO)
+                count = min(RUN - skipped, end - element)
+                part = line[element - firsts[sample, use] :][:count]
+                target = found[sample, place + skipped :][:count]
+                if count == RUN:
+                    add_half(part[:HALF], np.uint32(bits), target[:HALF])
+                    add_half(part[HALF:], np.uint32(bits >> THIRTY_TWO), target[HALF:])
+                else:
+                    for bit in range(count):
+                        odd = (bits >> np.uint64(skipped + bit)) & ONE
+                        target[bit] += -part[bit] if odd else part[bit]
+                element += count
+
+
+@region()
+def add_runs(memory: Any) -> None:
+    """Of some samples.
+
+    Words: bytes of an element, parts of a sample and their elements, key, places; addresses of values, firsts, sums.
     """
-    found = np.empty((2, samples, width), np.float32)
-    settings = *addresses, found.ctypes.data, tokens, width, int(by_columns), *apart
-    scratch = width * (24 + 4 * tokens * by_columns)
-    share(samples * tokens * width, samples, _sum_normed, *settings, scratch=scratch)
-    return found
+    words = carray(memory, (13,))
+    samples, uses, width, key, dim = words[0], words[6], words[7], np.uint64(words[8]), words[9]
+    firsts = carray(as_pointer(words[11]), (samples, uses), np.int64)
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    if words[5] == 4:
+        values = carray(as_pointer(words[10]), (samples, uses, width), np.float32)
+        found = carray(as_pointer(words[12]), (samples, dim + RUN), np.float32)
+        add_some_runs(values, firsts, key, dim, found, start, stop)
+    else:
+        wide = carray(as_pointer(words[10]), (samples, uses, width), np.float64)
+        wide_found = carray(as_pointer(words[12]), (samples, dim + RUN), np.float64)
+        add_some_runs(wide, firsts, key, dim, wide_found, start, stop)
