@@ -144,7 +144,9 @@ def _take_moments(memory: Any, again: Any, rest: Any, rows: int, width: int, abo
         found[row, 0] = np.nan if unknown else largest
         found[row, 1] = np.nan if unknown else smallest
         found[row, 2] = mean
-        found[row, 3] = power[0] * np.sqrt(squares) if farthest < np.inf else farthest
+        # Comparisons pass NaN by: among zeros alone it would be none of the squares.
+        deviation = power[0] * np.sqrt(squares) if farthest < np.inf else farthest
+        found[row, 3] = np.nan if unknown else deviation
         found[row, 4] = magnitudes
 
 

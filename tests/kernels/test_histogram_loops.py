@@ -7,7 +7,6 @@ import torch
 from gradscore.inspect.histograms import Histogram
 from gradscore.inspect.sample_gradients import EntryMoments
 from gradscore.kernels import dispatch
-from gradscore.kernels import threads as team
 
 VALUES = torch.tensor([[0.3, -0.2, 0.0], [5.0, -5.0, 0.1], [np.nan, np.inf, 0.5]], dtype=torch.float64)
 
@@ -16,6 +15,11 @@ def found_without_and_with(make, monkeypatch):
     fast = make()
     monkeypatch.setattr(dispatch, "loops", lambda name: None)
     return make(), fast
+
+
+def several_threads(monkeypatch):
+    monkeypatch.setattr(dispatch, "PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
 
 def histogram_of(*columns):
@@ -45,9 +49,9 @@ LARGE = {
 }
 
 
-def counts(spread, rows, axes):
+def counts(scale, rows, axes):
     generator = torch.Generator().manual_seed(0)
-    values = torch.randn(rows, 300_000 // rows, generator=generator) * spread
+    values = torch.randn(rows, 300_000 // rows, generator=generator) * scale
     columns = torch.randn(values.shape[1], generator=generator)
     histogram = Histogram((20, 30)[:axes], ((-1.0, 1.0), (-1.5, 1.6))[:axes])
     histogram.add(*(values, columns)[:axes])
@@ -55,10 +59,13 @@ def counts(spread, rows, axes):
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-@pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
-def test_many_values_with_and_without_compiled_loops(spread, rows, axes, monkeypatch):
-    plain, fast = found_without_and_with(lambda: counts(spread, rows, axes), monkeypatch)
+@pytest.mark.parametrize(("scale", "rows"), LARGE.values(), ids=LARGE)
+def test_many_values_without_compiled_loops_and_on_several_threads(scale, rows, axes, monkeypatch):
+    plain, fast = found_without_and_with(lambda: counts(scale, rows, axes), monkeypatch)
     assert plain == fast
+    monkeypatch.undo()
+    several_threads(monkeypatch)
+    assert counts(scale, rows, axes) == fast
 
 
 def test_moments_with_and_without_compiled_loops(monkeypatch):
@@ -69,22 +76,10 @@ def test_moments_with_and_without_compiled_loops(monkeypatch):
         np.testing.assert_allclose(moments.squares, 7 * values.double().var(0, correction=0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-@pytest.mark.parametrize(("spread", "rows"), LARGE.values(), ids=LARGE)
-def test_histograms_on_several_threads_and_on_one(spread, rows, axes, monkeypatch):
-    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    shared = counts(spread, rows, axes)
-    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 1 << 60)
-    assert counts(spread, rows, axes) == shared
-
-
 def test_moments_on_several_threads_and_on_one(monkeypatch):
     values = torch.randn(7, 50_000, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    shared = EntryMoments.of(values)
-    monkeypatch.setattr(team, "PARALLEL_ELEMENTS", 1 << 60)
     alone = EntryMoments.of(values)
+    several_threads(monkeypatch)
+    shared = EntryMoments.of(values)
     assert torch.equal(shared.mean, alone.mean)
     assert torch.equal(shared.squares, alone.squares)

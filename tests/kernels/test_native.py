@@ -1,6 +1,6 @@
 """How loops are compiled, kept on disk and called, and what they call in PyTorch's library."""
 
-import copy
+import ctypes
 import os
 import platform
 import subprocess
@@ -17,7 +17,7 @@ needs_products = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTo
 SAME_BITS = """
 import hashlib, sys, torch
 from gradscore import kernels
-from gradscore.kernels import threads
+from gradscore.kernels import dispatch
 
 def values(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.1
@@ -25,7 +25,7 @@ def values(*shape, seed=0):
 torch.set_num_threads(2)
 found = {}
 for threshold in sys.argv[1:]:
-    threads.PARALLEL_ELEMENTS = int(threshold)
+    dispatch.PARALLEL_ELEMENTS = int(threshold)
     results = [
         kernels.row_sums(values(9, 20000)).array,
         kernels.row_moments(values(9, 20000), about_mean=True)[3],
@@ -101,59 +101,23 @@ def test_one_machine_code_for_all_callers(tmp_path: Path) -> None:
     assert run("0", "compare") == "True\n"
 
 
-def untried(known: native.FirstThatWorks) -> native.FirstThatWorks:
-    """A copy of which no way was chosen yet."""
-    found = copy.copy(known)
-    found.__dict__.pop("chosen", None)
-    return found
-
-
 @needs_products
 def test_pytorchs_functions_are_used_where_it_has_them():
-    """The blocked product is there from PyTorch 2.6 on; FBGEMM's transposition is kept to itself by older ones."""
-    exported = bool(native.address_in_pytorch(native.TRANSPOSED))
-    assert native.multiply.chosen == 0
-    assert (native.turn.chosen == 0) == exported
+    assert native.has_products()
+    assert not native.slower_ways()
 
 
 @needs_products
-@pytest.mark.parametrize(
-    ("missing", "chosen"), [("sgemm_", (None, 0)), ("brgemm", (1, 0)), ("transpose_simd", (0, 1))], ids=str
-)
-def test_functions_that_the_library_lacks(monkeypatch, missing, chosen):
-    if not native.address_in_pytorch(native.TRANSPOSED):
-        chosen = chosen[0], 1
+@pytest.mark.parametrize("name", [native.PRODUCT, native.PRODUCT_THREADS])
+def test_products_are_not_used_where_the_library_lacks_them(monkeypatch, name):
     known = native.address_in_pytorch
-    monkeypatch.setattr(native, "address_in_pytorch", lambda name: 0 if missing in name else known(name))
-    assert (untried(native.multiply).chosen, untried(native.turn).chosen) == chosen
+    monkeypatch.setattr(native, "address_in_pytorch", lambda each: 0 if each == name else known(each))
+    assert not native.has_products.__wrapped__()
 
 
 @needs_products
-def test_a_function_that_is_another_one_is_not_used():
-    def idle(*_arguments: int) -> None:
-        """Does nothing."""
-
-    assert not native._multiplies(idle)
-    assert not native._transposes(idle)
-
-
-SLOWER_WAYS = """
-import torch
-from gradscore import kernels
-from gradscore.kernels import native
-
-for each in (native.multiply, native.turn):
-    each._ways = each._ways[1:]
-left, right = (torch.randn(3, size, 21, generator=torch.Generator().manual_seed(size)) for size in (30, 40))
-rows = (left.double() @ right.double().transpose(1, 2)).flatten(1)
-for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right.mT.contiguous().mT)):
-    found = kernels.product_sums(one, other)
-    print(bool((abs(found.squares - rows.square().sum(1).numpy()) < 1e-5 * found.squares).all()))
-"""
-
-
-@needs_products
-def test_slower_ways_give_the_same():
-    """MKL's product for oneDNN's, and a loop for FBGEMM's transposition."""
-    done = subprocess.run([sys.executable, "-c", SLOWER_WAYS], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("True\n" * 3, "")
+def test_a_product_that_is_another_function_is_not_used(monkeypatch):
+    idle = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value  # takes no notice of arguments
+    known = native.address_in_pytorch
+    monkeypatch.setattr(native, "address_in_pytorch", lambda name: idle if name == native.PRODUCT else known(name))
+    assert not native.has_products.__wrapped__()

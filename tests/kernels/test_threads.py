@@ -1,6 +1,5 @@
 """Parts of a loop on threads: each done once, on as many as PyTorch uses, and none where that is not safe."""
 
-import subprocess
 import sys
 import threading
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.kernels import threads as team
+from gradscore.kernels import dispatch as team
 
 pytest.importorskip("numba", reason="the extra `fast` is missing")
 from gradscore.kernels import native  # needs Numba as well
@@ -101,19 +100,6 @@ def test_too_little_memory_is_an_error(parts):
         team.run_parts(parts, 3, keep, 0, scratch=1 << 58)
 
 
-@pytest.mark.usefixtures("runner")
-def test_loops_do_not_hold_the_lock():
-    """Nor wait for it: a thread of Python goes on meanwhile."""
-    arrays = [np.zeros(1 << 20, np.int64) for _ in range(4)]
-    seen = []
-    beside = threading.Thread(target=lambda: seen.extend(range(1000)))
-    beside.start()
-    for _ in range(20):
-        team.run_parts(2, len(arrays[0]), note, *addresses(arrays))
-    beside.join()
-    assert (len(seen), int(arrays[2].min())) == (1000, 20)
-
-
 def threads_used(elements):
     with team.threads(elements) as count:
         return count
@@ -123,24 +109,6 @@ def threads_used(elements):
 def test_as_many_threads_as_pytorch_uses(number, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: number)
     assert threads_used(1 << 20) == number
-
-
-KEEPS_THREADS = """
-import torch
-from gradscore import kernels
-from gradscore.kernels import threads
-
-threads.PARALLEL_ELEMENTS = 0
-for number in (1, 2):
-    torch.set_num_threads(number)
-    kernels.row_sums(torch.ones(8, 20000))
-    print(torch.get_num_threads())
-"""
-
-
-def test_the_number_of_pytorchs_threads_stays():
-    done = subprocess.run([sys.executable, "-c", KEEPS_THREADS], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
 def test_little_work_is_done_by_one_thread():
