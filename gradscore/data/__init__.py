@@ -17,7 +17,7 @@ from .augmentations import (
     is_given_augmentation,
     open_augmentations,
 )
-from .dataset import NAME_CLASSES, Selected, open_images, open_split, open_splits
+from .dataset import NAME_CLASSES, open_splits
 from .in_memory import FORMS, check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import (
@@ -121,7 +121,6 @@ __all__ = [
     "SampleDataset",
     "Samples",
     "SelectConfig",
-    "Selected",
     "ShiftedImages",
     "SourceKind",
     "SplitInfo",
@@ -156,9 +155,7 @@ __all__ = [
     "name_user_files",
     "naming_lost_workers",
     "open_augmentations",
-    "open_images",
     "open_source",
-    "open_split",
     "open_splits",
     "open_user_file",
     "open_user_samples",

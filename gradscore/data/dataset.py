@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,152 +18,7 @@ from .samples import SampleDataset, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import refuse_text
 from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
-from .splits import FIT, DataConfig, DatasetConfig, SelectConfig, SplitInfo, base_split, planned_splits
-
-
-class HashShares:
-    """Numbers in [0, 1) for the samples of sources, by content alone (by id where there is no content to be had).
-
-    Each sample is read once, however many splits ask for it.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[ImageSource, dict[int, float]]] = {}
-
-    def of(self, source: ImageSource, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Those of the samples at some places."""
-        # The source is kept, so that no other has its id.
-        _, known = self._known.setdefault(id(source), (source, {}))
-        for place in places.tolist():
-            if place not in known:
-                known[place] = _share(source, place)
-        return np.array([known[place] for place in places.tolist()])
-
-
-def select(
-    source: ImageSource,
-    spec: SelectConfig,
-    *,
-    labels: NDArray[np.int64] | None = None,
-    classes: Sequence[int] | None = None,
-    shares: HashShares | None = None,
-) -> NDArray[np.int64]:
-    """Positions of the selected samples: by class, then content hash, then start and stop, then count.
-
-    A sample that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
-
-    Args:
-        source: the samples.
-        spec: the selection.
-        labels: (N,) of the source; None without.
-        classes: the labels that `spec.classes` asks for; None for all.
-        shares: what is known of the contents of sources, which may be those of other splits too.
-
-    Returns:
-        Positions in the order of the source.
-
-    Raises:
-        DataError: a selection by class without labels.
-    """
-    places = np.arange(len(source.ids), dtype=np.int64)
-    if classes is not None:
-        if labels is None:
-            raise DataError("select.classes needs labels, and the source has none")
-        places = places[np.isin(labels, classes)]
-    if spec.hash is not None:
-        low, high = spec.hash
-        found = (shares or HashShares()).of(source, places)
-        places = places[(found >= low) & (found < high)]
-    places = places[spec.start : spec.stop]
-    if spec.count is not None and spec.count < len(places):
-        places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
-    return places
-
-
-def _share(source: ImageSource, place: int) -> float:
-    try:
-        digest = content_hash(source.image(place))
-    except UnreadableImageError:
-        digest = sha256(source.ids[place].encode())[:16]
-    return int(digest, 16) / 2**64
-
-
-@dataclass(frozen=True)
-class Selected:
-    """Some samples of a source, as a source."""
-
-    base: ImageSource
-    places: NDArray[np.int64]
-    labels: NDArray[np.int64] | None
-    class_names: Sequence[str] | None = None
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """See `ImageSource`."""
-        ids = self.base.ids  # once: a source may make the list anew every time
-        return [ids[place] for place in self.places]
-
-    @property
-    def input_columns(self) -> Sequence[str] | None:
-        """See `input_columns_of`."""
-        return input_columns_of(self.base)
-
-    def image(self, index: int) -> Raw:
-        """See `ImageSource`."""
-        return self.base.image(int(self.places[index]))
-
-    def content(self) -> str:
-        """See `ImageSource`."""
-        return self.base.content()
-
-
-def open_split(
-    spec: DatasetConfig,
-    *,
-    preprocessing: PreprocessingConfig,
-    num_classes: int,
-    labelled: bool,
-    made_of: ImageSource | None,
-    seed: int,
-) -> SampleDataset:
-    """Opens the data of a split by itself.
-
-    Args:
-        spec: source, selection and label map.
-        preprocessing: from raw samples to model inputs.
-        num_classes: K, to check the labels.
-        labelled: whether labels count; False for OOD sets.
-        made_of: the raw in-distribution samples that a set made of others is made of.
-        seed: of random choices of the source.
-
-    Returns:
-        The samples.
-
-    Raises:
-        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
-    """
-    images = open_images(spec, num_classes=num_classes if labelled else None, made_of=made_of, seed=seed)
-    return SampleDataset(images, Preprocessing(preprocessing), labelled=labelled)
-
-
-def open_images(spec: DatasetConfig, *, num_classes: int | None, made_of: ImageSource | None, seed: int) -> Selected:
-    """Opens the raw samples of a split by itself: names of classes are those of its own source.
-
-    Args:
-        spec: source, selection and label map.
-        num_classes: K, of the model whose classes the labels become; None for OOD sets, which keep those of the source.
-        made_of: the raw in-distribution samples that a set made of others is made of.
-        seed: of random choices of the source.
-
-    Returns:
-        The selected samples.
-
-    Raises:
-        DataError: a source that cannot be used, nothing selected, or a label that is no class of the model.
-    """
-    source = open_source(spec.source, spec.arguments, base=made_of, seed=seed)
-    names = None if num_classes is None else decide({spec.source: (spec, source)}, num_classes=num_classes)
-    return _selected(spec, source, names, num_classes, HashShares())
+from .splits import FIT, DataConfig, DatasetConfig, SelectConfig, base_split, planned_splits
 
 
 def open_splits(
@@ -196,61 +51,53 @@ def open_splits(
     planned = planned_splits(data)
     wanted = set(planned if only is None else only)
     wanted |= {base for name in wanted if (base := base_split(*planned[name])) is not None}
-
+    tables = {name for name, (_, spec) in planned.items() if (kind := kind_of(spec.source)) and kind.is_table}
     alike: dict[tuple[str, str], ImageSource] = {}
 
-    def opened(name: str, base: ImageSource | None = None) -> ImageSource:
+    def opened(name: str) -> ImageSource:
         spec = planned[name][1]
-        if base is None and not _is_code(spec.source):
-            key = (spec.source, repr(sorted(spec.arguments.items())))
-            if key not in alike:
-                columns = None if name == FIT else known_columns(spec)
-                alike[key] = open_source(spec.source, spec.arguments, base=None, seed=seed, columns=columns)
-            return alike[key]
-        return open_source(spec.source, spec.arguments, base=base, seed=seed)
+        kind = kind_of(spec.source)
+        if kind is not None and kind.is_code:  # which may give other samples every time
+            return open_source(spec.source, spec.arguments, seed=seed)
+        key = (spec.source, repr(sorted(spec.arguments.items())))
+        if key not in alike:
+            follows = name != FIT and {name, FIT} <= tables and spec.arguments.get("inputs") is None
+            columns = input_columns_of(opened(FIT)) if follows else None
+            alike[key] = open_source(spec.source, spec.arguments, seed=seed, columns=columns)
+        return alike[key]
 
-    def known_columns(spec: DatasetConfig) -> Sequence[str] | None:
-        is_told = spec.arguments.get("inputs") is not None or not _is_table(spec.source)
-        return None if is_told or not _is_table(data.in_dist.fit.source) else input_columns_of(opened(FIT))
-
-    are_named = data.class_names is None and any(planned[name][0].kind != "ood" for name in wanted)
-    needed = {*wanted, *_labelled(planned)} if are_named else wanted
+    labelled = [name for name, (info, _) in planned.items() if info.kind != "ood"]
+    needed = set(wanted)  # sets without labels are opened without a look at those that name the classes
+    if data.class_names is None and wanted & set(labelled):
+        needed |= set(labelled)
     own = {name: opened(name) for name in planned if name in needed and base_split(*planned[name]) is None}
-    labelled = {name: (planned[name][1], own[name]) for name in _labelled(planned) if name in own}
-    # Sets without labels are opened without a look at those that name the classes.
-    names = decide(labelled, num_classes=num_classes, given=data.class_names, model_names=model_names)
+    named = {name: (planned[name][1], own[name]) for name in labelled if name in own}
+    names = name_classes(named, num_classes=num_classes, given=data.class_names, model_names=model_names)
     preprocess = Preprocessing(preprocessing)
     found: dict[str, SampleDataset] = {}
-    shares = HashShares()
+    shares: dict[tuple[int, int], float] = {}
     for name, (info, spec) in planned.items():
         if name in wanted:
-            base, is_ood = base_split(info, spec), info.kind == "ood"
-            source = own[name] if base is None else opened(name, found[base].images)
+            base = base_split(info, spec)
+            source = (
+                own[name]
+                if base is None
+                else open_source(spec.source, spec.arguments, base=found[base].images, seed=seed)
+            )
             if not preprocess.takes_text:
                 refuse_text(source)
+            is_ood = info.kind == "ood"
             images = _selected(spec, source, None if is_ood else names, num_classes, shares)
             found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
     return {name: each for name, each in found.items() if only is None or name in only}
 
 
-def _is_code(source: str) -> bool:
-    """Whether a source is code of the user's, which may give other samples every time."""
-    kind = kind_of(source)
-    return kind is not None and kind.is_code
-
-
-def _is_table(source: str) -> bool:
-    kind = kind_of(source)
-    return kind is not None and kind.is_table
-
-
-def _labelled(planned: Mapping[str, tuple[SplitInfo, DatasetConfig]]) -> list[str]:
-    """The splits whose labels are classes of the model."""
-    return [name for name, (info, _) in planned.items() if info.kind != "ood"]
-
-
 def _selected(
-    spec: DatasetConfig, source: ImageSource, names: ClassNames | None, num_classes: int | None, shares: HashShares
+    spec: DatasetConfig,
+    source: ImageSource,
+    names: ClassNames | None,
+    num_classes: int,
+    shares: dict[tuple[int, int], float],
 ) -> Selected:
     """The samples that a split asks for, with classes of the model as labels; OOD sets, without names, keep theirs."""
     own = class_names_of(source)
@@ -263,12 +110,87 @@ def _selected(
         of_all = f"left of {len(source.ids)} with select {chosen}" if chosen else "in it"
         raise DataError(f"{spec.source} has no sample {of_all}")
     images = Selected(source, places, None if labels is None else labels[places], own)
-    if names is None or num_classes is None:
+    if names is None:
         return images
-    mapped = images.labels
-    if mapped is not None:
-        mapped = names.mapped(mapped, spec, is_named=own is not None, ids=images.ids, num_classes=num_classes)
-    return Selected(source, places, mapped, names.of_model)
+    return replace(images, labels=names.mapped(images, spec, num_classes), class_names=names.of_model)
+
+
+def select(
+    source: ImageSource,
+    spec: SelectConfig,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    classes: Sequence[int] | None = None,
+    shares: dict[tuple[int, int], float] | None = None,
+) -> NDArray[np.int64]:
+    """Positions of the selected samples: by class, then content hash, then start and stop, then count.
+
+    A sample that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
+
+    Args:
+        source: the samples.
+        spec: the selection.
+        labels: (N,) of the source; None without.
+        classes: the labels that `spec.classes` asks for; None for all.
+        shares: hashes that are known, in [0, 1), by the `id` of the source, which has to live on, and the position;
+            gets those that are computed, so that each sample is read once, however many splits ask for it.
+
+    Returns:
+        Positions in the order of the source.
+
+    Raises:
+        DataError: a selection by class without labels.
+    """
+    places = np.arange(len(source.ids), dtype=np.int64)
+    if classes is not None:
+        if labels is None:
+            raise DataError("select.classes needs labels, and the source has none")
+        places = places[np.isin(labels, classes)]
+    if spec.hash is not None:
+        low, high = spec.hash
+        known = {} if shares is None else shares
+        for place in places.tolist():
+            if (id(source), place) not in known:
+                try:
+                    digest = content_hash(source.image(place))
+                except UnreadableImageError:
+                    digest = sha256(source.ids[place].encode())[:16]
+                known[id(source), place] = int(digest, 16) / 2**64
+        found = np.array([known[id(source), place] for place in places.tolist()])
+        places = places[(found >= low) & (found < high)]
+    places = places[spec.start : spec.stop]
+    if spec.count is not None and spec.count < len(places):
+        places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
+    return places
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some samples of a source, as a source."""
+
+    base: ImageSource
+    places: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    class_names: Sequence[str] | None = None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """See `ImageSource`."""
+        ids = self.base.ids  # once: a source may make the list anew every time
+        return [ids[place] for place in self.places]
+
+    @property
+    def input_columns(self) -> Sequence[str] | None:
+        """See `input_columns_of`."""
+        return input_columns_of(self.base)
+
+    def image(self, index: int) -> Raw:
+        """See `ImageSource`."""
+        return self.base.image(int(self.places[index]))
+
+    def content(self) -> str:
+        """See `ImageSource`."""
+        return self.base.content()
 
 
 NAME_CLASSES = "name all classes of the model in their order in data.class_names, or set label_map"
@@ -318,22 +240,16 @@ class ClassNames:
             for each, label in zip(classes, found, strict=True)
         ]
 
-    def mapped(
-        self, labels: NDArray[np.int64], spec: DatasetConfig, *, is_named: bool, ids: Sequence[str], num_classes: int
-    ) -> NDArray[np.int64]:
-        """The classes of the model that labels stand for.
-
-        Args:
-            labels: (N,) as `aligned` gives them.
-            spec: its `label_map` says what they become.
-            is_named: whether the source has names.
-            ids: of the samples, for messages.
-            num_classes: K.
+    def mapped(self, images: Selected, spec: DatasetConfig, num_classes: int) -> NDArray[np.int64] | None:
+        """The classes of the model that labels, as `aligned` gives them, stand for by `spec.label_map` and by name.
 
         Raises:
             DataError: a label that nothing is said of, or that is no class of the model.
         """
-        names = self.of_labels if is_named else None
+        labels = images.labels
+        if labels is None:
+            return None
+        names = None if images.class_names is None else self.of_labels
         wanted = [int(label) for label in np.unique(labels) if label != UNLABELLED]
         table = {label: self._class_of(label, spec, names) for label in wanted}
         missing = [label if names is None else names[label] for label, place in table.items() if place is None]
@@ -346,9 +262,10 @@ class ClassNames:
             name = "" if names is None or spec.label_map is not None else f" ({names[found[first]]})"
             empty = f"no sample is of class {some(self.unused)}, perhaps an empty folder, which counts as a class; "
             raise DataError(
-                f"{spec.source}: sample {ids[first]} has label {found[first]}{name}, and {len(outside)} labels are "
-                f"outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use select.classes "
-                "or label_map, name the classes of the model in data.class_names, or correct model.num_classes"
+                f"{spec.source}: sample {images.ids[first]} has label {found[first]}{name}, and {len(outside)} labels "
+                f"are outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use "
+                "select.classes or label_map, name the classes of the model in data.class_names, or correct "
+                "model.num_classes"
             )
         return found
 
@@ -392,7 +309,7 @@ def _number(name: str) -> int | None:
     return int(name) if name.isascii() and name.isdigit() else None
 
 
-def decide(
+def name_classes(
     sources: Mapping[str, tuple[DatasetConfig, ImageSource]],
     *,
     num_classes: int,
@@ -412,34 +329,27 @@ def decide(
     Raises:
         DataError: names that do not fit each other or the model.
     """
-    lists = [tuple(names) for _, source in sources.values() if (names := class_names_of(source)) is not None]
-    of_labels = _joined(lists)
-    wanted = _given(given, num_classes)
+    named = [(names, source) for _, source in sources.values() if (names := class_names_of(source)) is not None]
+    of_labels = _joined([tuple(names) for names, _ in named])
+    wanted = None if given is None else _given(given, num_classes)
     if wanted is None and model_names is not None and (of_labels is None or set(of_labels) <= set(model_names)):
         wanted = tuple(model_names)
     if wanted is None and of_labels is not None:
         wanted = _of_sources(of_labels, sources, num_classes)
     if given is None:
         _check_numbers(wanted or of_labels or (), sources)
-    return ClassNames(of_labels, wanted, _unused(of_labels or (), [source for _, source in sources.values()]))
-
-
-def _unused(names: Sequence[str], sources: Sequence[ImageSource]) -> tuple[str, ...]:
-    """The names that no sample has."""
     used = {
-        own[label]
-        for source in sources
-        if (own := class_names_of(source)) is not None and source.labels is not None
-        for label in np.unique(source.labels).tolist()
-        if 0 <= label < len(own)
+        names[label]
+        for names, source in named
+        for label in np.unique([] if source.labels is None else source.labels).astype(int).tolist()
+        if 0 <= label < len(names)
     }
-    return tuple(name for name in names if name not in used)
+    return ClassNames(of_labels, wanted, tuple(name for name in of_labels or () if name not in used))
 
 
-def _given(given: Sequence[str] | Path | None, num_classes: int) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    names = _read(given) if isinstance(given, Path) else list(given)
+def _given(given: Sequence[str] | Path, num_classes: int) -> tuple[str, ...]:
+    """The names of `data.class_names`; a file has one a line, or in JSON a list or a mapping from class to name."""
+    names = given if not isinstance(given, Path) else _in_file(given)
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if len(names) != num_classes or twice is not None:
         got = f"{len(names)} names" if twice is None else f"{twice!r} twice"
@@ -449,8 +359,7 @@ def _given(given: Sequence[str] | Path | None, num_classes: int) -> tuple[str, .
     return tuple(names)
 
 
-def _read(path: Path) -> list[str]:
-    """Names in a file: one on each line, or in JSON a list, or a mapping from class to name."""
+def _in_file(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
@@ -474,17 +383,12 @@ def _joined(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
     if not lists:
         return None
     union = {name for names in lists for name in names}
-    numbers = {name: number for name in sorted(union) if (number := _number(name)) is not None}
-    if len(numbers) == len(union):
-        return _in_numerical_order(numbers)
-    longest = max(lists, key=len)
-    return longest if set(longest) == union else tuple(sorted(union))
-
-
-def _in_numerical_order(numbers: Mapping[str, int]) -> tuple[str, ...]:
-    names = tuple(sorted(numbers, key=lambda name: numbers[name]))
+    if any(_number(name) is None for name in union):
+        longest = max(lists, key=len)
+        return longest if set(longest) == union else tuple(sorted(union))
+    names = tuple(sorted(sorted(union), key=int))
     for name, after in pairwise(names):
-        if numbers[name] == numbers[after]:
+        if int(name) == int(after):
             raise DataError(
                 f"the classes {name!r} and {after!r} have one number in two spellings; wanted one name for each class: "
                 "rename one of them, in all splits"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from gradscore.config import Config
-from gradscore.data import TEST, DatasetConfig, open_images
+from gradscore.data import FIT, TEST, DataConfig, open_splits
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.doctor import Diagnosis, check_config
 from gradscore.errors import ModelError
@@ -299,10 +299,9 @@ def test_a_network_with_other_names_gets_no_verdict_but_the_map(home: Path, tmp_
     (warned,) = evaluate_run(run).warnings
     named = re.search(r"set label_map to (\{.*?\})", warned).group(1)
     label_map = yaml.safe_load(named)
-    images = open_images(
-        DatasetConfig.model_validate({"source": "sklearn:digits", "label_map": label_map}),
-        num_classes=10, made_of=None, seed=0,
-    )  # fmt: skip
+    fit = {"source": "sklearn:digits", "label_map": label_map}
+    data = DataConfig.model_validate({"in_dist": {"fit": fit, "test": None}})
+    images = open_splits(data, preprocessing=config.preprocessing, num_classes=10, seed=0)[FIT].images
     assert np.array_equal(images.labels, (load_digits().target + 1) % 10)
 
 

@@ -17,7 +17,6 @@ from gradscore.columns import (
     penultimate_columns,
 )
 from gradscore.config import Config
-from gradscore.data import open_images, planned_splits
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
@@ -110,7 +109,7 @@ def part_bytes(folder: Path) -> dict[str, bytes]:
 
 def raw_images(config: Config, split: str) -> np.ndarray:
     """(N, H, W), as the model takes them without preprocessing."""
-    images = open_images(planned_splits(config.data)[split][1], num_classes=None, made_of=None, seed=0)
+    images = open_datasets(config)[split].images
     return np.stack([images.image(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from run_inputs import INPUTS
 
 from gradscore.config import Config
-from gradscore.data import content_hash, open_images
+from gradscore.data import content_hash, open_splits
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.store import RunFolder, RunWriter, ShardRows
 
@@ -57,13 +57,11 @@ def rows(split: str, images, *, wrong: int) -> ShardRows:
 
 def write_run(path: Path, images: Path) -> RunFolder:
     config = Config.model_validate(settings(images))
-    fit = open_images(config.data.in_dist.fit, num_classes=10, made_of=None, seed=0)
-    test = open_images(config.data.in_dist.test, num_classes=10, made_of=None, seed=0)
-    ood = {f"ood.{each.name}": open_images(each, num_classes=None, made_of=fit, seed=0) for each in config.data.ood}
+    splits = open_splits(config.data, preprocessing=config.preprocessing, num_classes=10, seed=0)
     with RunWriter.opened(path, config=config, inputs=INPUTS) as writer:
-        for split, opened in {"in_dist.fit": fit, "in_dist.test": test, **ood}.items():
+        for split, opened in splits.items():
             wrong = 0 if split.startswith("ood.") else 8
-            notes = [writer.write(split, 0, rows(split, opened, wrong=wrong))]
+            notes = [writer.write(split, 0, rows(split, opened.images, wrong=wrong))]
             writer.finish_split(split, notes, samples=1, seconds=1.0)
         writer.finish(feature_count=6, notices=[])
     return RunFolder(path)

@@ -7,12 +7,11 @@ from PIL import Image
 from gradscore.data import (
     SEVERITIES,
     ArraySource,
-    DatasetConfig,
+    DataConfig,
     PreprocessingConfig,
     ShiftedImages,
-    open_images,
     open_source,
-    open_split,
+    open_splits,
 )
 from gradscore.data.sources.image_changes import CORRUPTIONS, SHIFTS
 from gradscore.errors import DataError
@@ -60,9 +59,10 @@ def test_names_and_content_tell_kind_and_severity():
 
 
 def test_a_split_of_corrupted_images_is_labelled():
-    spec = DatasetConfig(source="corrupted:noise", arguments={"severity": 1}, select={"stop": 3})
-    options = {"preprocessing": PreprocessingConfig(), "num_classes": 4, "seed": 0}
-    split = open_split(spec, labelled=True, made_of=BASE, **options)
+    digits = {"source": "sklearn:digits"}
+    shifted = {"name": "noise", "source": "corrupted:noise", "arguments": {"severity": 1}, "select": {"stop": 3}}
+    data = DataConfig.model_validate({"in_dist": {"fit": digits, "test": digits}, "shifted": [shifted]})
+    split = open_splits(data, preprocessing=PreprocessingConfig(), num_classes=10, seed=0)["shifted.noise"]
     assert [split[place].label for place in range(len(split))] == [0, 1, 2]
 
 
@@ -78,11 +78,6 @@ BAD = {
 def test_refused(kind, severity, base, message):
     with pytest.raises(DataError, match=message):
         open_source(f"corrupted:{kind}", {"severity": severity}, base=base)
-
-
-def test_nothing_to_corrupt():
-    with pytest.raises(DataError, match=r"data\.shifted"):
-        open_images(DatasetConfig(source="corrupted:blur"), num_classes=None, made_of=None, seed=0)
 
 
 ROWS, COLUMNS = np.mgrid[:24, :20]
