@@ -185,20 +185,18 @@ class _Scoring:
         counts, kept = Counter[str](), 0
         for file in self.files:
             try:
-                known = results.kept(file)
-                kept += known is not None
-                counts.update(self._written(file, results, tell) if known is None else known)
+                found = results.kept(file)
+                kept += found is not None
+                if found is None:
+                    found = Counter[str]()
+                    with results.writer(file) as write:
+                        for table in self._tables(file, tell):
+                            found.update(table["decision"])
+                            write(table)
+                counts.update(found)
             except OF_A_FILE as error:
                 self.failed[file.name] = str(error)
         return counts, kept
-
-    def _written(self, file: UserFile, results: ResultFolder, tell: Tell) -> Counter[str]:
-        found = Counter[str]()
-        with results.writer(file) as write:
-            for table in self._tables(file, tell):
-                found.update(table["decision"])
-                write(table)
-        return found
 
     def _into_one(self, out: Path | None, tell: Tell) -> Counter[str]:
         """One table, or lines, of all files."""

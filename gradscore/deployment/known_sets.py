@@ -276,7 +276,7 @@ def with_shifted_sets(
             "out --monitor: the drift of scores is watched without it"
         )
     shifted: dict[str, KnownSet] = {}
-    taken, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(SEVERITIES)
+    images, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(SEVERITIES)
     for kind in IMAGE_SHIFTS:
         for severity in SEVERITIES:
             chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
@@ -284,7 +284,7 @@ def with_shifted_sets(
             copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
             shifted[f"{kind}:{severity}"] = _scored(copied, detectors, extractor)
             if progress is not None:
-                progress(kind, taken * len(shifted), taken * sets)
+                progress(kind, images * len(shifted), images * sets)
     auxiliary = [info for info in run.splits() if info.kind == "ood" and info.auxiliary]
     ood = {
         info.dataset_name: _drawn_set(run.read(info.name), detectors, COPIES, of_known_classes=False)

@@ -114,12 +114,12 @@ class Scorer:
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
-        asked = bundle.model
-        self._interface = Interface(num_classes=asked.num_classes, output=asked.output, one_logit=asked.one_logit)
+        config = bundle.model
+        self._interface = Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit)
         self._extractor = Extractor.of(
             model if device is None else model.to(resolve_device(device)),
             features=bundle.features,
-            num_classes=bundle.model.num_classes,
+            num_classes=config.num_classes,
             means=bundle.mean_gradients,
         )
         self._state = memory_state(self.model)

@@ -334,8 +334,8 @@ class Detector:
                 total=count(sets),
             )
             opened = RunFolder(folder.path)
-            told = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
-            first = fit_without_reported(opened, self.run, progress=told)
+            progress = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
+            first = fit_without_reported(opened, self.run, progress=progress)
         found = evaluate_run(opened)
         return Report(opened, replace(found, notices=by_urgency([*first, *found.notices])), thumbnails, kept=folder)
 

@@ -91,12 +91,6 @@ def test_the_strongest_alarms_are_printed_and_all_are_in_the_files(small_bundle,
     assert [alarm for window in lines(tmp_path / "m") for alarm in window["alarms"]] == alarms
 
 
-def test_no_alarm_does_not_fail(small_bundle, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path, "--fail-on-alarm")
-    assert result.exit_code == 0
-    assert "no alarm" in result.stdout
-
-
 @pytest.mark.parametrize("table", ["table.csv", "table.parquet"])
 def test_windows_by_day(small_bundle, samples, tmp_path: Path, table: str) -> None:
     result = monitor(small_bundle, samples / table, "--by", "day", "--time", "taken", "--out", tmp_path)
@@ -110,10 +104,8 @@ def test_windows_by_day(small_bundle, samples, tmp_path: Path, table: str) -> No
 
 REFUSED = {
     "no time": (["table.csv", "--by", "day"], "give --time COLUMN"),
-    "another column": (["table.csv", "--by", "day", "--time", "token"], "no column 'token'"),
     "times without a use": (["table.csv", "--time", "taken"], "leave it out, or give --by day or --by week"),
     "no table": (["digits.npz", "--by", "week", "--time", "taken"], "wanted a table"),
-    "few": (["digits.npz", "--by", "10"], "by: wanted day, week or a number of samples of 50 or more, got '10'"),
     "no samples": (["nothing.npz"], "no such file or folder"),
 }
 
@@ -126,26 +118,17 @@ def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments
     assert not (tmp_path / "m").exists()
 
 
-BAD_TIMES = {
-    "no time": ("soon", "time of sample 2: wanted ISO 8601, as in 2026-11-22"),
-    "backwards": ("2026-11-20T00:00:00+00:00", "sample 2 is of 2026-11-20, and one before it of 2026-11-21"),
-}
-
-
-@pytest.mark.parametrize(("odd", "says"), BAD_TIMES.values(), ids=BAD_TIMES.keys())
-def test_times_are_looked_at_before_anything_is_scored(
-    small_bundle, samples, tmp_path: Path, monkeypatch, odd: str, says: str
-) -> None:
+def test_times_are_looked_at_before_anything_is_scored(small_bundle, samples, tmp_path: Path, monkeypatch) -> None:
     def unwanted(*_arguments, **_settings) -> None:
         raise AssertionError("scored before the times were looked at")
 
     table = pd.read_csv(samples / "table.csv").astype({"taken": str})
-    table.loc[2, "taken"] = odd
+    table.loc[2, "taken"] = "soon"
     table.to_csv(samples / "broken.csv", index=False)
     monkeypatch.setattr("gradscore.deployment.Scorer.load", unwanted)
     result = monitor(small_bundle, samples / "broken.csv", "--by", "day", "--time", "taken", "--out", tmp_path / "m")
     assert result.exit_code == 2
-    assert says in result.stderr
+    assert "time of sample 2: wanted ISO 8601, as in 2026-11-22" in result.stderr
     assert not (tmp_path / "m").exists()
 
 

@@ -33,8 +33,6 @@ def one_by_one(images: np.ndarray) -> np.ndarray:
 
 FORMS = {
     "grey": DIGITS,
-    "with a channel": DIGITS[..., None],
-    "one grey array each": one_by_one(DIGITS),
     "one array each": one_by_one(DIGITS[..., None]),
 }
 
@@ -83,16 +81,8 @@ def test_a_pickled_one_reads_its_bundle_again(function) -> None:
     assert len(content) < 1000
 
 
-def test_explanations_and_another_alpha(small_bundle) -> None:
-    function = BatchScorer(small_bundle, explain=2, alpha=0.9, trust_code=True)
-    found = function({"image": DIGITS[..., None]})
-    assert all(len(entry.split("; ")) == 2 for entry in found["drivers_ood"])
-    assert "reject" in found["decision"]
-
-
 REFUSED = {
     "no such array": (lambda function: function({"img": DIGITS, "id": DIGITS}), "no array 'image'; .* img, id"),
-    "no id": (lambda function: function({"image": DIGITS}), "no array 'id'"),
 }
 
 

@@ -93,10 +93,6 @@ def test_a_bundle_of_texts_can_be_loaded(bert, detector, tmp_path) -> None:
     pd.testing.assert_frame_equal(again.score(loader(64, 2)), detector.score(loader(64, 2)))
 
 
-def test_check_model_takes_such_loaders(bert) -> None:
-    assert gradscore.check_model(bert, loader(40, 4)).usable
-
-
 def test_a_name_the_model_does_not_know_is_refused(bert) -> None:
     ids = torch.ones(4, 3, dtype=torch.int64)
     with pytest.raises(ModelError, match="words"):
@@ -107,11 +103,6 @@ def test_entries_of_other_sizes_are_refused(bert) -> None:
     ids = torch.ones(4, 3, dtype=torch.int64)
     with pytest.raises(DataError, match="as many samples in every input"):
         gradscore.features(bert, [{"input_ids": ids, "attention_mask": ids[:2]}])
-
-
-def test_entries_that_are_no_tensors_are_refused(bert) -> None:
-    with pytest.raises(DataError, match="wanted inputs 'text' as a tensor"):
-        gradscore.features(bert, [{"text": ["a", "b"]}])
 
 
 OUTPUTS = {

@@ -62,7 +62,7 @@ def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, tabl
     assert worked_out == ["1", "1"]
 
 
-@pytest.mark.parametrize("cut", [0, 100, 170])
+@pytest.mark.parametrize("cut", [100, 170])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
     Monitor(bundle, by=np.int64(100), state=tmp_path / "one").update(rows)
@@ -123,14 +123,6 @@ def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     assert found[0] == pytest.approx(found[2], abs=1)
 
 
-def test_an_alarm_is_raised_once(bundle, table) -> None:
-    monitor = Monitor(bundle, by=100)
-    monitor.update(table(2000, worse=4.0))
-    streams = [alarm.stream for alarm in monitor.alarms]
-    assert "score_wrong" in streams
-    assert len(set(streams)) == len(streams)
-
-
 def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> None:
     rows, lost = table(100), table(100).assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
     both = pd.concat([rows.iloc[:60], lost.iloc[:20], rows.iloc[60:80]], ignore_index=True)
@@ -179,23 +171,15 @@ def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
 
 BAD_TIMES = {
     "missing": (None, "times: wanted 3 to tell one day from the next, got none"),
-    "too few": (["2026-11-21"], "times: wanted 3 to tell one day from the next, got 1"),
     "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted ISO 8601, .* got 'soon'"),
-    "none": (["2026-11-21", None, "2026-11-22"], "time of sample 1: wanted ISO 8601.* got nan"),
     "milliseconds": (
         [1764000000, 1764000000000, 1764000000001],
         "time of sample 1: wanted seconds since 1970, .* got 1764000000000 .2 of 3 are such",
     ),
     "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: wanted seconds .* got 20251121"),
-    "a gap among numbers": ([1764000000.0, np.nan, 1764000001.0], "time of sample 1: wanted seconds .* got nan"),
-    "a date as digits": (["2025-11-21", " 20251122", "2025-11-23"], "time of sample 1: .* got ' 20251122'"),
     "day first": (["2026-11-01", "01.11.2026", "02.11.2026"], "time of sample 1: .* got '01.11.2026' .2 of 3 are such"),
-    "slashes": (["11/01/2026"] * 3, "time of sample 0: wanted ISO 8601.* got '11/01/2026' .3 of 3"),
-    "no day": (["2026-11-01T10:00", "10:00", "2026-11-02"], "time of sample 1: .* got '10:00'"),
     "a word that pandas knows": (["now", "today", "2026-11-01"], "time of sample 0: .* got 'now'"),
-    "a number among texts": (["2026-11-01", 1763769600, "2026-11-02"], "time of sample 1: .* got 1763769600"),
     "digits among texts": (["2026-11-01", "1763769600", "2026-11-02"], "time of sample 1: .* got '1763769600'"),
-    "truth values": ([True, True, False], "time of sample 0: .* got True"),
     "no such day": (
         ["2026-11-01", "2026-11-31", "2026-12-01"],
         "time of sample 1: wanted a day and a time that there are, got '2026-11-31'",
@@ -225,7 +209,6 @@ def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
 
 DAYS = {
     "a date": (["2026-11-01"], ["2026-11-01"]),
-    "a space": (["2026-11-01 10:00", " 2026-11-01 23:59:59 "], ["2026-11-01"] * 2),
     "parts of a second": (["2026-11-01T10:00:00.123456", "2026-11-01T10:00:00,5"], ["2026-11-01"] * 2),
     "hours of zones that change": (
         ["2026-10-25T01:30+02:00", "2026-10-25T02:30:00+0100", "2026-10-25 23:30 -01"],
@@ -246,8 +229,6 @@ def test_days_of_times(times, days: list[str]) -> None:
 
 FORMS = {
     "day first": ("%d.%m.%Y", ["01.11.2026", " 22.11.2026"], "csv"),
-    "month first": ("%m/%d/%Y %H:%M", ["11/01/2026 10:00", "11/22/2026 23:59"], "parquet"),
-    "digits": ("%Y%m%d", ["20261101", "20261122"], "csv"),
     "digits of half a year": ("%d%m%Y", ["01112026", "22112026"], "parquet"),
 }
 
@@ -297,9 +278,7 @@ def test_times_without_a_use_are_refused(bundle, table) -> None:
 
 BAD_TABLES = {
     "other classes": (lambda rows: rows.assign(watched_class=10.0), "none of the 10 of the bundle"),
-    "half a class": (lambda rows: rows.assign(watched_class=0.5), "none of the 10 of the bundle"),
     "not watched": (lambda rows: rows.drop(columns="watched_confidence"), "no column 'watched_confidence'"),
-    "other scores": (lambda rows: rows.drop(columns="score_ood"), "no column 'score_ood'"),
     "not finite": (
         lambda rows: rows.assign(score_wrong=np.nan),
         "70 samples without an error have scores that are not",
@@ -317,12 +296,9 @@ def test_tables_of_something_else(bundle, table, change, says: str) -> None:
 
 DAMAGES = {
     "cut off": (lambda text: text[: len(text) // 2], "no state of a monitor, or cut off"),
-    "empty": (lambda text: b"", "no state of a monitor, or cut off"),
-    "a list": (lambda text: b"[]", "no state of a monitor, or cut off"),
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
     "older": (lambda text: text.replace(b'"version":5', b'"version":4'), "version 5, got .* version 4; go on with the"),
-    "newer": (lambda text: text.replace(b'"version":5', b'"version":6'), "version 5, got .* version 6; go on with the"),
 }
 
 
@@ -338,7 +314,6 @@ def test_a_damaged_state_is_refused(bundle, table, tmp_path: Path, damage, says:
 OTHERS = {
     "bundle": (lambda bundle: replace(bundle, weights_sha256="0" * 64), {}, "belongs to another bundle"),
     "by": (lambda bundle: bundle, {"by": 200}, "was begun with by 1000, got by 200"),
-    "alpha": (lambda bundle: bundle, {"alpha": 0.05}, "was begun with alpha 0.01, got alpha 0.05"),
 }
 
 

@@ -247,6 +247,7 @@ REFUSED = {
     ),
     "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(2, tokens\)"),
     "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
+    "a function in a list": ([mean_of_text], {}, ConfigError, r"losses=function.*got a function in a list"),
     "other tokens": (each_token, {"tokens": "last"}, ConfigError, "wanted one of sum, each, got 'last'"),
     "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
     "features of classifiers": (each_token, {"penultimate": True}, ConfigError, "penultimate: does not go with"),

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from gradscore.config import load_config
-from gradscore.errors import ConfigError, OutputError
+from gradscore.errors import ConfigError
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
 
 
@@ -28,7 +28,6 @@ def network(path: Path, classes: int = 2) -> None:
 
 LAYOUTS = {
     "validation and test": (("train", "val", "test"), {"bank": "train", "fit": "val", "test": "test"}),
-    "capital letters": (("Train", "Valid", "Test"), {"bank": "Train", "fit": "Valid", "test": "Test"}),
     "test alone": (("train", "test"), {"bank": "train", "fit": "test", "test": "test"}),
     "one set": (("photos",), {"fit": "photos", "test": "photos"}),
     "names that say nothing": (("first", "second"), {"fit": "first", "test": "second"}),
@@ -58,7 +57,6 @@ def test_training_images_alone_are_said(tmp_path: Path) -> None:
 
 
 OTHERS = {
-    "no classes": ("strange", ()),
     "other classes": ("textures", ("wool", "wood")),
     "classes of the same names": ("ood", ("cat", "dog")),
 }
@@ -108,10 +106,8 @@ def test_features_of_a_linear_last_layer_are_asked_for(tmp_path: Path, last: nn.
 
 BESIDE = {
     "a loss and a metric": ("net.", {"criterion.weight": 4, "train_acc.tp": 1}, "net."),
-    "a metric of another name": ("model.", {"val_metrics.f1.tp": 1}, "model."),
     "nothing": ("net.", {}, None),
     "a normalisation of the network's own": ("net.", {"norm.weight": 4}, None),
-    "parts of a network": ("features.", {"loss_scale": 1}, None),
 }
 
 
@@ -182,17 +178,6 @@ def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path, monkeypatch: pyt
     assert [line for line in as_yaml(made).splitlines() if line.startswith("run")] == ["run: run"]
 
 
-def test_nothing_is_replaced(tmp_path: Path) -> None:
-    images(tmp_path / "val", "cat", "dog")
-    made = propose([tmp_path], base=tmp_path)
-    (tmp_path / "gradscore.yaml").write_text("mine")
-    with pytest.raises(OutputError, match="there is a file already; name another with --out"):
-        write_proposal(made, tmp_path / "gradscore.yaml")
-    assert (tmp_path / "gradscore.yaml").read_text() == "mine"
-    write_proposal(made, tmp_path / "gradscore.yaml", force=True)
-    assert "folder:val" in (tmp_path / "gradscore.yaml").read_text()
-
-
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent: no such file or folder"):
         propose([tmp_path / "absent"], base=tmp_path)
@@ -201,7 +186,6 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
 OTHER_DATA = {
     "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
     "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
-    "arrays": ("rows.npz", "no", "docs/data.md"),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
 }
 
