@@ -33,8 +33,7 @@ from .output import Output, Terminal, by_level, cell, counting, figures_table, s
 if TYPE_CHECKING:
     from gradscore.config import Config
     from gradscore.distributed import RayOptions, Share, ShareSummary
-    from gradscore.pipeline import ExtractSummary, SplitSummary
-    from gradscore.store import Tell
+    from gradscore.pipeline import ExtractSummary, Progress, SplitSummary
 
 
 OutOption = Annotated[
@@ -151,7 +150,7 @@ def extracted(
 @contextmanager
 def _computing(
     context: typer.Context, output: Output, loaded: Config, *, out: Path | None, is_whole: bool
-) -> Iterator[tuple[Path | None, Tell]]:
+) -> Iterator[tuple[Path | None, Progress]]:
     """The folder to extract to, None for that of the configuration, and what is told how far it is.
 
     At an address, what was made is uploaded meanwhile, and when the command ends. A whole run is there before anything

@@ -22,7 +22,8 @@ from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.store import RunFolder, WorkingCopy
+    from gradscore.objects import WorkingCopy
+    from gradscore.store import RunFolder
 
 INCONCLUSIVE = 3
 """The exit code where there are too few samples to tell, or no verdict."""
@@ -63,9 +64,7 @@ def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
     if given is None or not _is_address(given):
         return given
     from gradscore.objects import uploading  # slow to import
-    from gradscore.store import refuse_run_objects
 
-    refuse_run_objects(given, option="--out")
     return context.with_resource(uploading(given))
 
 
@@ -73,7 +72,7 @@ def working_copy_of(context: typer.Context, given: Path | None, *, must_exist: b
     """The working copy of a run at an address, which lasts until the command ends; None for a path."""
     if given is None or not _is_address(given):
         return None
-    from gradscore.store import working_copy  # imports PyTorch, which help need not wait for
+    from gradscore.objects import working_copy  # slow to import
 
     return context.with_resource(working_copy(given, must_exist=must_exist))
 

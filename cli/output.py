@@ -32,7 +32,7 @@ from gradscore.printable import printable, storable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from gradscore.store import Tell
+    from gradscore.pipeline import Progress as Tell
 
 FOLDED = 10
 """At most so many notices are printed at once."""
@@ -264,7 +264,7 @@ class Bar:
         self._task = bar.add_task("preparing", total=None)
 
     def __call__(self, split: str, done: int, total: int) -> None:
-        """See `Tell`."""
+        """See `gradscore.pipeline.Progress`."""
         if split != self._split:
             self._split = split
             # What is done already took no time now: neither rate nor time left may count it.
@@ -280,7 +280,7 @@ class Lines:
         self._last: tuple[str, int] | None = None
 
     def __call__(self, split: str, done: int, total: int) -> None:
-        """See `Tell`."""
+        """See `gradscore.pipeline.Progress`."""
         reached = split, PARTS * done // max(1, total)
         if reached != self._last:
             self._last = reached

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gradscore.data import UserFile
     from gradscore.deployment import ResultFolder, Scorer
-    from gradscore.store import Tell
+    from gradscore.pipeline import Progress
 
 OF_A_FILE = (DataError, EngineError, ModelError)
 """What a file of samples can be to blame for."""
@@ -180,7 +180,7 @@ class _Scoring:
             out, self.files, columns=self._columns(), settings={**made_by, **opening}, searched=searched
         )
 
-    def _into_folder(self, results: ResultFolder, tell: Tell) -> tuple[Counter[str], int]:
+    def _into_folder(self, results: ResultFolder, tell: Progress) -> tuple[Counter[str], int]:
         """One table for each file that can be scored; also says how many were there already."""
         counts, kept = Counter[str](), 0
         for file in self.files:
@@ -198,7 +198,7 @@ class _Scoring:
                 self.failed[file.name] = str(error)
         return counts, kept
 
-    def _into_one(self, out: Path | None, tell: Tell) -> Counter[str]:
+    def _into_one(self, out: Path | None, tell: Progress) -> Counter[str]:
         """One table, or lines, of all files."""
         from gradscore.deployment import table_writer
 
@@ -229,7 +229,7 @@ class _Scoring:
                 found[file.name] = str(error)
         return found
 
-    def _tables(self, file: UserFile, tell: Tell) -> Iterator[pd.DataFrame]:
+    def _tables(self, file: UserFile, tell: Progress) -> Iterator[pd.DataFrame]:
         """The results of a file, batch by batch, with a column `file` that says where each sample comes from."""
         from gradscore.data import open_user_file
         from gradscore.objects import called

@@ -364,7 +364,7 @@ def placed(config: Config, out: Path | None) -> Config:
     run = config.run if out is None else out
     if is_address(run):
         raise ConfigError(
-            f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.store.working_copy("
+            f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.objects.working_copy("
             "address) as copy, give copy.path as the run folder and copy.telling() as progress"
         )
     return config if out is None else config.model_copy(update={"run": out.absolute()})

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +31,12 @@ TWICE = 16
 """Samples of each shard of `in_dist.fit` that are computed twice: 1.6 % of a full one."""
 
 
-class Progress(Protocol):
-    """Is told how far the work is."""
+Progress = Callable[[str, int, int], None]
+"""Is told which split is being worked on, and how many of the samples of all splits are there: `split, done, total`.
 
-    def __call__(self, split: str, done: int, total: int) -> None:
-        """`done` of the `total` samples of all splits are there; `split` is being worked on.
-
-        `total` is 0 where it is unknown. With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are
-        looked at before all others, too.
-        """
+`total` is 0 where it is unknown. With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are looked at
+before all others, too.
+"""
 
 
 @dataclass

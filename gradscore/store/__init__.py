@@ -2,17 +2,15 @@
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_folder` writes and reads,
 `shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes, `checksums` those of
-every file, `labels` doubts of labels, `remote_runs` copies of runs in object storage; all that changes a run folder
-does so within `changing`.
+every file, `labels` doubts of labels; all that changes a run folder does so within `changing`.
 """
 
 from __future__ import annotations
 
-from .checksums import CHECKSUMS, Verification, changing, is_intact, verify_run
+from ..objects import CHECKSUMS, CONFIG, MANIFEST
+from .checksums import Verification, changing, is_intact, verify_run
 from .labels import EVERYWHERE, Agreement, agreement_of, label_warnings, raw_labels, renaming_advice
 from .manifest import (
-    CONFIG,
-    MANIFEST,
     Changes,
     CodeInputs,
     Manifest,
@@ -26,7 +24,6 @@ from .manifest import (
     first_fault,
     package_versions,
 )
-from .remote_runs import Tell, WorkingCopy, refuse_run_objects, working_copy
 from .run_folder import (
     PARTIAL,
     RunContents,
@@ -77,9 +74,7 @@ __all__ = [
     "ShardRows",
     "Skipped",
     "SplitEntry",
-    "Tell",
     "Verification",
-    "WorkingCopy",
     "agreement_of",
     "changing",
     "check_target",
@@ -99,13 +94,11 @@ __all__ = [
     "read_note",
     "read_shard",
     "refuse_run_files",
-    "refuse_run_objects",
     "renaming_advice",
     "shard_path",
     "split_folder",
     "summarise_run",
     "verify_run",
-    "working_copy",
     "write_head",
     "write_shard",
 ]

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..errors import GradscoreError, StoreError
+from ..objects import CHECKSUMS
 from ..system import file_sha256, is_temporary, only_writer, write_text
 from .manifest import Manifest
 from .shards import listed_files, read_shard
-
-CHECKSUMS = "SHA256SUMS"
 
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 

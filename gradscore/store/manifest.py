@@ -24,14 +24,12 @@ from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
 from ..models import code_sha256, processor_sha256, source_path
+from ..objects import MANIFEST
 from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, settings_of, write_text
 
 FORMAT: Final = 4
 """The version of the layout of run folders."""
-
-MANIFEST = "manifest.json"
-CONFIG = "config.yaml"
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 _MADE_GROUPS_OF = {"parameters", "granularity"}

@@ -29,7 +29,7 @@ from ..config import Config, dump_config, parse_config
 from ..data import BANK, FIT, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, OutputError, StoreError
 from ..models import CodeOrigin, Head
-from ..objects import is_copy
+from ..objects import CHECKSUMS, CONFIG, MANIFEST, OF_A_RUN, is_copy
 from ..system import (
     BoolArray,
     FloatArray,
@@ -41,10 +41,8 @@ from ..system import (
     write_bytes,
     write_text,
 )
-from .checksums import CHECKSUMS, changing, read_checksums
+from .checksums import changing, read_checksums
 from .manifest import (
-    CONFIG,
-    MANIFEST,
     Changes,
     Manifest,
     RunInputs,
@@ -72,9 +70,6 @@ HEAD = "head.safetensors"
 
 PARTIAL = "partial"
 """Where processes that share the work on a run say what each has written; gone when the run is finished."""
-
-OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
-"""Names in a run folder."""
 
 
 def write_head(run: Path, head: Head) -> None:

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import fsspec
 import pytest
 from distributed_runs import content, settings
+from fsspec.implementations.memory import MemoryFileSystem
 from object_storage import Bucket
 from typer.testing import CliRunner, Result
 
 from gradscore.config import dump_config
 from gradscore.errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError
-from gradscore.objects import S3_OPTIONS, fetched, uploading
+from gradscore.objects import S3_OPTIONS, fetched, uploading, working_copy
 from gradscore.pipeline import extract
-from gradscore.store import working_copy
 from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
@@ -50,6 +50,7 @@ ADDRESSES = {
     "neither": ("s3://", "wanted a bucket and a key, got neither"),
     "a way out": ("s3://bucket/../a", "a part of the key is empty, '.' or '..'"),
     "unknown protocol": ("s9://bucket/a", "no such kind of object storage is known"),
+    "storage that goes with the process": ("memory://bucket/a", "what is written there is gone when the process ends"),
     "no bucket": ("s3://no-such-bucket/a", "there is no bucket no-such-bucket at http://127"),
 }
 
@@ -212,12 +213,19 @@ def test_large_files_are_uploaded_in_parts(bucket: Bucket) -> None:
     assert fetched(bucket.address("large.bin")).read_bytes() == content
 
 
+class Kept(MemoryFileSystem):
+    """Storage of another protocol."""
+
+    protocol = "kept"
+
+
 def test_other_storage_of_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADSCORE_CACHE", str(tmp_path / "cache"))
-    with uploading("memory://bucket/data") as folder:
+    fsspec.register_implementation("kept", Kept, clobber=True)
+    with uploading("kept://bucket/data") as folder:
         (folder / "a").mkdir()
         (folder / "a/b.txt").write_bytes(b"one")
-    assert (fetched("memory://bucket/data") / "a/b.txt").read_bytes() == b"one"
-    fsspec.filesystem("memory").rm("/bucket/data/a/b.txt")
+    assert (fetched("kept://bucket/data") / "a/b.txt").read_bytes() == b"one"
+    fsspec.filesystem("kept").rm("/bucket/data/a/b.txt")
     with pytest.raises(ObjectStorageError, match="no such object, and none below it"):
-        fetched("memory://bucket/data")
+        fetched("kept://bucket/data")

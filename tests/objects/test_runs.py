@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 from gradscore.config import Config, dump_config
 from gradscore.distributed import Share, extract_share
 from gradscore.errors import ConfigError, StoreError
+from gradscore.objects import working_copy
 from gradscore.pipeline import extract
-from gradscore.store import RunFolder, verify_run, working_copy
+from gradscore.store import RunFolder, verify_run
 from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
@@ -186,7 +187,7 @@ def test_of_two_runs_begun_at_once_one_is_refused(bucket: Bucket, config: Config
     with working_copy(address) as first:
         assert extracted(config_file, address, "--set", "features.statistics=[l1]").exit_code == 0
         before = bucket.content("runs/a")
-        with pytest.raises(StoreError, match=r"another process has begun a run here meanwhile.*features\.statistics"):
+        with pytest.raises(StoreError, match="another process has begun a run here meanwhile, of other inputs"):
             extract(config, out=first.path, trust_code=True, progress=first.telling())
     assert bucket.content("runs/a") == before
 
