@@ -43,7 +43,6 @@ from .yaml_source import explain, parse_settings, read_settings
 
 AnySection = TypeVar("AnySection", bound=Section)
 
-
 Protocol = Literal["known", "leave_one_dataset_out", "auxiliary", "in_dist_only"]
 
 
@@ -54,7 +53,6 @@ def _known_column(name: str) -> str:
 
 
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
-
 
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
 
@@ -81,7 +79,6 @@ Source: Oberdiek, Rottmann, Gottschalk 2018, "Classification uncertainty of deep
     information".
 """
 
-
 GRADNORM = Preset(("uniform",), ("l1",), (LAST_LAYER,), "parameter")
 """L1 norm of the gradient of the last layer, with a label of equal probabilities. The paper's score is that of the
 weight; a small one means OOD.
@@ -90,13 +87,11 @@ Source: Huang, Geng, Li 2021, "On the importance of gradients for detecting dist
     equations 4 to 6.
 """
 
-
 EXGRAD = Preset(("expected",), ("l1", "l2"), (LAST_LAYER,), "parameter")
 """Norm of the gradient of the last layer, expected when the label is drawn from the predicted distribution.
 
 Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?".
 """
-
 
 LEE_ALREGIB = Preset(("confounding",), ("l2",), ("*",), "module")
 """L2 norm of the gradient of every layer, with a label that says all classes at once. The paper squares the norms; meta
@@ -105,7 +100,6 @@ models look at logarithms, to which a square does nothing but double them.
 Source: Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks"; Lee, Prabhushankar, AlRegib
     2022, "Gradient-based adversarial and out-of-distribution detection".
 """
-
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {"oberdiek": OBERDIEK, "gradnorm": GRADNORM, "exgrad": EXGRAD, "lee_alregib": LEE_ALREGIB}

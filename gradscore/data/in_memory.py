@@ -25,10 +25,8 @@ from .sources.raw_samples import UNLABELLED, Values
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
 
-
 LABELS = ("labels", "label")
 """What mappings call the labels."""
-
 
 FORMS = (
     "a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an iterable "

@@ -44,12 +44,9 @@ def _for_all_channels(value: Any) -> Any:
 
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
 
-
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
-
 Means = Annotated[list[Finite], BeforeValidator(_for_all_channels)]
-
 
 Deviations = Annotated[list[Annotated[Finite, Field(gt=0)]], BeforeValidator(_for_all_channels)]
 

@@ -384,7 +384,6 @@ def naming_lost_workers() -> Iterator[None]:
 _LOST = re.compile(r"DataLoader worker \(pid")
 """Start of what PyTorch says when a worker ends that should not."""
 
-
 _RAISED_IN_WORKER = "Caught "
 """Start of what PyTorch makes of an error of a sample that a worker loads."""
 

@@ -50,9 +50,7 @@ def _names_or_file(names: list[str] | Path | None, info: ValidationInfo) -> list
 ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
 """Folders may be called by numbers, which YAML reads as such."""
 
-
 ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
-
 
 DataSource = Annotated[str, AfterValidator(anchored_source)]
 
@@ -190,18 +188,14 @@ class DataConfig(Section):
 FIT: Final = "in_dist.fit"
 """The in-distribution samples that fit meta models."""
 
-
 TEST: Final = "in_dist.test"
 """The in-distribution samples that are reported on."""
-
 
 CALIBRATION: Final = "in_dist.calibration"
 """The in-distribution samples that set thresholds, if there are any of their own."""
 
-
 BANK: Final = "in_dist.bank"
 """Samples such as those that trained the classifier, if they are given: looked at forward only, never fitted on."""
-
 
 SplitKind = Literal["in_dist.fit", "in_dist.test", "in_dist.calibration", "in_dist.bank", "ood", "shifted"]
 

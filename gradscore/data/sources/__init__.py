@@ -115,7 +115,6 @@ SOURCES: Registry[SourceKind] = Registry(
 )
 """Kinds of data sources by name."""
 
-
 GIVEN = "given"
 """Stands for a kind where a program gave the samples: they have names in the run folder, and cannot be opened."""
 

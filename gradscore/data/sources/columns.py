@@ -174,10 +174,10 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     """
     rows, found = table.rows, found_columns(table, request)
     label, name = _named(table, request, "labels", LABEL_NAMES), _named(table, request, "ids", ID_NAMES)
-    labels = None
+    labels = class_names = None
     if label is not None:
         where = f"{table.where}: column {label!r}"
-        labels = as_labels(rows.column(label).to_pylist(), where=where, names=table.class_names.get(label))
+        labels, class_names = as_labels(rows.column(label).to_pylist(), where=where, names=table.class_names.get(label))
     vectors = None
     if found.kind == "vector":  # as one array, since reading them row by row would take long
         vectors = np.empty((rows.num_rows, len(found.columns)), dtype=np.float32)
@@ -186,8 +186,8 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     return replace(
         found,
         ids=[str(place) for place in range(rows.num_rows)] if name is None else _unique(table, name),
-        labels=None if labels is None else labels.numbers,
-        class_names=None if labels is None else labels.names,
+        labels=labels,
+        class_names=class_names,
         vectors=vectors,
     )
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,10 @@ from PIL import Image
 
 from ...errors import DataError, GradscoreError
 from ...models import code_sha256, load_function
-from ...system import IntArray, import_torchvision
+from ...system import IntArray, closest, import_torchvision
 from .raw_samples import (
     DECODING_ERRORS,
     ArraySource,
-    Pixels,
     Raw,
     Request,
     UnreadableImageError,
@@ -31,29 +29,28 @@ from .raw_samples import (
 
 LABELS = ("labels", "label", "y", "target", "targets", "class")
 
-
 MOST = 10**8
 """Samples that an iterable may give; one without an end would fill the memory."""
 
 
 @dataclass(frozen=True)
-class CodeSource:
-    """What a function returned.
+class PythonSource:
+    """A data set in Python.
 
     Attributes:
-        samples: by position.
+        samples: by position, with or without labels.
         ids: positions as text.
         labels: (N,) or None.
         class_names: of the labels, or None.
-        digest: of the code, its arguments and the number of samples.
-        where: names the function in messages.
+        description: tells whether the samples changed.
+        where: names the data set in messages.
     """
 
     samples: Any
     ids: Sequence[str]
     labels: IntArray | None
     class_names: Sequence[str] | None
-    digest: str
+    description: str
     where: str
 
     def image(self, index: int) -> Raw:
@@ -69,11 +66,11 @@ class CodeSource:
             raise UnreadableImageError(f"{name} failed: {type(error).__name__}: {error}") from error
 
     def content(self) -> str:
-        """See `ImageSource`: the code, its arguments and the number of samples."""
-        return self.digest
+        """See `ImageSource`."""
+        return self.description
 
 
-def code_source(request: Request) -> CodeSource:
+def code_source(request: Request) -> PythonSource:
     """What `function(**arguments)` in a Python file or module returns.
 
     A sample is x, (x, y) or a mapping, whose entry `label` or `labels` is its class. x is a PIL image, an array or
@@ -102,15 +99,17 @@ def code_source(request: Request) -> CodeSource:
         raise DataError(f"{request.source} has no sample")
     if len(labels) != count:
         raise DataError(f"{request.source}: wanted {count} targets, one for each sample, got {len(labels)}")
-    known = as_labels(labels, where=request.source, names=_classes(found))
+    classes = getattr(found, "classes", None)
+    is_named = isinstance(classes, list | tuple) and all(isinstance(name, str) for name in classes)
+    numbers, names = as_labels(labels, where=request.source, names=classes if is_named else None)
     is_labelled = any(label is not None for label in labels)
-    said = f"{code_sha256(request.source)} {sorted(request.arguments.items())} {count}"
-    return CodeSource(
+    made_by = f"{code_sha256(request.source)} {sorted(request.arguments.items())} {count}"
+    return PythonSource(
         samples=samples,
         ids=[str(place) for place in range(count)],
-        labels=known.numbers if is_labelled else None,
-        class_names=known.names if is_labelled else None,
-        digest=hashlib.sha256(said.encode()).hexdigest(),
+        labels=numbers if is_labelled else None,
+        class_names=names if is_labelled else None,
+        description=hashlib.sha256(made_by.encode()).hexdigest(),
         where=request.source,
     )
 
@@ -144,22 +143,15 @@ def _parted(sample: Any) -> tuple[Any, Any]:
 
 def _indexed(found: Any, source: str) -> Any:
     """What can be indexed and has a length: the data set itself, or all that an iterable gives."""
-    if isinstance(found, str | bytes | Mapping):
-        raise DataError(f"{source} returned {type(found).__name__}, wanted a Dataset or an iterable of samples")
-    getitem: Callable[..., Any] | None = getattr(found, "__getitem__", None)
-    if getitem is not None and hasattr(found, "__len__"):
+    is_sequence = hasattr(found, "__getitem__") and hasattr(found, "__len__")
+    if is_sequence and not isinstance(found, str | bytes | Mapping):
         return found
-    if not isinstance(found, Iterable):
+    if is_sequence or not isinstance(found, Iterable):
         raise DataError(f"{source} returned {type(found).__name__}, wanted a Dataset or an iterable of samples")
     samples = list(itertools.islice(iter(found), MOST + 1))
     if len(samples) > MOST:
         raise DataError(f"{source} gives more than {MOST} samples; let it end")
     return samples
-
-
-def _classes(found: Any) -> list[str] | None:
-    names = getattr(found, "classes", None)
-    return list(names) if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names) else None
 
 
 def _numbers(value: Any) -> Values:
@@ -179,44 +171,13 @@ def _channels_last(array: Values) -> Values:
     return np.ascontiguousarray(array.transpose(1, 2, 0)) if is_torch else array
 
 
-@dataclass(frozen=True)
-class TorchvisionSource:
-    """A torchvision data set.
-
-    Attributes:
-        dataset: returns (PIL image, label).
-        ids: positions as text.
-        labels: (N,) or None.
-        class_names: of the labels, where the data set names them.
-    """
-
-    dataset: Any
-    ids: Sequence[str]
-    labels: IntArray | None
-    class_names: Sequence[str] | None = None
-
-    def image(self, index: int) -> Pixels:
-        """See `ImageSource`."""
-        try:
-            return as_pixels(self.dataset[index][0])
-        except DECODING_ERRORS as error:
-            raise UnreadableImageError(f"image {index} cannot be decoded: {error}") from error
-
-    def content(self) -> str:
-        """See `ImageSource`: the data set's own description."""
-        return repr(self.dataset)
-
-
-def torchvision_source(request: Request) -> TorchvisionSource:
+def torchvision_source(request: Request) -> PythonSource:
     """A data set of `torchvision.datasets`; nothing is downloaded unless the arguments say `download: true`."""
     name, arguments = request.name, request.arguments
     import_torchvision()
     datasets = importlib.import_module("torchvision.datasets")
     if name not in datasets.__all__:
-        close = difflib.get_close_matches(name, datasets.__all__, 3)
-        raise DataError(
-            f"torchvision has no data set {name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
-        )
+        raise DataError(f"torchvision has no data set {name!r}; {closest(name, datasets.__all__)}")
     try:
         dataset = getattr(datasets, name)(**arguments)
     except (RuntimeError, OSError, TypeError, ValueError, ImportError) as error:
@@ -228,15 +189,19 @@ def torchvision_source(request: Request) -> TorchvisionSource:
             f"torchvision:{name} is not a set for classification: wanted {len(dataset)} integer labels, "
             f"got {labels.dtype} {labels.shape}"
         )
-    ids = [str(index) for index in range(len(dataset))]
     names = getattr(dataset, "classes", None) if labels is not None else None
-    return TorchvisionSource(dataset, ids, None if labels is None else labels.astype(np.int64), _names(names))
+    return PythonSource(
+        samples=dataset,
+        ids=[str(index) for index in range(len(dataset))],
+        labels=None if labels is None else labels.astype(np.int64),
+        class_names=_names(names) if isinstance(names, list | tuple) and names else None,
+        description=repr(dataset),
+        where=request.source,
+    )
 
 
-def _names(classes: Any) -> list[str] | None:
+def _names(classes: Sequence[Any]) -> list[str] | None:
     """Names of classes, of which a data set may give several synonyms each."""
-    if not isinstance(classes, list | tuple) or not classes:
-        return None
     first = [name[0] if isinstance(name, list | tuple) and name else name for name in classes]
     return first if all(isinstance(name, str) for name in first) and len(set(first)) == len(first) else None
 

@@ -30,7 +30,6 @@ from .raw_samples import (
 
 _WORD = re.compile(r"\S+")
 
-
 Change = Callable[[Raw, Raw, Generator], Raw]
 
 
@@ -100,7 +99,6 @@ VALUE_KINDS: dict[str, Change] = {
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
-
 VALUES_OF_TWO_CLASSES = ("swapped_fields", "feature_mixture")
 
 
@@ -138,7 +136,6 @@ def _like(sample: Raw, arrays: Mapping[str, Values]) -> Raw:
 
 
 OF_TWO_CLASSES = ("cutmix", "mixup", *VALUES_OF_TWO_CLASSES)
-
 
 _AFTER_IMAGES = 1000
 """Added to the place of a kind that is not for images, in its random seed."""

@@ -35,7 +35,6 @@ Raw = Pixels | Values | Mapping[str, Values] | str
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
-
 EIGHT_BIT_MODES = ("1", "CMYK", "HSV", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I;16N")
 SIXTEEN_BIT_FORMATS = ("PNG", "PPM")
@@ -97,25 +96,34 @@ class ArraySource:
     """Samples in memory.
 
     Attributes:
-        images: (N, H, W, C) uint8, or numbers of another type or shape (N, ...).
+        images: (N, H, W, C) uint8, or numbers of another type or shape (N, ...), or several such arrays by name, which
+            are keyword arguments of the model.
         ids: N names.
         labels: (N,) or None.
         class_names: of the labels, or None.
     """
 
-    images: Values
+    images: Values | Mapping[str, Values]
     ids: Sequence[str]
     labels: NDArray[np.int64] | None
     class_names: Sequence[str] | None = None
 
-    def image(self, index: int) -> Values:
+    def image(self, index: int) -> Raw:
         """See `ImageSource`."""
+        if isinstance(self.images, Mapping):
+            return {name: array[index] for name, array in self.images.items()}
         found: Values = self.images[index]
         return found
 
     def content(self) -> str:
         """See `ImageSource`: a hash of all values."""
-        return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
+        if not isinstance(self.images, Mapping):
+            return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
+        digest = hashlib.sha256()
+        for name, array in self.images.items():
+            digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def as_texts(names: Sequence[str], *, where: str) -> list[str]:
@@ -211,26 +219,18 @@ def decoded(content: Path | bytes, *, name: str) -> Pixels:
         raise UnreadableImageError(f"{name} cannot be decoded: {error}") from error
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The labels of N samples.
-
-    Attributes:
-        numbers: (N,) classes, -1 for none.
-        names: of the classes 0, 1, ...; None where the labels are plain numbers.
-    """
-
-    numbers: IntArray
-    names: tuple[str, ...] | None = None
-
-
-def as_labels(found: Sequence[Any], *, where: str, names: Sequence[str] | None = None) -> Labels:
+def as_labels(
+    found: Sequence[Any], *, where: str, names: Sequence[str] | None = None
+) -> tuple[IntArray, tuple[str, ...] | None]:
     """Whole numbers as they are; text as classes in alphabetical order.
 
     Args:
         found: a label for each sample; None, NaN or empty text for none.
         where: names the labels in messages.
         names: of the classes, where the data say them; text is looked up among them.
+
+    Returns:
+        (N,) classes, -1 for none; and the names of the classes 0, 1, ..., None where the labels are plain numbers.
 
     Raises:
         DataError: labels of other kinds, of two kinds, or text that is none of the names.
@@ -249,14 +249,14 @@ def as_labels(found: Sequence[Any], *, where: str, names: Sequence[str] | None =
         if abs(largest) > np.iinfo(np.int64).max:
             raise DataError(f"{where}: label {largest} is too large for a class; labels are counted from 0")
         numbers = np.array([UNLABELLED if label is None else label for label in plain], dtype=np.int64)
-        return Labels(numbers, None if names is None else tuple(names))
+        return numbers, None if names is None else tuple(names)
     known = list(names or texts)
     unknown = [label for label in texts if label not in known]
     if unknown:
         raise DataError(f"{where}: label {unknown[0]!r} is none of the classes {', '.join(known)}")
     places = {name: place for place, name in enumerate(known)}
     numbers = np.array([UNLABELLED if label is None else places[str(label)] for label in plain], dtype=np.int64)
-    return Labels(numbers, tuple(known))
+    return numbers, tuple(known)
 
 
 def _plain(label: Any) -> Any:

@@ -183,7 +183,7 @@ def test_torchvision_data_set(tmp_path: Path) -> None:
     assert source.labels.tolist() == [0, 1]
     np.testing.assert_array_equal(source.image(1), COLOUR[1])
     (tmp_path / "zebra/a.png").write_bytes(b"")
-    with pytest.raises(UnreadableImageError, match="image 1 cannot be decoded"):
+    with pytest.raises(UnreadableImageError, match="sample 1 of torchvision:ImageFolder cannot be decoded"):
         source.image(1)
 
 
@@ -191,7 +191,7 @@ BAD_SOURCES = {
     "unknown sklearn set": ("sklearn:iris", {}, "data source 'sklearn:iris': wanted sklearn:digits"),
     "missing folder": ("folder:/nowhere", {}, "/nowhere does not exist"),
     "arguments nobody takes": ("sklearn:digits", {"split": "test"}, "takes no arguments, got split"),
-    "unknown torchvision set": ("torchvision:CIFAR11", {}, "did you mean CIFAR10"),
+    "unknown torchvision set": ("torchvision:CIFAR11", {}, "did you mean .CIFAR10"),
     "unknown torchvision argument": ("torchvision:CIFAR10", {"rot": "."}, "unexpected keyword argument 'rot'"),
     "missing torchvision data": ("torchvision:CIFAR10", {"root": "/nowhere"}, "not found or corrupted"),
 }

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gradscore.data import ArraySource, ImageSource, open_source
-from gradscore.data.sources.files import NamedArrays
 from gradscore.data.sources.made import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
@@ -35,7 +34,7 @@ class Texts:
 
 
 OF_VECTORS = ArraySource(VECTORS, IDS, LABELS)
-OF_TOKENS = NamedArrays({"input_ids": TOKENS, "attention_mask": MASKS}, IDS, LABELS)
+OF_TOKENS = ArraySource({"input_ids": TOKENS, "attention_mask": MASKS}, IDS, LABELS)
 OF_PLAIN_TOKENS = ArraySource(TOKENS, IDS, LABELS)
 
 
