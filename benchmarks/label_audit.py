@@ -36,7 +36,7 @@ from fashion_mnist import DEBIAN, read_idx
 
 from gradscore.evaluation import auroc, paired_delong
 from gradscore.label_audit import audited_features, ranked
-from gradscore.label_audit.heads import C
+from gradscore.label_audit.ranking import C
 from gradscore.pipeline import given_samples
 
 FLIPPED, CLASSES, SEEDS = 0.1, 10, (1, 2, 3)

@@ -30,8 +30,19 @@ from ..models import (
 from ..pipeline import cut, open_datasets
 from ..store import raw_labels
 from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
-from .checks import Magnitudes, check_accuracy, check_magnitudes, check_modules, evaluating
-from .diagnosis import OF_SAMPLES, Diagnosis, Remark, note, problem, warning
+from .checks import (
+    OF_SAMPLES,
+    Diagnosis,
+    Magnitudes,
+    Remark,
+    check_accuracy,
+    check_magnitudes,
+    check_modules,
+    evaluating,
+    note,
+    problem,
+    warning,
+)
 
 SHOWN_TO_ENGINE = 4
 """Inputs with which the engine is compared with the reference: three tell sample layouts apart; one may be blank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import isfinite, prod
@@ -91,11 +91,6 @@ class Histogram:
         self.largest = [max(pair) for pair in zip(self.largest, extremes, strict=True)]
         self.counts += self._counted(*values)
 
-    def add_zeros(self, count: int) -> None:
-        """Counts so many zeros, for a histogram over one axis."""
-        if count:
-            self.counts += count * self._counted(torch.zeros(1, dtype=torch.float64))
-
     def merge(self, other: Histogram) -> None:
         """Adds the counts of another histogram over the same bins.
 
@@ -111,7 +106,29 @@ class Histogram:
         self.non_finite += other.non_finite
         self.largest = [max(pair) for pair in zip(self.largest, other.largest, strict=True)]
 
-    def add_products(self, left: Tensor, right: Tensor, columns: Tensor | None = None) -> bool:
+    def add_gradient(self, gradient: PerSample, columns: Tensor | None = None) -> None:
+        """Counts all elements of the gradients of some samples.
+
+        Args:
+            gradient: of one parameter of p elements.
+            columns: (p,) values on the second axis, if there is one.
+        """
+        if (
+            isinstance(gradient, Factored)
+            and gradient.is_outer_product
+            and self._add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], columns)
+        ):
+            return
+        if columns is None:
+            for _, block in gradient.blocks(BUDGET):
+                self.add(block)
+            if zeros := gradient.implicit_zeros * len(gradient):
+                self.counts += zeros * self._counted(torch.zeros(1, dtype=torch.float64))
+        else:
+            for each in aligned_blocks(gradient, BUDGET):
+                self.add(each.values, columns if each.entries is None else columns[each.entries])
+
+    def _add_products(self, left: Tensor, right: Tensor, columns: Tensor | None) -> bool:
         """Counts the elements of outer products, (n, o) and (n, i), without writing them out.
 
         Args:
@@ -217,7 +234,49 @@ class BinAdaptation:
         return -radius, radius
 
 
-class GradHist1d(SampleGradientQuantity):
+class _Histograms(SampleGradientQuantity):
+    """Histograms by parameter, and of the model.
+
+    Attributes:
+        histograms: by parameter.
+    """
+
+    model: Any
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.histograms: dict[str, Histogram] = {}
+
+    def of_layers(self) -> dict[str, Histogram]:
+        """The histograms by parameter, and that of the model where there is one."""
+        return {**self.histograms, MODEL: self.model}
+
+    @override
+    def summary(self) -> Iterator[Row]:
+        for layer, histogram in self.of_layers().items():
+            counts, total = histogram.counts.reshape(histogram.bins[0], -1).sum(1), histogram.total
+            figures = {"count": total, "non_finite": histogram.non_finite, "largest magnitude": histogram.largest[0]}
+            if total:
+                figures["share in the lowest bin"] = int(counts[0]) / total
+                figures["share in the highest bin"] = int(counts[-1]) / total
+            for statistic, value in figures.items():
+                yield Row("gradients", layer, statistic, value)
+
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self.merge_histograms(other.histograms)
+
+    def merge_histograms(self, others: Mapping[str, Histogram]) -> None:
+        """Adds histograms by name; `ConfigError` where two of the same name have different bins."""
+        for name, histogram in others.items():
+            if name in self.histograms:
+                self.histograms[name].merge(histogram)
+            else:
+                self.histograms[name] = deepcopy(histogram)
+
+
+class GradHist1d(_Histograms):
     """How often which gradient value occurs: every element of every sample's gradient, by parameter.
 
     Args:
@@ -251,24 +310,13 @@ class GradHist1d(SampleGradientQuantity):
         super().__init__(**options)
         self.bins, self.span, self.adapt, self.per_parameter = bins, span, adapt, per_parameter
         Histogram((bins,), (span,))
-        self.histograms: dict[str, Histogram] = {}
         self._spans: dict[str, Range] = {}
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        del parameter
         if name not in self.histograms:
             self.histograms[name] = Histogram((self.bins,), (self._spans.get(name, self.span),))
-        histogram = self.histograms[name]
-        if (
-            isinstance(gradient, Factored)
-            and gradient.is_outer_product
-            and histogram.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0])
-        ):
-            return
-        for _, block in gradient.blocks(BUDGET):
-            histogram.add(block)
-        histogram.add_zeros(gradient.implicit_zeros * len(gradient))
+        self.histograms[name].add_gradient(gradient)
 
     @property
     def model(self) -> Histogram:
@@ -282,12 +330,9 @@ class GradHist1d(SampleGradientQuantity):
             total.merge(histogram)
         return total
 
-    def summary(self) -> Iterator[Row]:
-        """Counts, and the shares in the outermost bins, by parameter."""
-        for name, histogram in self.histograms.items():
-            yield from histogram_rows("gradients", name, histogram)
-        if not self._spans:
-            yield from histogram_rows("gradients", MODEL, self.model)
+    @override
+    def of_layers(self) -> dict[str, Histogram]:
+        return self.histograms if self._spans else super().of_layers()
 
     def reset(self) -> None:
         """Forgets the counts and adapts the range to them."""
@@ -299,37 +344,8 @@ class GradHist1d(SampleGradientQuantity):
                 self._spans = {name: self.adapt.new_range(value) for name, value in largest.items()}
         self.histograms = {}
 
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        merge_histograms(self.histograms, other.histograms)
 
-
-def histogram_rows(measure: str, layer: str, histogram: Histogram) -> Iterator[Row]:
-    """How many entries there are, how many are not finite, and the share in each outermost bin of the first axis."""
-    counts, total = histogram.counts.reshape(histogram.bins[0], -1).sum(1), histogram.total
-    yield Row(measure, layer, "count", total)
-    yield Row(measure, layer, "non_finite", histogram.non_finite)
-    yield Row(measure, layer, "largest magnitude", histogram.largest[0])
-    if total:
-        yield Row(measure, layer, "share in the lowest bin", int(counts[0]) / total)
-        yield Row(measure, layer, "share in the highest bin", int(counts[-1]) / total)
-
-
-def merge_histograms(mine: dict[str, Histogram], others: dict[str, Histogram]) -> None:
-    """Adds histograms by name.
-
-    Raises:
-        ConfigError: two of the same name have different bins.
-    """
-    for name, histogram in others.items():
-        if name in mine:
-            mine[name].merge(histogram)
-        else:
-            mine[name] = deepcopy(histogram)
-
-
-class GradHist2d(SampleGradientQuantity):
+class GradHist2d(_Histograms):
     """How often which gradient value occurs at which parameter value.
 
     The first axis is an element of a sample's gradient, the second the value of the same entry of the parameter.
@@ -371,27 +387,14 @@ class GradHist2d(SampleGradientQuantity):
                 )
         self.bins, self.spans, self.adapt, self.keep_individual = bins, spans, adapt, keep_individual
         self.model = Histogram(self.bins, self.spans)
-        self.histograms: dict[str, Histogram] = {}
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
         found = Histogram(self.bins, self.spans)
-        values = parameter.detach().flatten()
-        if isinstance(gradient, Factored) and gradient.is_outer_product:
-            fast = found.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], values)
-        else:
-            fast = False
-        for block in () if fast else aligned_blocks(gradient, BUDGET):
-            found.add(block.values, values if block.entries is None else values[block.entries])
+        found.add_gradient(gradient, parameter.detach().flatten())
         self.model.merge(found)
         if self.keep_individual:
-            merge_histograms(self.histograms, {name: found})
-
-    def summary(self) -> Iterator[Row]:
-        """Counts, and the shares in the outermost bins of the gradient axis."""
-        for name, histogram in self.histograms.items():
-            yield from histogram_rows("gradients", name, histogram)
-        yield from histogram_rows("gradients", MODEL, self.model)
+            self.merge_histograms({name: found})
 
     def reset(self) -> None:
         """Forgets the counts and adapts the ranges to them."""
@@ -409,4 +412,3 @@ class GradHist2d(SampleGradientQuantity):
     def merge(self, other: Self) -> None:
         super().merge(other)
         self.model.merge(other.model)
-        merge_histograms(self.histograms, other.histograms)

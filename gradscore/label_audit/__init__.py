@@ -1,14 +1,21 @@
 """An audit of labels: which samples have a given label that is probably wrong, and why.
 
 In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples
-ranked, with the evidence for each. `ranking` puts together what `heads` (last layers fitted to the other samples),
-the network, its gradients and neighbours say; `pages` writes the files: CSV, Parquet, and a gallery to click through.
+ranked, with the evidence for each, and its files: CSV, Parquet, and a gallery to click through. `ranking` puts together
+what last layers fitted to the other samples, the network, its gradients and neighbours say.
 """
 
 from __future__ import annotations
 
-from .audit_page import AuditFiles, PixelsOf, check_audit_target, write_audit
-from .audits import audit, audit_config, audited_features
+from .audits import (
+    AuditFiles,
+    PixelsOf,
+    audit,
+    audit_config,
+    audited_features,
+    check_audit_target,
+    write_audit,
+)
 from .ranking import Audit, ranked
 
 __all__ = [

@@ -1,23 +1,26 @@
-"""Audits: of a model and labelled samples of a program, or of a split of a configuration."""
+"""Audits of labels, of a model and samples of a program or of a split of a configuration; and their files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image
-from ..errors import ConfigError, GradscoreError
+from ..errors import ConfigError, DataError, GradscoreError, MissingExtraError
 from ..extractor import count_classes
 from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
-from .heads import check_class_sizes
-from .ranking import Audit, check_names, ranked
+from ..reporting import Part, Plot, check_packages, colour, heat_map, histograms, thumbnail, write_page
+from ..system import check_target, clear_page, csv_quoting, only_writer, replacing, without_formulas, writing
+from .ranking import Audit, check_class_sizes, check_names, ranked
 
 AUGMENTATIONS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
 """How images are looked at as well; an augmentation that costs the classifier accuracy is not counted."""
@@ -184,3 +187,199 @@ def audit_config(
         return raw if is_image(raw) else None
 
     return replace(found, notices=[*opened.notices, *found.notices]), image
+
+
+SHOWN = 100
+"""Samples on the page."""
+
+TEMPLATE = Path(__file__).parent / "templates" / "audit.html.jinja"
+
+FOOTER = (
+    "Scores: higher means that the label is more likely wrong. All samples are in audit.csv and audit.parquet; "
+    "decisions stay in this browser until they are exported."
+)
+
+PixelsOf = Callable[[int], Pixels | None]
+"""From the place of a sample in the data to its image (H, W, C) uint8; None where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFiles:
+    """What was written.
+
+    Attributes:
+        tables: all samples, as CSV and Parquet.
+        html: the page; None if a package that it needs is missing.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    tables: list[Path]
+    html: Path | None
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A sample on the page: its row of the table, names of classes, its image and those of its nearest samples."""
+
+    row: dict[str, Any]
+    label: str
+    suggested: str
+    image: str | None
+    nearest: list[tuple[str, str | None]]
+
+
+PAGE = "audit.html"
+FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
+"""Where `write_audit` writes, the plots as one for all."""
+
+
+def check_audit_target(folder: str | Path) -> None:
+    """Makes sure that `write_audit` can write into a folder, as far as that can be told before.
+
+    Raises:
+        OutputError: it cannot.
+    """
+    for name in FILES:
+        check_target(Path(folder) / name)
+
+
+def write_audit(
+    audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = SHOWN
+) -> AuditFiles:
+    """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
+
+    The page is written first, so that tables are there only beside the page that belongs to them. Texts of the CSV file
+    that a spreadsheet would run as formulas begin with `'`.
+
+    Args:
+        audit: what was found.
+        folder: where the files go.
+        name: the heading of the page.
+        images: gives the image (H, W, C) uint8 of the sample at a place in the data, an array, or None.
+        shown: how many samples the page has, the most suspicious ones.
+
+    Returns:
+        The files.
+
+    Raises:
+        DataError: `images` is no function, or gives something else.
+        OutputError: they cannot be written.
+        StoreError: another process is writing there.
+    """
+    if images is not None and not callable(images):
+        raise DataError(f"images: wanted a function from a place to an image, got {type(images).__name__}")
+    folder = Path(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    tables = [folder / "audit.csv", folder / "audit.parquet"]
+    with only_writer(folder):
+        clear_page(folder / PAGE, *tables)
+        try:
+            html, notice = _write_page(audit, folder, name=name, images=images, shown=shown), ""
+        except MissingExtraError as error:
+            html, notice = None, str(error)
+        named = _named(audit)
+        with replacing(tables[0]) as temporary:
+            without_formulas(named).to_csv(temporary, index=False, float_format="%.9g", quoting=csv_quoting(named))
+        with replacing(tables[1]) as temporary:
+            named.to_parquet(temporary, index=False)
+    return AuditFiles(tables=tables, html=html, notice=notice)
+
+
+def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | None, shown: int) -> Path:
+    check_packages("page", "audit again")
+    content = {
+        "name": name,
+        "title": f"labels of {name}",
+        "brand": "gradscore audit",
+        "footer": FOOTER,
+        "facts": [
+            ("samples", len(audit.table)),
+            ("another class fits better", audit.suspected),
+            ("on this page", min(shown, len(audit.table))),
+        ],
+        "notices": audit.notices,
+        "cards": _cards(audit, images, shown),
+        "classes": [audit.name(label) for label in sorted(audit.table["label"].unique())],
+    }
+    html, parts = folder / PAGE, [Part(title="All samples", plots=_plots(audit))]
+    write_page(html, content, parts, template=TEMPLATE, plots=folder / "plots")
+    return html
+
+
+def _named(audit: Audit) -> pd.DataFrame:
+    """The table with the names of classes where they are known."""
+    if audit.class_names is None:
+        return audit.table
+    columns: dict[str, Any] = {}
+    for name in audit.table:
+        columns[str(name)] = audit.table[name]
+        if name in ("prediction", "suggested", "label"):
+            columns[f"{name}_name"] = [audit.name(int(label)) for label in audit.table[name]]
+    return pd.DataFrame(columns)
+
+
+def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
+    ids = dict(zip(audit.table["place"], audit.table["sample_id"], strict=True))
+
+    def image(place: int) -> str | None:
+        shown = None if images is None else images(place)
+        return None if shown is None else thumbnail(_pixels(shown, place))
+
+    return [
+        Card(
+            row={str(name): value for name, value in row.items()},
+            label=audit.name(row["label"]),
+            suggested=audit.name(row["suggested"]),
+            image=image(row["place"]),
+            nearest=[(str(ids[near]), image(near)) for near in audit.nearest.get(row["place"], [])],
+        )
+        for row in audit.table.head(shown).to_dict("records")
+    ]
+
+
+def _pixels(image: Any, place: int) -> Pixels:
+    """An image as an array (H, W, C) uint8.
+
+    Raises:
+        DataError: it is something else.
+    """
+    found = np.asarray(image)
+    found = found[..., None] if found.ndim == 2 else found
+    if found.ndim != 3 or found.dtype != np.uint8 or found.shape[2] not in (1, 3):
+        raise DataError(
+            f"images: wanted an image (H, W, C) uint8 of 1 or 3 channels, got {found.dtype} of shape {found.shape} for "
+            f"place {place}"
+        )
+    return found
+
+
+def _plots(audit: Audit) -> list[Plot]:
+    table = audit.table
+    suspected = table["suspected"].to_numpy(dtype=np.bool_)
+    scores = table["score"].to_numpy(dtype=np.float64)
+    parts = [("the label fits best", scores[~suspected]), ("another class fits better", scores[suspected])]
+    groups = [(title, values, colour(place)) for place, (title, values) in enumerate(parts) if len(values)]
+    classes = sorted(set(table["label"]) | set(table["suggested"]))
+    counts = pd.crosstab(table["label"][suspected], table["suggested"][suspected])
+    counts = counts.reindex(index=classes, columns=classes, fill_value=0)
+    names = [audit.name(int(label)) for label in classes]
+    return [
+        histograms(
+            groups,
+            name="scores",
+            title="Scores",
+            caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse.",
+            x_label="score",
+        ),
+        heat_map(
+            counts.to_numpy(dtype=np.float64),
+            name="classes",
+            title="Which labels are doubted",
+            caption="Rows: the given label, columns: the class that fits better, colour: the number of samples.",
+            rows=names,
+            columns=names,
+            unit="samples",
+        ),
+    ]

@@ -1,130 +1,35 @@
-"""From a feature table to the samples whose label is probably wrong, the likeliest first."""
+"""From a feature table to the samples whose label is probably wrong, the likeliest first.
+
+The score of a sample is that of last layers which are fitted to other samples.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
 
 from ..baselines import Bank, Samples
 from ..errors import DataError
 from ..meta import samples_of
 from ..store import agreement_of
-from ..system import FloatArray, IntArray
-from .heads import cross_fitted
+from ..system import BoolArray, FloatArray, IntArray
 
 NEIGHBOURS = 30
 """Nearest samples whose labels are counted."""
 
 MOST_LOST = 0.02
 """Accuracy that an augmentation may cost the classifier; one that costs more is not looked at."""
-
-
-def combined_features(samples: Samples, labels: IntArray) -> tuple[FloatArray, list[str]]:
-    """What enters the last layer, averaged over sample and augmentations, and the augmentations that were left out.
-
-    Args:
-        samples: with penultimate features, and those of augmentations.
-        labels: (N,) the given classes.
-
-    Returns:
-        (N, D) float64, and the names of augmentations that cost the classifier too much accuracy.
-    """
-    plain = _accuracy(samples.logits, labels)
-    kept = {
-        name: each for name, each in samples.augmentations.items() if _accuracy(each.logits, labels) > plain - MOST_LOST
-    }
-    looks = [samples, *kept.values()]
-    features = np.mean([each.penultimate for each in looks if each.penultimate is not None], axis=0)
-    return np.asarray(features, dtype=np.float64), [name for name in samples.augmentations if name not in kept]
-
-
-def _accuracy(logits: FloatArray, labels: IntArray) -> float:
-    return float((logits.argmax(axis=1) == labels).mean())
-
-
-def of_the_network(logits: FloatArray, labels: IntArray) -> pd.DataFrame:
-    """What the network itself says of the labels.
-
-    Args:
-        logits: (N, K).
-        labels: (N,) the given classes.
-
-    Returns:
-        `prediction`; `loss`, the cross entropy against the label; `margin`, the largest logit of another class less
-        that of the label; `el2n`, the L2 distance of the softmax from the label. The last three are higher the worse
-        the label fits.
-
-    Source: Paul, Ganguli, Dziugaite 2021, "Deep learning on a data diet", for EL2N.
-    """
-    rows = np.arange(len(labels))
-    others = logits.copy()
-    others[rows, labels] = -np.inf
-    errors = softmax(logits, axis=1)
-    errors[rows, labels] = 0
-    errors[rows, labels] = -errors.sum(axis=1)  # one less the label's own would cancel
-    return pd.DataFrame(
-        {
-            "prediction": logits.argmax(axis=1),
-            "loss": np.logaddexp(0, logsumexp(others, axis=1) - logits[rows, labels]),
-            "margin": others.max(axis=1) - logits[rows, labels],
-            "el2n": np.linalg.norm(errors, axis=1),
-        }
-    )
-
-
-def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """The labels of the nearest samples; copies of a sample are none of them.
-
-    Args:
-        bank: all samples.
-        features: (N, D) of the same samples.
-        labels: (N,) the given classes.
-        others: (N,) the classes that are suggested.
-
-    Returns:
-        (N,) how many of them have the sample's own label; (N,) how many have the class that is suggested; and (N,) how
-        many there are: 30, or all others but copies if these are fewer.
-    """
-    content = bank.content
-    places = bank.neighbours(features, labels, content).places[:, :NEIGHBOURS]
-    # Where there are fewer, the last one stands in the places that are left.
-    there = np.ones(places.shape, dtype=bool)
-    there[:, 1:] = places[:, 1:] != places[:, :-1]
-    if content is not None:
-        there &= content[places] != content[:, None]
-    near = labels[places]
-    return (
-        (there & (near == labels[:, None])).sum(axis=1),
-        (there & (near == others[:, None])).sum(axis=1),
-        there.sum(axis=1),
-    )
-
-
-def nearest_of_class(bank: Bank, place: int, label: int, count: int) -> list[int]:
-    """The places of the samples of a class that are nearest to the sample at `place`, which is none of them."""
-    members = np.flatnonzero(bank.classes == label)
-    members = members[members != place]
-    if bank.content is not None:
-        members = members[bank.content[members] != bank.content[place]]
-    likeness = bank.features[members] @ bank.features[place]
-    return [int(members[each]) for each in np.argsort(-likeness, kind="stable")[:count]]
-
-
-def labels_of_copies(content: NDArray[np.str_] | None, labels: IntArray) -> list[list[int]]:
-    """For each sample the other labels that exact copies of it have."""
-    if content is None:
-        return [[] for _ in labels]
-    given = pd.Series(labels).groupby(content).unique()
-    given = given[given.map(len) > 1]
-    return [
-        sorted(int(each) for each in given.get(digest, ()) if each != label)
-        for digest, label in zip(content, labels, strict=True)
-    ]
 
 
 GRAND = "label/model/l2"
@@ -290,3 +195,250 @@ def _reason(audit: Audit, row: pd.Series, counted: int, copies: Sequence[int]) -
 
 def _share(probability: float) -> str:
     return f"{100 * probability:.0f} %" if probability >= 0.01 else "below 1 %"
+
+
+def combined_features(samples: Samples, labels: IntArray) -> tuple[FloatArray, list[str]]:
+    """What enters the last layer, averaged over sample and augmentations, and the augmentations that were left out.
+
+    Args:
+        samples: with penultimate features, and those of augmentations.
+        labels: (N,) the given classes.
+
+    Returns:
+        (N, D) float64, and the names of augmentations that cost the classifier too much accuracy.
+    """
+    plain = _accuracy(samples.logits, labels)
+    kept = {
+        name: each for name, each in samples.augmentations.items() if _accuracy(each.logits, labels) > plain - MOST_LOST
+    }
+    looks = [samples, *kept.values()]
+    features = np.mean([each.penultimate for each in looks if each.penultimate is not None], axis=0)
+    return np.asarray(features, dtype=np.float64), [name for name in samples.augmentations if name not in kept]
+
+
+def _accuracy(logits: FloatArray, labels: IntArray) -> float:
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def of_the_network(logits: FloatArray, labels: IntArray) -> pd.DataFrame:
+    """What the network itself says of the labels.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) the given classes.
+
+    Returns:
+        `prediction`; `loss`, the cross entropy against the label; `margin`, the largest logit of another class less
+        that of the label; `el2n`, the L2 distance of the softmax from the label. The last three are higher the worse
+        the label fits.
+
+    Source: Paul, Ganguli, Dziugaite 2021, "Deep learning on a data diet", for EL2N.
+    """
+    rows = np.arange(len(labels))
+    others = logits.copy()
+    others[rows, labels] = -np.inf
+    errors = softmax(logits, axis=1)
+    errors[rows, labels] = 0
+    errors[rows, labels] = -errors.sum(axis=1)  # one less the label's own would cancel
+    return pd.DataFrame(
+        {
+            "prediction": logits.argmax(axis=1),
+            "loss": np.logaddexp(0, logsumexp(others, axis=1) - logits[rows, labels]),
+            "margin": others.max(axis=1) - logits[rows, labels],
+            "el2n": np.linalg.norm(errors, axis=1),
+        }
+    )
+
+
+def votes(bank: Bank, features: FloatArray, labels: IntArray, others: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """The labels of the nearest samples; copies of a sample are none of them.
+
+    Args:
+        bank: all samples.
+        features: (N, D) of the same samples.
+        labels: (N,) the given classes.
+        others: (N,) the classes that are suggested.
+
+    Returns:
+        (N,) how many of them have the sample's own label; (N,) how many have the class that is suggested; and (N,) how
+        many there are: 30, or all others but copies if these are fewer.
+    """
+    content = bank.content
+    places = bank.neighbours(features, labels, content).places[:, :NEIGHBOURS]
+    # Where there are fewer, the last one stands in the places that are left.
+    there = np.ones(places.shape, dtype=bool)
+    there[:, 1:] = places[:, 1:] != places[:, :-1]
+    if content is not None:
+        there &= content[places] != content[:, None]
+    near = labels[places]
+    return (
+        (there & (near == labels[:, None])).sum(axis=1),
+        (there & (near == others[:, None])).sum(axis=1),
+        there.sum(axis=1),
+    )
+
+
+def nearest_of_class(bank: Bank, place: int, label: int, count: int) -> list[int]:
+    """The places of the samples of a class that are nearest to the sample at `place`, which is none of them."""
+    members = np.flatnonzero(bank.classes == label)
+    members = members[members != place]
+    if bank.content is not None:
+        members = members[bank.content[members] != bank.content[place]]
+    likeness = bank.features[members] @ bank.features[place]
+    return [int(members[each]) for each in np.argsort(-likeness, kind="stable")[:count]]
+
+
+def labels_of_copies(content: NDArray[np.str_] | None, labels: IntArray) -> list[list[int]]:
+    """For each sample the other labels that exact copies of it have."""
+    if content is None:
+        return [[] for _ in labels]
+    given = pd.Series(labels).groupby(content).unique()
+    given = given[given.map(len) > 1]
+    return [
+        sorted(int(each) for each in given.get(digest, ()) if each != label)
+        for digest, label in zip(content, labels, strict=True)
+    ]
+
+
+FOLDS = 5
+"""Parts of the samples: each is judged by a last layer fitted to the others."""
+
+C = 0.01
+"""Inverse penalty of the logistic regressions, for standardised features."""
+
+DOUBTED = 0.1
+"""Share of the samples of each class that a fit leaves out: those whose label fits the others least."""
+
+FEWEST = 3
+"""Folds that have samples of a class at least: two of them are left out together."""
+
+FLOOR = 1e-12
+"""Smallest probability."""
+
+
+def check_class_sizes(labels: IntArray, content: NDArray[np.str_] | None = None) -> None:
+    """Makes sure that there are two samples of every class for each fold; copies count once.
+
+    Args:
+        labels: (N,) the given classes.
+        content: (N,) hashes, where they are known.
+
+    Raises:
+        DataError: a class has fewer than twice as many samples as there are folds, or there is only one class.
+    """
+    classes, counts = np.unique(labels[_once(labels, content)], return_counts=True)
+    if len(classes) < 2:
+        raise DataError(f"audit: wanted samples of two classes or more, got {len(classes)}")
+    few = [f"class {label} has {count}" for label, count in zip(classes, counts, strict=True) if count < 2 * FOLDS]
+    if few:
+        different = "" if content is None else "different "
+        raise DataError(
+            f"audit: wanted {2 * FOLDS} {different}samples or more of every class, to judge some by others, got fewer "
+            f"({', '.join(few[:5])}); give more, or leave these classes out"
+        )
+
+
+def cross_fitted(
+    features: FloatArray,
+    labels: IntArray,
+    num_classes: int,
+    *,
+    seed: int,
+    content: NDArray[np.str_] | None = None,
+) -> FloatArray:
+    """What the other samples say of each: log probabilities of the classes, as if all classes were as frequent.
+
+    A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. Of the four
+    fifths it leaves out the tenth of each class whose label is doubted most, by fits to three fifths: so neither the
+    fit nor the choice of what it is fitted to knows a sample that it judges. Each class has the same weight: strong
+    regularisation would otherwise hand the samples of rare classes to frequent ones.
+
+    Args:
+        features: (N, D), what enters the last layer.
+        labels: (N,) the given classes.
+        num_classes: K.
+        seed: of the folds.
+        content: (N,) hashes; copies of a sample are in its fold, so that none is judged by a fit that saw it, and those
+            with the same label count once.
+
+    Returns:
+        (N, K) float64; a class that no sample has keeps the smallest probability.
+
+    Raises:
+        DataError: a class with too few samples.
+
+    Source: Northcutt, Jiang, Chuang 2021, "Confident learning: estimating uncertainty in dataset labels", section 3
+        (labels are judged by out-of-sample probabilities).
+    """
+    check_class_sizes(labels, content)
+    folds = _folds(labels, content, seed=seed)
+    once = _once(labels, content)
+    losses = np.full((FOLDS, len(labels)), np.nan)  # for each fold that is judged, of the samples of the others
+    for pair in combinations(range(FOLDS), 2):
+        judged = np.flatnonzero(np.isin(folds, pair))
+        fit = np.flatnonzero(~np.isin(folds, pair) & once)
+        log_p = _judged(features, labels, num_classes, fit=fit, judged=judged)
+        of_labels = -log_p[np.arange(len(judged)), labels[judged]]
+        for fold, other in (pair, pair[::-1]):
+            losses[fold, judged[folds[judged] == other]] = of_labels[folds[judged] == other]
+    found = np.full((len(labels), num_classes), np.log(FLOOR))
+    for fold in range(FOLDS):
+        judged, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) & once)
+        kept = others[_is_kept(losses[fold, others], labels[others])]
+        found[judged] = _judged(features, labels, num_classes, fit=kept, judged=judged)
+    return found
+
+
+def _once(labels: IntArray, content: NDArray[np.str_] | None) -> BoolArray:
+    """The first of the copies (N,) of each content that have the same label."""
+    if content is None:
+        return np.ones(len(labels), dtype=bool)
+    return ~pd.DataFrame({"content": content, "label": labels}).duplicated().to_numpy()
+
+
+def _is_kept(losses: FloatArray, labels: IntArray) -> BoolArray:
+    """Which samples stay: all but the tenth of each class whose label is doubted most."""
+    kept = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = labels == label
+        kept[members] = losses[members] <= np.quantile(losses[members], 1 - DOUBTED)
+    return kept
+
+
+def _folds(labels: IntArray, content: NDArray[np.str_] | None, *, seed: int) -> IntArray:
+    """The fold (N,) of every sample: classes alike in all of them, and copies in one.
+
+    Raises:
+        DataError: the samples of a class are copies of samples of others, all in a few folds.
+    """
+    names = np.arange(len(labels)).astype(np.str_) if content is None else content
+    _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
+    contents = np.sort(first)  # in the order of the data
+    found = np.empty(len(contents), dtype=np.int64)
+    if np.unique(labels[contents], return_counts=True)[1].max() < FOLDS:
+        raise DataError(f"audit: nearly all of {len(labels)} samples are copies with different labels; remove copies")
+    parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer first samples than folds: see below
+        for number, (_, judged) in enumerate(parts.split(contents, labels[contents])):
+            found[judged] = number
+    folds = np.asarray(found[np.searchsorted(contents, first[inverse])], dtype=np.int64)
+    for label in np.unique(labels):
+        if len(np.unique(folds[labels == label])) < FEWEST:
+            raise DataError(
+                f"audit: nearly all samples of class {label} are copies of samples with other labels; remove copies"
+            )
+    return folds
+
+
+def _judged(features: FloatArray, labels: IntArray, num_classes: int, *, fit: IntArray, judged: IntArray) -> FloatArray:
+    """Log probabilities (n, K) of the samples at some places, by a fit to those at others."""
+    found = np.full((len(judged), num_classes), np.log(FLOOR))
+    scaler = StandardScaler().fit(features[fit])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter
+        head = LogisticRegression(C=C, max_iter=200, class_weight="balanced")
+        head.fit(scaler.transform(features[fit]), labels[fit])
+    probabilities = head.predict_proba(scaler.transform(features[judged]))
+    found[:, head.classes_] = np.log(np.maximum(probabilities, FLOOR))
+    return found

@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.errors import ConfigError, DataError, ModelError
-from gradscore.label_audit import heads, ranked
-from gradscore.label_audit.heads import cross_fitted
-from gradscore.label_audit.ranking import of_the_network
+from gradscore.label_audit import ranked, ranking
+from gradscore.label_audit.ranking import cross_fitted, of_the_network
 
 CLASSES = 3
 FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}
@@ -128,8 +127,8 @@ def test_no_sample_is_judged_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyPatc
     """What is said of a sample does not depend on its label, nor on its class being there that often."""
     inputs, given, _ = blobs()
     features, labels = inputs.double().numpy(), given.numpy()
-    folds = heads._folds(labels, None, seed=0)
-    monkeypatch.setattr(heads, "_folds", lambda *_, **__: folds)
+    folds = ranking._folds(labels, None, seed=0)
+    monkeypatch.setattr(ranking, "_folds", lambda *_, **__: folds)
     before = cross_fitted(features, labels, CLASSES, seed=0)
     for place in (0, 4, 17, 60):
         other = labels.copy()

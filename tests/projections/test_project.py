@@ -24,7 +24,7 @@ from gradscore.errors import (
     ModelError,
     StoreError,
 )
-from gradscore.projections import KINDS, folder, projecting, stored
+from gradscore.projections import KINDS, projecting, projection_table
 from gradscore.projections.kinds import DenseProjection
 
 N = 23
@@ -283,7 +283,7 @@ def test_products_that_float32_cannot_hold():
 
 
 def test_stored_gradients_are_limited_by_memory(monkeypatch):
-    monkeypatch.setattr(stored, "MEMORY_LIMIT", 8 * 8034 * 10)
+    monkeypatch.setattr(projecting, "MEMORY_LIMIT", 8 * 8034 * 10)
     images, labels = samples()
     assert len(gradscore.store_gradients(net(), (images[:10], labels[:10]))) == 10
     with pytest.raises(ConfigError, match="data: 11 gradients of 8034 entries take"):
@@ -355,8 +355,8 @@ def test_an_interrupted_call_goes_on(tmp_path, computed):
     whole = [file.read_bytes() for file in files]
     for file in files[2:]:
         file.unlink()
-    manifest = json.loads((tmp_path / folder.MANIFEST).read_text())
-    (tmp_path / folder.MANIFEST).write_text(json.dumps({**manifest, "sha256": []}))
+    manifest = json.loads((tmp_path / projection_table.MANIFEST).read_text())
+    (tmp_path / projection_table.MANIFEST).write_text(json.dumps({**manifest, "sha256": []}))
     with pytest.raises(StoreError, match="not finished; make the same call again"):
         gradscore.load_projections(tmp_path)
     computed.clear()
@@ -387,9 +387,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 
 DAMAGE = {
-    "no manifest": (lambda path: (path / folder.MANIFEST).unlink(), "cannot be read"),
-    "manifest of something else": (lambda path: (path / folder.MANIFEST).write_text("[]"), "damaged"),
-    "no JSON": (lambda path: (path / folder.MANIFEST).write_text("{"), "damaged"),
+    "no manifest": (lambda path: (path / projection_table.MANIFEST).unlink(), "cannot be read"),
+    "manifest of something else": (lambda path: (path / projection_table.MANIFEST).write_text("[]"), "damaged"),
+    "no JSON": (lambda path: (path / projection_table.MANIFEST).write_text("{"), "damaged"),
     "shard missing": (lambda path: (path / "part-00001.parquet").unlink(), "missing"),
     "shard cut": (lambda path: (path / "part-00001.parquet").write_bytes(b"PAR1"), "damaged"),
 }
@@ -415,9 +415,9 @@ EDITED = {
 @pytest.mark.parametrize(("place", "value", "message"), EDITED.values(), ids=EDITED)
 def test_edited_manifests_are_refused(tmp_path, place, value, message):
     gradscore.project(net(), samples(), dim=64, out=tmp_path)
-    manifest = json.loads((tmp_path / folder.MANIFEST).read_text())
+    manifest = json.loads((tmp_path / projection_table.MANIFEST).read_text())
     functools.reduce(operator.getitem, place[:-1], manifest)[place[-1]] = value
-    (tmp_path / folder.MANIFEST).write_text(json.dumps(manifest))
+    (tmp_path / projection_table.MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=f"damaged, or of another version .*{message}"):
         gradscore.load_projections(tmp_path)
     with pytest.raises(StoreError, match=f"damaged, or of another version .*{message}"):
