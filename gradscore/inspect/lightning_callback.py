@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..errors import ConfigError, MissingExtraError
 from ..system import import_torchvision
-from .inspector import EpochCallback, Inspector
-from .quantity import Quantity, Schedule
+from .inspector import Inspector
+from .quantity import Quantity
 
 import_torchvision()  # which Lightning imports
 try:
@@ -31,29 +31,17 @@ class InspectorCallback(Callback):
 
     Args:
         quantities: what is fed.
-        layers: see `Inspector`; names begin with that of the module's attribute ("model.0").
-        parameters: see `Inspector`.
-        on_epoch: see `Inspector`.
-        health: see `Inspector`; the first tensor of a batch is taken for the samples.
         log: also give every finite figure of an epoch to the loggers of the trainer (Weights & Biases, MLflow, CSV),
             named quantity/measure/layer/statistic.
+        options: of `Inspector`: layers, parameters, health and others. Names begin with that of the module's attribute
+            ("model.0"); the first tensor of a batch is taken for the samples.
 
     Attributes:
         inspector: holds the figures, also after the fit; None before the first one. Another fit begins another history.
     """
 
-    def __init__(
-        self,
-        quantities: Sequence[Quantity],
-        *,
-        layers: Sequence[str] = ("*",),
-        parameters: Sequence[str] = ("*",),
-        on_epoch: Sequence[EpochCallback] = (),
-        health: Schedule | None = None,
-        log: bool = False,
-    ) -> None:
-        self.quantities, self.layers, self.parameters = list(quantities), layers, parameters
-        self.on_epoch, self.health, self.log = list(on_epoch), health, log
+    def __init__(self, quantities: Sequence[Quantity], *, log: bool = False, **options: Any) -> None:
+        self.quantities, self.log, self.options = list(quantities), log, options
         self._saw_losses = False
         self.inspector: Inspector | None = None
 
@@ -80,15 +68,8 @@ class InspectorCallback(Callback):
         """Attaches an inspector."""
         for quantity in self.quantities:
             quantity.reset()
-        self.inspector = Inspector(
-            pl_module,
-            self.quantities,
-            layers=self.layers,
-            parameters=self.parameters,
-            on_epoch=self.on_epoch,
-            optimizer=trainer.optimizers[0] if trainer.optimizers else None,
-            health=self.health,
-        )
+        optimizer = trainer.optimizers[0] if trainer.optimizers else None
+        self.inspector = Inspector(pl_module, self.quantities, **{"optimizer": optimizer, **self.options})
         self.inspector.attach(count_steps=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -140,19 +121,16 @@ class InspectorCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ends the last look at the health of the module."""
         del trainer, pl_module
-        if self.inspector is not None and self.health is not None:
+        if self.inspector is not None and self.options.get("health") is not None:
             self.inspector.findings()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Detaches."""
         del trainer, pl_module
-        self._detach()
+        if self.inspector is not None:
+            self.inspector.detach()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Detaches."""
-        del trainer, pl_module, exception
-        self._detach()
-
-    def _detach(self) -> None:
-        if self.inspector is not None:
-            self.inspector.detach()
+        del exception
+        self.on_fit_end(trainer, pl_module)

@@ -159,7 +159,14 @@ def inspect_config(
     origin: list[str] = []
     with trusting_code(trust_code):
         model = build_model(config.model, seed=config.extract.seed, notices=origin).to(device)
-        _refuse_complex(model, templates, names)
+        hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
+        if hard is not None and _of_samples(templates):
+            fitting = [name for name in QUANTITIES if not _of_samples([QUANTITIES[name]()])]
+            raise EngineError(
+                f"{hard} is complex, and gradients of single samples are those of real parameters; leave out "
+                "histograms and the signal-to-noise ratio: --quantities "
+                + ",".join([name for name in names if name in fitting] or fitting)
+            )
         datasets = open_datasets(config)
     notices: list[str] = []
     groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
@@ -249,19 +256,6 @@ def _parted(test: Group, predictions: Tensor, by: Grouping) -> dict[str, Group]:
     return {name: Group(test.images[places], test.labels[places]) for name, places in chosen.items()}
 
 
-def _refuse_complex(model: nn.Module, templates: Sequence[Quantity], names: Sequence[str]) -> None:
-    """Makes sure that quantities which look at single samples find real parameters; says which others there are."""
-    hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
-    if hard is None or not any(isinstance(quantity, SampleGradientQuantity) for quantity in templates):
-        return
-    fitting = [name for name in QUANTITIES if not isinstance(QUANTITIES[name](), SampleGradientQuantity)]
-    chosen = [name for name in names if name in fitting] or fitting
-    raise EngineError(
-        f"{hard} is complex, and gradients of single samples are those of real parameters; leave out histograms "
-        f"and the signal-to-noise ratio: --quantities {','.join(chosen)}"
-    )
-
-
 def inspect_groups(
     model: nn.Module,
     samples: Mapping[str, Group],
@@ -291,15 +285,25 @@ def inspect_groups(
     """
     device = next(iter(model.parameters())).device
     engine = Engine(dict(model.named_parameters()), warns=False)
-    task = _Task(model, engine, loss)
-    sampled = [quantity for quantity in templates if isinstance(quantity, SampleGradientQuantity)]
     notices: list[str] = []
+
+    def observe_samples(logits: Tensor, quantities: Sequence[Quantity]) -> None:
+        gradient, sampled = loss(logits.detach()), _of_samples(quantities)
+        with feeding(sampled, engine.parameters, len(logits), scale=gradient.scale) as sink:
+            engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
+
     with full_precision():
-        for group in samples.values() if sampled else ():
+        for group in samples.values() if _of_samples(templates) else ():
             first = group.images[:batch_size].to(device)
-            notices += task.prepare(first[:SHOWN_TO_ENGINE])
-            task.observe_samples(model(first.clone()), sampled)
-        for quantity in sampled:
+            few = first[:SHOWN_TO_ENGINE]
+            try:
+                prepare(engine, model, few, lambda logits: loss(logits).direction)
+            except AmplifiedRoundingError as error:
+                logits = model(few.clone())
+                engine.learn(logits, loss(logits.detach()).direction.to(logits.dtype))
+                notices.append(str(error))
+            observe_samples(model(first.clone()), templates)
+        for quantity in _of_samples(templates):
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
         done, total = 0, sum(map(len, samples.values()))
@@ -307,16 +311,24 @@ def inspect_groups(
             groups[name] = copy.deepcopy(list(templates))
             with Inspector(model, groups[name]) as inspector:
                 for batch in group.parts(batch_size):
-                    task.observe(inspector, batch.images.to(device))
+                    logits = model(batch.images.to(device, copy=True))  # it may work in place on what it is given
+                    if _of_samples(templates):  # first, since those need no hooks and the rest nothing else
+                        with inspector.paused():
+                            observe_samples(logits, groups[name])
+                    if any(isinstance(each, OutputGradientQuantity | TensorQuantity) for each in templates):
+                        gradient = loss(logits.detach())
+                        wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+                        at_logits = (gradient.direction * gradient.scale.unsqueeze(1)).to(logits.dtype)
+                        torch.autograd.grad(logits, wanted, at_logits, retain_graph=True, allow_unused=True)
                     done += len(batch)
                     if progress is not None:
                         progress(name, done, total)
                 inspector.finish_step()
                 inspector.observe_modules()
-        batches = [
-            Group(part.images.to(device), part.labels) for each in samples.values() for part in each.parts(batch_size)
-        ]
-        found = examine(model, batches)
+        found = examine(
+            model,
+            [Group(each.images.to(device), each.labels) for one in samples.values() for each in one.parts(batch_size)],
+        )
     counts = {name: len(group) for name, group in samples.items()}
     if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
         notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
@@ -324,39 +336,8 @@ def inspect_groups(
     return Inspection(groups, counts, layers, found, [*dict.fromkeys(notices), *engine.notices])
 
 
-@dataclass(frozen=True)
-class _Task:
-    model: nn.Module
-    engine: Engine
-    loss: LossHead
-
-    def prepare(self, images: Tensor) -> list[str]:
-        """Shows the engine a few images, and returns what a reader should know of the model."""
-        try:
-            prepare(self.engine, self.model, images, lambda logits: self.loss(logits).direction)
-        except AmplifiedRoundingError as error:
-            logits = self.model(images.clone())
-            self.engine.learn(logits, self.loss(logits.detach()).direction.to(logits.dtype))
-            return [str(error)]
-        return []
-
-    def observe(self, inspector: Inspector, batch: Tensor) -> None:
-        """Feeds all quantities with a batch, samples first: those need no hooks, the rest needs nothing else."""
-        sampled = [quantity for quantity in inspector.quantities if isinstance(quantity, SampleGradientQuantity)]
-        logits = self.model(batch.clone())  # it may work in place on what it is given
-        if sampled:
-            with inspector.paused():
-                self.observe_samples(logits, sampled)
-        if any(isinstance(quantity, OutputGradientQuantity | TensorQuantity) for quantity in inspector.quantities):
-            gradient = self.loss(logits.detach())
-            wanted = [parameter for parameter in inspector.parameters.values() if parameter.requires_grad]
-            at_logits = (gradient.direction * gradient.scale.unsqueeze(1)).to(logits.dtype)
-            torch.autograd.grad(logits, wanted, at_logits, retain_graph=True, allow_unused=True)
-
-    def observe_samples(self, logits: Tensor, quantities: Sequence[SampleGradientQuantity]) -> None:
-        gradient = self.loss(logits.detach())
-        with feeding(quantities, self.engine.parameters, len(logits), scale=gradient.scale) as sink:
-            self.engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
+def _of_samples(quantities: Sequence[Quantity]) -> list[SampleGradientQuantity]:
+    return [quantity for quantity in quantities if isinstance(quantity, SampleGradientQuantity)]
 
 
 @dataclass(frozen=True)

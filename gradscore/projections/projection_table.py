@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict
 
-from ..errors import ConfigError, EvaluationError, StoreError
+from ..errors import EvaluationError, StoreError
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
 from ..system import (
     FloatArray,
@@ -26,7 +26,6 @@ from ..system import (
     write_text,
     writing,
 )
-from .kinds import make_projection
 
 Similarity = Literal["cosine", "dot"]
 
@@ -335,11 +334,6 @@ class Manifest(BaseModel):
     sha256: list[str] = []
     notices: list[str] = []
 
-    @model_validator(mode="after")
-    def _known_kind(self) -> Manifest:
-        make_projection(self.settings.kind, self.settings.dim, self.settings.seed)
-        return self
-
 
 class ProjectionFolder:
     """A folder of projections.
@@ -364,13 +358,10 @@ class ProjectionFolder:
             return cls(path, Manifest.model_validate_json(json.dumps(parse_json(file.read_bytes()))))
         except OSError as error:
             raise StoreError(f"{file}: cannot be read ({error.strerror}); give a folder that project() wrote") from None
-        except (ValueError, ConfigError) as error:
-            what = str(error).splitlines()[0]
-            if isinstance(error, ValidationError):
-                first = error.errors()[0]
-                what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        except ValueError as error:
             raise StoreError(
-                f"{file}: damaged, or of another version ({what}); delete the folder and project again"
+                f"{file}: damaged, or of another version ({str(error).splitlines()[0]}); delete the folder and project "
+                "again"
             ) from None
 
     @classmethod

@@ -175,15 +175,6 @@ def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path, dr
     assert edges[-1] == pytest.approx(np.log10(ratios["gsnr"].max()), abs=0.15)
 
 
-def test_findings_do_not_depend_on_the_quantities(config_file: Path, tmp_path: Path) -> None:
-    options = ("--trust-code", "--samples", 20, "--set", "model.arguments={ill: true}")
-    for number, quantities in enumerate(("mean_gsnr", "output_norm", "gradient_geometry")):
-        result = inspect(config_file, *options, "--quantities", quantities, "--out", tmp_path / str(number))
-        assert result.exit_code == 0, result.output
-        assert "not well (looked for " in result.stdout
-        assert "3.weight of 3 (Linear, layer 4 of 4) holds 1 of 360 values that are NaN or infinite" in result.stdout
-
-
 def test_units_that_are_silent_for_a_class_are_not_dead(config_file: Path, tmp_path: Path) -> None:
     result = inspect(
         config_file, "--trust-code", "--by", "class", "--set", "model.source=python:net.py:by_class", *FAST[:1], 70,
@@ -358,6 +349,7 @@ def test_checkpoints_that_are_not_finite_are_said(tmp_path: Path) -> None:
 
 
 BARE = {
+    "other shapes": ([{"w": torch.ones(2)}, {"w": torch.ones(3)}], r"w has shape \(3,\) there and \(2,\) before"),
     "whole numbers": ([{"n": torch.arange(3)}] * 2, r"0\.pt: .* no tensor of real or complex numbers.*n"),
     "complex, then real": (
         [{"w": torch.ones(2) * 1j}, {"w": torch.ones(2)}],
@@ -373,10 +365,3 @@ def test_checkpoints_that_cannot_be_compared(
     result = inspect("--checkpoints", *saved(tmp_path, *steps))
     assert result.exit_code == 2
     assert re.search(expected, result.stderr)
-
-
-def test_checkpoints_of_another_model(checkpoints: list[Path], tmp_path: Path) -> None:
-    save_file({"weight": torch.zeros(3), "bias": torch.zeros(1)}, tmp_path / "other.safetensors")
-    result = inspect("--checkpoints", checkpoints[0], tmp_path / "other.safetensors")
-    assert result.exit_code == 2
-    assert "weight has shape (3,) there and (2,) before" in result.stderr

@@ -20,7 +20,7 @@ from gradscore.doctor import Diagnosis, check_config
 from gradscore.errors import ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
-from gradscore.store import RunFolder, label_warnings
+from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
 from gradscore_cli.main import app
 
@@ -35,9 +35,6 @@ from torch import nn
 
 def plain():
     return loaded(Net())
-
-def half():
-    return plain().bfloat16()
 
 class Wrapped(nn.Module):
     def __init__(self, change):
@@ -56,17 +53,8 @@ def pair():
 def one_logit():
     return Wrapped(lambda z, x: z[:, 1:2] - z[:, :1])
 
-def dense():
-    return Wrapped(lambda z, x: torch.stack([z, z], 2))
-
-def softmax():
-    return Wrapped(lambda z, x: z.softmax(1))
-
 def sigmoid():
     return Wrapped(lambda z, x: z.sigmoid())
-
-def regression():
-    return Wrapped(lambda z, x: z.mean(1, keepdim=True))
 
 def compiled():
     return torch.compile(plain(), backend="eager")
@@ -181,7 +169,6 @@ def two_classes(name: str) -> dict:
 
 
 SOUND = {
-    "half precision": at("python:net.py:half"),
     "a dictionary": at("python:net.py:dictionary"),
     "a tuple with a position": at("python:net.py:pair", output=0),
     "a checkpoint with two prefixes": at("python:net.py:untrained", checkpoint="net.bin"),
@@ -233,10 +220,6 @@ def problems(diagnosis: Diagnosis) -> str:
 
 UNSOUND = {
     "a tuple without a position": (at("python:net.py:pair"), r"got tuple of 0 \(64, 10\), 1 .*model\.output"),
-    "softmax": (at("python:net.py:softmax"), "every row is a probability distribution"),
-    "sigmoid": (at("python:net.py:sigmoid"), "several labels for one sample"),
-    "one output": (at("python:net.py:regression"), r"got shape \(64, 1\); if that is the logit of two classes, set "),
-    "a map of logits": (at("python:net.py:dense"), r"got shape \(64, 10, 2\); wrap the model to return its logits"),
     "another number of classes": (at("python:net.py:plain", num_classes=12), "returns 10 logits, num_classes says 12"),
     "random weights": (at("python:net.py:untrained"), "random weights: .*name the file of the trained weights"),
     "classes in another order": (at("python:net.py:renamed"), r"set label_map to \{0: 1, 1: 2, .*9: 0\}"),
@@ -303,10 +286,3 @@ def test_a_network_with_other_names_gets_no_verdict_but_the_map(home: Path, tmp_
     data = DataConfig.model_validate({"in_dist": {"fit": fit, "test": None}})
     images = open_splits(data, preprocessing=config.preprocessing, num_classes=10, seed=0)[FIT].images
     assert np.array_equal(images.labels, (load_digits().target + 1) % 10)
-
-
-def test_a_random_network_is_called_one(home: Path, tmp_path: Path) -> None:
-    config = zoo_config(home, tmp_path, at("python:net.py:untrained"))
-    extract(config, trust_code=True)
-    (warned,) = label_warnings(RunFolder(config.run))
-    assert "the network was not trained (model.checkpoint is null: random weights)" in warned

@@ -199,11 +199,6 @@ def test_torchscript_is_refused(inputs):
         Inspector(nn.Sequential(torch.jit.trace(nn.Linear(4, 3), inputs)), [OutputNorm()]).attach()
 
 
-def test_one_pattern_may_be_given_by_itself():
-    inspector = Inspector(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), [], layers="0", parameters="1.*")
-    assert (list(inspector.layers), list(inspector.parameters)) == (["0"], ["1.weight", "1.bias"])
-
-
 def test_says_when_another_model_than_the_watched_one_was_run(inputs):
     model = nn.Linear(4, 3)
     with Inspector(model, [OutputNorm(), GradientGeometry()]) as inspector:
@@ -310,13 +305,6 @@ def test_ranges_that_float32_has_no_numbers_for(largest):
     assert histogram.counts.tolist() == [(3 - middle) // 2, middle, (3 - middle) // 2]
 
 
-def test_the_widest_range_has_a_width():
-    low, high = BinAdaptation(padding=1.0).new_range(1.7e308)
-    assert high - low < float("inf")
-    with pytest.raises(ConfigError, match="finite range"):
-        GradHist1d(span=(-1.7e308, 1.7e308))
-
-
 def test_parameters_without_a_gradient_are_counted_where_zero_lies(inputs):
     adapt = BinAdaptation(min_size=1e-300)
     model, quantity = nn.Linear(4, 3), GradHist2d(bins=(5, 5), adapt=(adapt, adapt))
@@ -352,6 +340,8 @@ REFUSED = {
     "no such layer": (lambda: Inspector(nn.Linear(2, 2), [], layers=["con"]), "'con' matches no layer"),
     "no such parameter": (lambda: Inspector(nn.Linear(2, 2), [], parameters=["x"]), "'x' matches no parameter"),
     "depth": (lambda: Inspector(Widths(), [], depth=0), "depth counts levels below the model, from 1; got 0"),
+    "no health": (lambda: Inspector(nn.Linear(2, 2), []).findings(), "health="),
+    "no width": (lambda: GradHist1d(span=(-1.7e308, 1.7e308)), "finite range"),
     "steps": (lambda: every(0), "positive number of steps"),
 }
 

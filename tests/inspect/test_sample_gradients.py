@@ -251,14 +251,6 @@ def test_merging_is_the_same_as_seeing_everything(model, make):
     assert merged == pytest.approx(rows, nan_ok=True)
 
 
-def test_merging_different_bins():
-    one, other = GradHist1d(bins=7), GradHist1d(bins=8)
-    for quantity in (one, other):
-        quantity.observe("p", torch.zeros(2), Dense(torch.zeros(1, 2)))
-    with pytest.raises(ConfigError, match="histograms over different bins cannot be merged"):
-        one.merge(other)
-
-
 CONVOLUTIONS = {
     "many positions": lambda: nn.Conv2d(3, 4, 3, padding=1),
     "few positions": lambda: nn.Conv2d(3, 4, (3, 2), stride=3),

@@ -181,13 +181,6 @@ def test_a_step_that_is_not_due_only_trains(batch) -> None:
     assert all(torch.equal(each, with_all[name]) for name, each in gradients(model).items())
 
 
-def test_one_sample(batch) -> None:
-    model, quantity = conv(), Kept()
-    with Inspector(model, [quantity]) as inspector:
-        inspector.backward(losses(model, batch, slice(0, 1)))
-    assert all(torch.equal(each[0], gradients(model)[name]) for name, each in quantity.gradients().items())
-
-
 def test_the_graph_is_freed(batch) -> None:
     model = conv()
     with Inspector(model, [Kept()]) as inspector:

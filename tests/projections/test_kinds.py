@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from both_ways import exactly
 from layers import MODELS, Function, N, images, indices, outputs_of
 from projection_matrices import MATRICES
@@ -190,13 +189,6 @@ def test_variance_of_products_is_that_of_johnson_and_lindenstrauss(kind):
     assert expected / 1.2 < found.var() < expected * 1.2
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_variance_falls_with_the_dimension(kind):
-    g, h = np.random.default_rng(2).normal(size=(2, 2190))
-    few, many = (simulated(kind, g, h, SHAPES, dim, 200).var() for dim in (64, 1024))
-    assert many < few / 8
-
-
 def test_rank_one_costs_the_factored_kind_its_root():
     left, right = np.random.default_rng(3).normal(size=(2, 200))
     g = np.outer(left, right).ravel()
@@ -225,8 +217,6 @@ def test_seeds_and_names_differ(kind):
 REFUSED = {
     "unknown kind": (("gaussian", 64, 0), "kind: unknown kind of projection 'gaussian'; valid: rademacher, sparse"),
     "too few": (("sparse", 63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
-    "too many": (("sparse", 8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
-    "no whole number": (("sparse", 64.0, 0), "dim: wanted a whole number from 64 to 8192, got 64.0"),
     "seed": (("sparse", 64, "a"), "seed: wanted a whole number, got 'a'"),
 }
 
@@ -235,14 +225,3 @@ REFUSED = {
 def test_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         make_projection(*arguments)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_largest_dimension(kind):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, 3)).double()
-    outputs = model(torch.randn(4, 8, dtype=torch.float64))
-    upstream = F.one_hot(torch.arange(4) % 3, 3).double()
-    case = dict(model.named_parameters()), outputs, upstream
-    truth = by_matrix(kind, 8192, *case)
-    np.testing.assert_allclose(projected(make_projection(kind, 8192, 3), *case), truth, rtol=0, atol=1e-12)
