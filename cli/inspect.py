@@ -175,8 +175,8 @@ def _inspect_checkpoints(output: Output, source: list[Path], first: Path, out: P
     name = f"{steps['from'].iloc[0]} to {steps['to'].iloc[-1]}"
     written = write_moves(steps, out or first.parent / "inspect", name=name, notices=notices)
     _say_files(output, written)
-    said = {"steps": steps.to_dict("records"), "findings": found.findings}
-    output.document({**said, "figures": written.tables, "report": written.html})
+    result = {"steps": steps.to_dict("records"), "findings": found.findings}
+    output.document({**result, "figures": written.tables, "report": written.html})
 
 
 def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:
@@ -189,8 +189,7 @@ def _inspect_training(output: Output, files: list[Path], out: Path | None) -> No
         prefix = f"{record.name}: " if len(records) > 1 else ""
         output.say(*(prefix + sentence for sentence in record.findings["sentence"]))
     output.say(f"report: {page}")
-    said = {record.name: list(record.findings["sentence"]) for record in records}
-    output.document({"findings": said, "report": page})
+    output.document({"findings": {each.name: list(each.findings["sentence"]) for each in records}, "report": page})
 
 
 def _print(output: Output, found: Inspection) -> None:

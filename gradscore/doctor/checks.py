@@ -84,14 +84,7 @@ class Diagnosis:
 
 
 def check_modules(model: nn.Module) -> list[Remark]:
-    """Looks at modes, and at parameters that are frozen, shared or not finite.
-
-    Args:
-        model: as it would be scored.
-
-    Returns:
-        The remarks.
-    """
+    """Looks at modes, and at parameters that are frozen, shared or not finite, of a model as it would be scored."""
     return [*_modes(model), *_parameters(model)]
 
 
@@ -288,16 +281,9 @@ class Magnitudes:
         """Takes the gradients of some samples."""
         target = self.largest[name][rows]
         for part, block in gradient.blocks(BUDGET):
-            found = _largest(block)
-            target[part] = torch.maximum(target[part], found)
-
-
-def _largest(block: Tensor) -> Tensor:
-    """The largest magnitude of each sample, (n,); blocks are (n, elements) or (parts, n, elements)."""
-    if not block.shape[-1]:
-        return torch.zeros(block.shape[-2], dtype=torch.float64)
-    found = block.detach().abs().amax(-1).double().cpu()
-    return found if found.dim() == 1 else found.amax(0)
+            if block.shape[-1]:
+                found = block.detach().abs().amax(-1).double().cpu()  # of (n, elements), or (parts, n, elements)
+                target[part] = torch.maximum(target[part], found if found.dim() == 1 else found.amax(0))
 
 
 def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) -> Iterator[Remark]:

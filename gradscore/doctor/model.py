@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -133,50 +132,36 @@ def check_model(
     interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
     with interface.attached(model), evaluating(model), full_precision():
         if any(parameter.requires_grad for parameter in engine.parameters.values()):
-            known = _Known(head, labels, declared_accuracy, label_map, num_classes)
-            remarks += _check_outputs(model, batch, engine, known)
+            logits = _finite_logits(model, batch, num_classes, remarks)
+            if logits is not None:
+                if labels is not None:
+                    remarks += check_accuracy(logits, labels, batch, declared_accuracy, label_map=label_map)
+                remarks += _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, head)
     return Diagnosis.of(remarks, engine.coverage)
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What is known of the classifier."""
-
-    head: LossHead
-    labels: Tensor | None
-    declared_accuracy: float | None
-    label_map: Mapping[int | str, int] | None
-    num_classes: int | None
-
-
-def _check_outputs(model: nn.Module, batch: Inputs, engine: Engine, known: _Known) -> Iterator[Remark]:
+def _finite_logits(model: nn.Module, batch: Inputs, num_classes: int | None, remarks: list[Remark]) -> Tensor | None:
+    """The logits of a batch; None where there are none to go on with. What is wrong with them joins the remarks."""
     if not sample_count(batch):
-        yield problem("empty batch", "there is nothing to check the model with; pass at least two inputs")
-        return
+        remarks.append(problem("empty batch", "there is nothing to check the model with; pass at least two inputs"))
+        return None
     try:
         logits = _logits(model, batch)
         with torch.enable_grad():
             refuse_probabilities(model(each_input(rows_of(batch, slice(SHOWN_TO_ENGINE)), Tensor.clone)))
     except ModelError as error:
-        yield problem("outputs", str(error).removeprefix("model outputs: "))
-        return
+        remarks.append(problem("outputs", str(error).removeprefix("model outputs: ")))
+        return None
     except (*FAILURES, SystemExit) as error:
-        yield problem("inputs", refusal(error, batch))
-        return
-    wanted = 2 if known.num_classes == 1 else known.num_classes
+        remarks.append(problem("inputs", refusal(error, batch)))
+        return None
+    wanted = 2 if num_classes == 1 else num_classes
     if wanted is not None and logits.shape[1] != wanted:
-        yield problem(
-            "num_classes",
-            f"the model returns {logits.shape[1]} logits, num_classes says {wanted}; correct model.num_classes or "
-            "model.arguments",
-        )
-        return
-    yield from _check_logits(model, batch, logits)
-    if not bool(torch.isfinite(logits).all()):
-        return
-    if known.labels is not None:
-        yield from check_accuracy(logits, known.labels, batch, known.declared_accuracy, label_map=known.label_map)
-    yield from _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, known.head)
+        what = f"the model returns {logits.shape[1]} logits, num_classes says {wanted}"
+        remarks.append(problem("num_classes", f"{what}; correct model.num_classes or model.arguments"))
+        return None
+    remarks += _check_logits(model, batch, logits)
+    return logits if bool(torch.isfinite(logits).all()) else None
 
 
 @torch.no_grad()

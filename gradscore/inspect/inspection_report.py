@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -15,7 +15,7 @@ from ..errors import MissingExtraError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, layer_profile, write_page
 from ..system import FloatArray, clear_page, replacing
 from .histograms import GradHist1d, GradHist2d
-from .quantity import MODEL, Aggregate, Quantity, layer_of, model_order
+from .quantity import MODEL, Aggregate, Quantity, Series, layer_of, model_order
 from .sample_gradients import MeanGSNR
 from .saved_model import Inspection
 
@@ -96,10 +96,6 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
     """
     clear_page(folder / PAGE, *(folder / name for name in TABLES))
     tables = _write_tables(inspection, folder)
-    try:
-        check_packages("page", "inspect again")
-    except MissingExtraError as error:
-        return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
     content = {
         "facts": [(group, f"{count} samples") for group, count in inspection.samples.items()],
         "findings": inspection.findings,
@@ -107,8 +103,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
         "remark": f"{inspection.scope.capitalize()}.",
         "notices": inspection.notices,
     }
-    plots = _write_page(folder, name, _parts_of_inspection(inspection), content)
-    return InspectionFiles(tables=tables, html=folder / PAGE, plots=plots)
+    return _with_page(folder, tables, name, lambda: _parts_of_inspection(inspection), content)
 
 
 def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> InspectionFiles:
@@ -117,17 +112,22 @@ def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequen
     clear_page(folder / PAGE, table)
     with replacing(table) as temporary:
         moves.to_parquet(temporary, index=False)
+    content = {"findings": [], "verdict": "", "notices": notices}
+    return _with_page(folder, [table], name, lambda: [_part_of_moves(moves)], content)
+
+
+def _with_page(
+    folder: Path, tables: list[Path], name: str, parts: Callable[[], list[Part]], content: Mapping[str, object]
+) -> InspectionFiles:
+    """Writes the page beside its tables, where the packages are there that draw."""
     try:
         check_packages("page", "inspect again")
     except MissingExtraError as error:
-        return InspectionFiles(tables=[table], html=None, plots=[], notice=str(error))
-    plots = _write_page(folder, name, [_part_of_moves(moves)], {"findings": [], "verdict": "", "notices": notices})
-    return InspectionFiles(tables=[table], html=folder / PAGE, plots=plots)
-
-
-def _write_page(folder: Path, name: str, parts: Sequence[Part], content: Mapping[str, object]) -> list[Path]:
+        return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
     heading = {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
-    return write_page(folder / PAGE, {**heading, **content}, parts, template=TEMPLATE, plots=folder / "plots")
+    html = folder / PAGE
+    plots = write_page(html, {**heading, **content}, parts(), template=TEMPLATE, plots=folder / "plots")
+    return InspectionFiles(tables=tables, html=html, plots=plots)
 
 
 def _parts_of_inspection(inspection: Inspection) -> list[Part]:
@@ -221,17 +221,10 @@ def _aggregated(
     name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int, quantity: Quantity
 ) -> Line:
     """The first line and the first band that a quantity is to be drawn with."""
-    middle, band = [], []
-    for layer in layers:
-        aggregate = aggregates.get(layer)
-        if aggregate is None:
-            middle.append(nan)
-            band.append((nan, nan))
-        else:
-            middle.append(aggregate.point(quantity.lines[0]))
-            band.append(aggregate.band(quantity.bands[0]) if quantity.bands else (nan, nan))
-    low, high = np.array(band, dtype=np.float64).reshape(-1, 2).T
-    return _line(name, np.array(middle, dtype=np.float64), number, [(low, high)])
+    found = [aggregates.get(layer, Series()) for layer in layers]
+    bands = [np.array([each.band(band) for each in found]).reshape(-1, 2).T for band in quantity.bands[:1]]
+    middle = np.array([each.point(quantity.lines[0]) for each in found])
+    return _line(name, middle, number, [(low, high) for low, high in bands])
 
 
 def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> Plot:

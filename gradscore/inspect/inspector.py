@@ -6,7 +6,6 @@ import copy
 import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from fnmatch import fnmatchcase
 from pathlib import Path
 from time import monotonic
@@ -85,7 +84,7 @@ class Inspector(ModelHooks):
         >>> with Inspector(model, [GradientGeometry()]) as inspector:
         ...     model(torch.ones(4, 2)).mean().backward()
         ...     figures = inspector.tick_epoch()
-        >>> [entry.row.value for entry in figures if entry.row.layer == "bias" and entry.row.statistic == "mean"]
+        >>> [entry.value for entry in figures if entry.layer == "bias" and entry.statistic == "mean"]
         [1.0]
     """
 
@@ -288,7 +287,7 @@ class Inspector(ModelHooks):
         merge_ranks([*self.quantities, self._loop])
         self._loop.reset()
         found = [
-            Entry(self.epoch, quantity.name, row)
+            Entry(self.epoch, quantity.name, *row)
             for quantity in self.quantities
             for row in ordered_rows(quantity.summary(), [*self.layers, *self.parameters])
         ]
@@ -303,8 +302,7 @@ class Inspector(ModelHooks):
 
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
-        rows = [(each.epoch, each.quantity, *astuple(each.row)) for each in self.history]
-        return pd.DataFrame(rows, columns=["epoch", "quantity", "measure", "layer", "statistic", "value"])
+        return pd.DataFrame(self.history, columns=Entry._fields)
 
     def _write_report_if_due(self) -> None:
         if self._report is None:

@@ -111,9 +111,9 @@ class InspectorCallback(Callback):
         figures = self.inspector.tick_epoch()
         if self.log:
             metrics = {
-                "/".join((each.quantity, each.row.measure, each.row.layer, each.row.statistic)): each.row.value
+                "/".join((each.quantity, each.measure, each.layer, each.statistic)): each.value
                 for each in figures
-                if isfinite(each.row.value)
+                if isfinite(each.value)
             }
             for logger in trainer.loggers:
                 logger.log_metrics(metrics, step=trainer.global_step)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import isfinite, nan, sqrt
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -46,8 +45,7 @@ def _is_multiple(steps: int, step: int) -> bool:
     return step % steps == 0
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One figure: which measure of which layer, which statistic of it, and its value."""
 
     measure: str
@@ -56,13 +54,15 @@ class Row:
     value: float
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A figure of an epoch."""
 
     epoch: int
     quantity: str
-    row: Row
+    measure: str
+    layer: str
+    statistic: str
+    value: float
 
 
 CALL = "#"

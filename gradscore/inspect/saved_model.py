@@ -107,7 +107,7 @@ class Inspection:
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""
         rows = [
-            (group, quantity.name, row.measure, row.layer, row.statistic, row.value)
+            (group, quantity.name, *row)
             for group, quantities in self.groups.items()
             for quantity in quantities
             for row in ordered_rows(quantity.summary(), self.layers)

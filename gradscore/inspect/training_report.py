@@ -54,10 +54,16 @@ OUTLYING = 1e4
 KEY = b"gradscore.training"
 """Of what a Parquet file says beside its rows."""
 
-STEPS = ("quantity", "measure", "layer", "start", "stop", "count", "non_finite", "mean", "std", "min", "max")
-EPOCHS = ("quantity", "measure", "layer", "epoch", "step", "statistic", "value")
-HISTOGRAMS = ("quantity", "layer", "epoch", "step", "low", "high", "bin_count")
-FINDINGS = ("step", "kind", "layer", "sentence")
+COLUMNS = {
+    "steps": ["quantity", "measure", "layer", "start", "stop", "count", "non_finite", "mean", "std", "min", "max"],
+    "epochs": ["quantity", "measure", "layer", "epoch", "step", "statistic", "value"],
+    "histograms": ["quantity", "layer", "epoch", "step", "low", "high", "bin_count"],
+    "findings": ["step", "kind", "layer", "sentence"],
+}
+"""Of the tables of a run."""
+
+WHOLE = ["start", "stop", "count", "non_finite", "epoch", "step", "bin_count"]
+"""Columns of whole numbers."""
 
 
 class Drawing(BaseModel, frozen=True):
@@ -103,8 +109,7 @@ class TrainingRecord:
 
     def save(self, path: Path | str) -> None:
         """Writes one Parquet file; what is there stays until the new one is complete."""
-        parts = {"steps": self.steps, "epochs": self.epochs, "histograms": self.histograms, "findings": self.findings}
-        filled = [part.assign(part=name) for name, part in parts.items() if len(part)]
+        filled = [getattr(self, name).assign(part=name) for name in COLUMNS if len(getattr(self, name))]
         rows = pd.concat(filled or [pd.DataFrame({"part": pd.Series([], dtype=str)})])
         header = _Header(name=self.name, layers=self.layers, drawings=self.drawings)
         table = pa.Table.from_pandas(rows, preserve_index=False)
@@ -135,25 +140,17 @@ def read_record(path: Path | str) -> TrainingRecord:
         )
     try:
         header, rows = _Header.model_validate_json(about), table.to_pandas()
-        return TrainingRecord(
-            name=header.name,
-            layers=header.layers,
-            steps=_part(rows, "steps", STEPS, whole=("start", "stop", "count", "non_finite")),
-            epochs=_part(rows, "epochs", EPOCHS, whole=("epoch", "step")),
-            histograms=_part(rows, "histograms", HISTOGRAMS, whole=("epoch", "step", "bin_count")),
-            findings=_part(rows, "findings", FINDINGS, whole=("step",)),
-            drawings=header.drawings,
-        )
+        parts = {}
+        for name, columns in COLUMNS.items():
+            part = rows[rows["part"] == name]
+            part = part[columns] if len(part) else part.reindex(columns=columns)
+            types = {column: "int64" for column in columns if column in WHOLE}
+            parts[name] = part.reset_index(drop=True).astype(types)
+        return TrainingRecord(name=header.name, layers=header.layers, drawings=header.drawings, **parts)
     except (KeyError, ValueError) as error:
         raise ConfigError(
             f"{path} is damaged, or another version of gradscore wrote it: {str(error).splitlines()[0]}"
         ) from error
-
-
-def _part(rows: pd.DataFrame, name: str, columns: tuple[str, ...], *, whole: tuple[str, ...]) -> pd.DataFrame:
-    found = rows[rows["part"] == name]
-    found = (found[list(columns)] if len(found) else found.reindex(columns=list(columns))).reset_index(drop=True)
-    return found.astype(dict.fromkeys(whole, "int64"))
 
 
 MOST_EPOCHS = 64
@@ -215,28 +212,15 @@ class Logbook:
             findings: with their steps.
         """
         quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines or quantity.joined]
+        epochs = pd.DataFrame(list(history), columns=Entry._fields)
         return TrainingRecord(
             name=name,
             layers=list(layers),
-            steps=pd.DataFrame([row for each in quantities for row in _steps(each)], columns=list(STEPS)),
-            epochs=pd.DataFrame(
-                [
-                    (
-                        e.quantity,
-                        e.row.measure,
-                        e.row.layer,
-                        e.epoch,
-                        self.last_steps[e.epoch],
-                        e.row.statistic,
-                        e.row.value,
-                    )
-                    for e in history
-                ],
-                columns=list(EPOCHS),
-            ),
-            histograms=pd.DataFrame(list(self._bins()), columns=list(HISTOGRAMS)),
+            steps=pd.DataFrame([row for each in quantities for row in _steps(each)], columns=COLUMNS["steps"]),
+            epochs=epochs.assign(step=epochs["epoch"].map(dict(enumerate(self.last_steps))))[COLUMNS["epochs"]],
+            histograms=pd.DataFrame(list(self._bins()), columns=COLUMNS["histograms"]),
             findings=pd.DataFrame(
-                [(each.step or 0, each.kind, each.layer, str(each)) for each in findings], columns=list(FINDINGS)
+                [(each.step or 0, each.kind, each.layer, str(each)) for each in findings], columns=COLUMNS["findings"]
             ),
             drawings={
                 each.name: Drawing(
@@ -483,7 +467,7 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     columns = np.arange(0, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
     logs = np.full((HEAT_BINS, len(columns)), np.nan)
     for epoch, part in bins.groupby("epoch"):
-        shares = _spread(part.sort_values("low"), edges)
+        shares = _shares_between(part.sort_values("low"), edges)
         logs[:, int(str(epoch)) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
     name = layer if layer_of(layer)[0] != MODEL else "whole model"
     whole = len(epochs) == len(columns)
@@ -502,7 +486,7 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     )
 
 
-def _spread(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
+def _shares_between(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
     """The shares of values between edges, if values lie evenly in their bins."""
     ends = bins[["low", "high"]].to_numpy(np.float64).ravel()
     counts = bins["bin_count"].to_numpy(np.float64)

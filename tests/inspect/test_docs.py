@@ -61,13 +61,11 @@ EXPECTED = {
 
 @pytest.mark.parametrize("quantity", EXPECTED)
 def test_own_quantities(names, quantity):
-    assert {entry.row.layer for entry in names["found"] if entry.quantity == quantity} == EXPECTED[quantity]
+    assert {entry.layer for entry in names["found"] if entry.quantity == quantity} == EXPECTED[quantity]
 
 
 def test_values_of_own_quantities(names):
-    means = {
-        (entry.quantity, entry.row.layer): entry.row.value for entry in names["found"] if entry.row.statistic == "mean"
-    }
+    means = {(entry.quantity, entry.layer): entry.value for entry in names["found"] if entry.statistic == "mean"}
     assert means["rank", "0"] == 8
     assert names["by_hand"].value["share of zeros"]["anything"].mean == 0.5
 

@@ -185,7 +185,7 @@ def test_steps_of_an_optimizer(net, batch):
             backward(net, batch)
             optimizer.step()
         figures = inspector.tick_epoch()
-    counts = {entry.row.layer: entry.row.value for entry in figures if entry.row.statistic == "count"}
+    counts = {entry.layer: entry.value for entry in figures if entry.statistic == "count"}
     assert counts["head.weight"] == 3
     assert quantity.value == {}
 
