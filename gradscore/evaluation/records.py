@@ -516,3 +516,49 @@ def _verdict(
 
 def _is_above(gain: Record | None) -> bool:
     return gain is not None and gain.low is not None and gain.low > 0
+
+
+class Records:
+    """Looks records up.
+
+    Args:
+        records: as `evaluate_run` gives them.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = {(each.task, each.protocol, each.dataset, each.score, each.metric): each for each in records}
+
+    def get(self, task: str, protocol: str, dataset: str, score: str, metric: str = "auroc") -> Record | None:
+        """The record, or None where there is none that has a value."""
+        record = self._records.get((task, protocol, dataset, score, metric))
+        return None if record is None or record.value is None else record
+
+    def protocols(self, task: str) -> list[str]:
+        """The protocols of a task, in order, the headline first."""
+        found = _distinct(key[1] for key in self._records if key[0] == task)
+        order = HEADLINE_PROTOCOLS
+        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+
+    def datasets(self, task: str, protocol: str) -> list[str]:
+        """The data sets of a protocol, without groups of them."""
+        return [name for name in self._all_datasets(task, protocol) if not is_group(name)]
+
+    def groups(self, protocol: str) -> list[str]:
+        """The names of the groups of OOD sets of a protocol."""
+        return [name.removesuffix(MEAN) for name in self._all_datasets("ood", protocol) if name.endswith(MEAN)]
+
+    def scores(self, task: str, protocol: str) -> list[str]:
+        """The scores of a protocol, `meta` first."""
+        return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
+
+    def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:
+        """The baseline of the highest AUROC on these very samples, or None without any value."""
+        areas = baseline_areas(record for key, record in self._records.items() if key[:3] == (task, protocol, dataset))
+        return areas[0].score if areas else None
+
+    def _all_datasets(self, task: str, protocol: str) -> list[str]:
+        return _distinct(key[2] for key in self._records if key[:2] == (task, protocol))
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,25 +1,29 @@
 """Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
-scales what models look at, gradients and scores in groups; `fitting` fits, with penalties that `selection` chooses;
-`models` are what is fitted, their probabilities, and what moved a score; `files` reads and writes them without pickle.
+scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits, with
+penalties chosen by cross-validation; `models` are what is fitted, their probabilities, and what moved a score.
 """
 
 from __future__ import annotations
 
-from .files import ARRAYS, DESCRIPTION
 from .fitting import (
+    LEAST_SETS,
+    Choice,
     Penalty,
     Rows,
     add_stable_scores,
     balanced_weights,
+    choose_penalty,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
     has_stable_scores,
+    judge_sum,
     leading_axes,
+    mean_area,
 )
-from .inputs import OF_GRADIENTS, SCORE_PREFIX, Inputs, Twice, group_of, samples_of, tolerance
+from .inputs import ARRAYS, DESCRIPTION, OF_GRADIENTS, SCORE_PREFIX, Inputs, Twice, group_of, samples_of, tolerance
 from .models import (
     Driver,
     GroupShare,
@@ -32,7 +36,6 @@ from .models import (
     probabilities,
     read_notes,
 )
-from .selection import LEAST_SETS, Choice, choose_penalty, judge_sum, mean_area
 
 __all__ = [
     "ARRAYS",

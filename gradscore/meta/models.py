@@ -16,8 +16,7 @@ from scipy.special import expit
 from ..columns import FORWARD
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
-from .files import Description, read_description, read_model, write_model
-from .inputs import SCORE_PREFIX, Group, Inputs, group_of
+from .inputs import SCORE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
 
 Kind = Literal["logistic", "sum", "one_class"]
 

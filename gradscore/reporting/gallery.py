@@ -16,12 +16,11 @@ from ..columns import penultimate_columns
 from ..config import Config
 from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, open_splits
 from ..errors import GradscoreError
-from ..evaluation import ScoreFile, positive_of
+from ..evaluation import Records, ScoreFile, positive_of
 from ..meta import Inputs
 from ..store import RunFolder
 from ..system import FloatArray
-from .evaluation_text import IN_DIST_ONLY, MISCLASSIFICATION, Records
-from .page import thumbnail
+from .pages import thumbnail
 
 PER_GALLERY = 12
 PER_OOD_SET = 6
@@ -94,8 +93,8 @@ def make_galleries(
     images = _Images(config, nearest, given, class_names=class_names)
     below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
-    for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
-        key = (MISCLASSIFICATION, IN_DIST_ONLY, dataset)
+    for dataset in records.datasets("misclassification", "in_dist_only"):
+        key = ("misclassification", "in_dist_only", dataset)
         block = scores.columns(*key, ["positive", "meta"]).sort_values("meta", kind="stable")
         places = block.index.to_numpy()
         wrong = places[positive_of(block)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradscore.check.comparison import CheckReport, CheckTest, check_run
+from gradscore.check.comparison import CheckReport, CheckTest, check_run, to_annotations, to_json, to_junit, to_markdown
 from gradscore.check.expected import (
     ExpectedFigures,
     Policy,
@@ -22,7 +22,6 @@ from gradscore.check.expected import (
     read_expected,
     write_expected,
 )
-from gradscore.check.outputs import to_annotations, to_json, to_junit, to_markdown
 from gradscore.errors import ExpectedFiguresError, StoreError
 from gradscore.evaluation.score_tables import read_scores
 from gradscore.store import RunFolder

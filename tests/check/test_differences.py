@@ -7,13 +7,14 @@ from scipy.stats import norm
 
 from gradscore.check.differences import (
     Difference,
+    PairedRates,
+    TwoRates,
     auroc_difference_other,
     auroc_difference_same,
     judge,
     rate_difference_other,
     rate_difference_same,
 )
-from gradscore.check.rates import PairedRates, TwoRates
 from gradscore.evaluation.intervals import paired_delong
 
 

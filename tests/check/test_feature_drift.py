@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradscore.check.changes import feature_drift
+from gradscore.check.differences import feature_drift
 from gradscore.check.expected import Probe
 
 HASHES = ["aaaaaaaaaaaa", "bbbbbbbbbbbb"]

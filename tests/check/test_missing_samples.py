@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import fisher_exact
 
-from gradscore.check.changes import BY_CHANCE, MissingSamples, missing_samples
+from gradscore.check.differences import BY_CHANCE, MissingSamples, missing_samples
 
 
 def samples(classes, correct=1.0, *, start: int = 0) -> pd.DataFrame:

@@ -7,12 +7,14 @@ from scipy.stats import binom, norm
 
 from gradscore.check.differences import (
     Difference,
+    OverlappingRates,
+    PairedRates,
+    TwoRates,
     judge,
     rate_difference_other,
     rate_difference_overlapping,
     rate_difference_same,
 )
-from gradscore.check.rates import OverlappingRates, PairedRates, TwoRates
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, multinomial, norm
 
-from gradscore.check.differences import judge, rate_difference_other, rate_difference_same
-from gradscore.check.rates import PairedRates, TwoRates
+from gradscore.check.differences import PairedRates, TwoRates, judge, rate_difference_other, rate_difference_same
 
 MARGIN = 0.02
 MOST = 0.06

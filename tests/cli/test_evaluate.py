@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from gradscore.config import Config, load_config
 from gradscore.detector.detector_runs import Report
 from gradscore.detector.detector_sets import Thumbnails
-from gradscore.evaluation import evaluate_run
+from gradscore.evaluation import Records, evaluate_run
 from gradscore.evaluation.records import Verdict
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
-from gradscore.reporting.evaluation_text import Records, headlines
+from gradscore.reporting.evaluation_report import headlines
 from gradscore.store import RunFolder, RunWriter, ShardRows
 from gradscore_cli.evaluate import evaluated
 from gradscore_cli.main import app
@@ -142,13 +142,13 @@ def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluati
 
 
 def test_permuted_labels_are_a_control(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
+    monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted), "--permuted-labels"])
     assert "note: permuted labels: passed, nothing is found in 5 controls" in found.stdout
 
 
 def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None)
+    monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted)])
     assert found.exit_code == 0
     assert "note: no report: it needs jinja2, matplotlib; run `pip install 'gradscore[report]'`" in found.stdout
@@ -159,8 +159,8 @@ def failing(*_: object) -> None:
 
 
 HINDRANCES = {
-    "a package is missing": ("gradscore.reporting.page.find_spec", lambda name: None, 0),
-    "no figure can be drawn": ("gradscore.reporting.plots.Plot.drawn", failing, 2),
+    "a package is missing": ("gradscore.reporting.pages.find_spec", lambda name: None, 0),
+    "no figure can be drawn": ("gradscore.reporting.pages.Plot.drawn", failing, 2),
 }
 
 

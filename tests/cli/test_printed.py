@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradscore.printable import printable
-from gradscore.reporting.page import render
+from gradscore.reporting.pages import render
 from gradscore_cli.output import Bar, Terminal, figures_table, json_text, progress_bar, say
 
 NAMES = {

@@ -64,7 +64,7 @@ def test_the_page_does_without_images(found: gradscore.Audit, tmp_path: Path) ->
 
 def test_without_the_packages_for_pages_there_are_tables_and_a_notice(found, tmp_path: Path, monkeypatch) -> None:
     write_audit(found, tmp_path)
-    monkeypatch.setattr("gradscore.reporting.page.PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("gradscore.reporting.pages.PACKAGES", ("no_such_package",))
     files = write_audit(found, tmp_path)
     assert files.html is None
     assert "pip install 'gradscore[report]'" in files.notice

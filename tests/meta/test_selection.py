@@ -7,7 +7,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.config import MetaConfig
-from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, judge_sum, mean_area, selection
+from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, fitting, judge_sum, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120

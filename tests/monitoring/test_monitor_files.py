@@ -70,7 +70,7 @@ def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp
     monitor = Monitor(bundle, by=100)
     monitor.update(table(100))
     assert write_monitor(monitor, tmp_path).html.is_file()
-    monkeypatch.setattr("gradscore.reporting.page.PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("gradscore.reporting.pages.PACKAGES", ("no_such_package",))
     files = write_monitor(monitor, tmp_path)
     assert "pip install 'gradscore[report]'" in files.notice
     assert [*tmp_path.glob("*.html"), *tmp_path.glob("plots/*")] == []

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from columns_reference import K, extractor, made, table
 from torch import Tensor, nn
 
-from gradscore.check.changes import FeatureDrift
+from gradscore.check.differences import FeatureDrift
 from gradscore.errors import ConfigError, ModelError, StoreError
 from gradscore.extractor import class_gradients as mean_gradients
 from gradscore.extractor.class_gradients import MeanGradients

@@ -9,11 +9,11 @@ import pytest
 from gradscore.config import Config, dump_config, parse_config
 from gradscore.data import open_splits
 from gradscore.errors import MissingExtraError
+from gradscore.evaluation import Records
 from gradscore.reporting import write_report
 from gradscore.reporting.evaluation_report import roc_points
-from gradscore.reporting.evaluation_text import Records
 from gradscore.reporting.gallery import _Images, make_galleries
-from gradscore.reporting.page import markdown_text
+from gradscore.reporting.pages import markdown_text
 
 
 class Page(HTMLParser):
@@ -158,7 +158,7 @@ def test_the_gallery_calls_classes_by_their_names(report_run, report_evaluation)
 
 
 def test_a_missing_package_is_named(report_run, report_evaluation, monkeypatch):
-    monkeypatch.setattr("gradscore.reporting.page.find_spec", lambda name: None if name == "matplotlib" else name)
+    monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None if name == "matplotlib" else name)
     with pytest.raises(MissingExtraError, match=r"it needs matplotlib; run `pip install 'gradscore\[report\]'`"):
         write_report(report_run, report_evaluation)
 

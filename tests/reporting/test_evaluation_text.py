@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from gradscore.evaluation import Records
 from gradscore.evaluation.records import Record, verdicts
-from gradscore.reporting.evaluation_text import Records, gains, headlines
+from gradscore.reporting.evaluation_report import gains, headlines
 
 TEST = "in_dist.test"
 
