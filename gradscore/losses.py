@@ -355,7 +355,7 @@ LOSSES: Registry[Loss] = Registry(
         "label_squared": Loss(head=label_squared, needs_labels=True, source="Brier 1950"),
     },
     wanted=Loss,
-    reserved=(FORWARD, AUGMENTATION, "score"),  # what names of features and inputs of meta models have in its place
+    reserved=(FORWARD, AUGMENTATION, "baseline"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""
 

@@ -2,15 +2,25 @@
 
 In come ordinary samples, by their logits and, where a run stores them, the features before the last layer and the same
 of augmentations of them; out come tables of scores in float64, higher = more likely wrong or out of distribution.
-`baseline` says what a baseline is, `table` lists them and holds all of a run; `logits` and `penultimate` are where they
-are computed. What they learn is plain arrays.
+`baselines` lists them and holds all of a run, `formulas` computes them. What they learn is plain arrays.
 """
 
 from __future__ import annotations
 
-from .baseline import Arrays, Baseline, Neighbours, Ordinary, Samples, learns_nothing, of_logits
-from .penultimate import Bank
-from .table import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, plain_name
+from .baselines import (
+    BASELINES,
+    OVER_AUGMENTATIONS,
+    Bank,
+    Baseline,
+    FittedBaselines,
+    Neighbours,
+    NetworkOutputs,
+    Ordinary,
+    learns_nothing,
+    of_logits,
+    plain_name,
+)
+from .formulas import Arrays
 
 __all__ = [
     "BASELINES",
@@ -20,8 +30,8 @@ __all__ = [
     "Baseline",
     "FittedBaselines",
     "Neighbours",
+    "NetworkOutputs",
     "Ordinary",
-    "Samples",
     "learns_nothing",
     "of_logits",
     "plain_name",

@@ -341,7 +341,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
     for name in [each for each in DETECTORS if each in index.detectors]:
         entry = index.detectors[name]
         if entry.score is not None:
-            if entry.score not in inputs.scores.names:
+            if entry.score not in inputs.baselines.names:
                 raise BundleError(f"its inputs give no score {entry.score!r}")
             model: MetaModel | BaselineScore = BaselineScore(name=entry.score, inputs=inputs)
         else:

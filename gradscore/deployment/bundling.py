@@ -189,9 +189,9 @@ def _deployed_models(
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = Inputs.load(run.inputs_path)
-    bank = inputs.scores.bank
+    bank = inputs.baselines.bank
     if bank is not None:  # without the hashes by which samples of a run are told from themselves; new ones are others
-        inputs = replace(inputs, scores=replace(inputs.scores, bank=replace(bank, content=None)))
+        inputs = replace(inputs, baselines=replace(inputs.baselines, bank=replace(bank, content=None)))
     single = wanted_baselines(scores, inputs)
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
@@ -241,7 +241,7 @@ def wanted_baselines(given: Iterable[str], inputs: Inputs) -> Mapping[str, Basel
         BundleError: no such baseline or detector, or two for one detector.
     """
     found: dict[str, BaselineScore] = {}
-    known = inputs.scores.names
+    known = inputs.baselines.names
     for text in given:
         detector, equals, name = text.rpartition("=")
         if equals and detector not in DETECTORS:

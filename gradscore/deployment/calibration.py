@@ -55,7 +55,7 @@ class BaselineScore:
 
     def decision(self, frame: pd.DataFrame) -> FloatArray:
         """The scores (N,) of the rows of a feature table, higher = more likely wrong or OOD."""
-        return self.inputs.score_table(frame)[self.name].to_numpy(dtype=np.float64)
+        return self.inputs.baseline_table(frame)[self.name].to_numpy(dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class ScoreInputs:
     @cached_property
     def table(self) -> pd.DataFrame:
         """All baselines by name, one row for each sample."""
-        return self._inputs.score_table(self._frame)
+        return self._inputs.baseline_table(self._frame)
 
     @cached_property
     def scaled(self) -> FloatArray:

@@ -154,7 +154,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         path,
         [spec.label for spec in fitted],
         near,
-        _not_compared(run, scorer.inputs.scores),
+        _not_compared(run, scorer.inputs.baselines),
         groups=groups,
     )
 

@@ -26,9 +26,9 @@ from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import (
+    BASELINE_PREFIX,
     DESCRIPTION,
     LEAST_SETS,
-    SCORE_PREFIX,
     Choice,
     Inputs,
     MetaModel,
@@ -44,7 +44,7 @@ from ..meta import (
     judge_sum,
     leading_axes,
     mean_area,
-    samples_of,
+    outputs_of,
 )
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, read_head
@@ -341,13 +341,13 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
                 f"{run.path}: data.{BANK}: {number} samples are copies of samples that are reported or calibrate "
                 f"({', '.join(found)}); give others"
             )
-    samples = samples_of(reference)
+    outputs = outputs_of(reference)
     ordinary = Ordinary(
-        samples=samples,
+        outputs=outputs,
         classes=reference["label"].where(reference["label"] >= 0, reference["prediction"]).to_numpy(dtype=np.int64),
-        head=None if samples.penultimate is None else read_head(run.path),
+        head=None if outputs.penultimate is None else read_head(run.path),
     )
-    if BANK not in splits and samples.penultimate is not None:
+    if BANK not in splits and outputs.penultimate is not None:
         notices.append(
             f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
             "that trained the classifier are better ones"
@@ -364,7 +364,8 @@ def rounding_notices(inputs: Inputs) -> list[str]:
         return []
     count, all_of_them = len(inputs.left_out), len(inputs.left_out) + len(inputs.names)
     places = Counter(
-        name if name.startswith(SCORE_PREFIX) else name.rpartition("/")[0].split("/", 1)[-1] for name in inputs.left_out
+        name if name.startswith(BASELINE_PREFIX) else name.rpartition("/")[0].split("/", 1)[-1]
+        for name in inputs.left_out
     )
     mostly = some([place for place, _ in places.most_common()], 3)
     return [f"{count} of {all_of_them} inputs enter no model: they hold little but rounding, mostly of {mostly}"]

@@ -206,7 +206,7 @@ class ScoreTables:
                 self.seen_by_meta_wrong.append(dataset)
             else:
                 places[META_WRONG] = self._folder(wrong)
-        return places | {name: name for name in self.inputs.scores.compared}
+        return places | {name: name for name in self.inputs.baselines.compared}
 
     def _block(self, plan: _Plan) -> Block:
         columns = {split: self._scores_of(split) for split in plan.rows}
@@ -248,7 +248,7 @@ class ScoreTables:
     def _scores_of(self, split: str) -> dict[Place, FloatArray]:
         """The scores of a split by where they come from, without those that a sample lacks."""
         if split not in self._scores:
-            places: list[Place] = [*self._models, *self.inputs.scores.compared]
+            places: list[Place] = [*self._models, *self.inputs.baselines.compared]
             samples = self._run.sizes[split]
             with TemporaryFile(dir=self._folder_of_files) as file:
                 for _ in places:
@@ -256,7 +256,7 @@ class ScoreTables:
                 columns = np.asarray(np.memmap(file, np.float64, mode="r+", shape=(len(places), samples)))
             start = 0
             for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
-                table = self.inputs.score_table(rows)
+                table = self.inputs.baseline_table(rows)
                 scaled = self.inputs.scaled(rows, table)
                 for column, place in zip(columns, places, strict=True):
                     of_place = self._models[place].of_scaled(scaled) if isinstance(place, Path) else table[place]

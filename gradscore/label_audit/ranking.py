@@ -19,9 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
-from ..baselines import Bank, Samples
+from ..baselines import Bank, NetworkOutputs
 from ..errors import DataError
-from ..meta import samples_of
+from ..meta import outputs_of
 from ..store import agreement_of
 from ..system import BoolArray, FloatArray, IntArray
 
@@ -106,7 +106,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         DataError: no penultimate features, a sample without a label or with values that are not finite, or a class with
             too few samples.
     """
-    samples = samples_of(table)
+    samples = outputs_of(table)
     labels = table["label"].to_numpy(dtype=np.int64)
     if samples.penultimate is None:
         raise DataError("audit: wanted penultimate features, got none; set features.penultimate")
@@ -197,7 +197,7 @@ def _share(probability: float) -> str:
     return f"{100 * probability:.0f} %" if probability >= 0.01 else "below 1 %"
 
 
-def combined_features(samples: Samples, labels: IntArray) -> tuple[FloatArray, list[str]]:
+def combined_features(samples: NetworkOutputs, labels: IntArray) -> tuple[FloatArray, list[str]]:
     """What enters the last layer, averaged over sample and augmentations, and the augmentations that were left out.
 
     Args:

@@ -23,7 +23,7 @@ from .fitting import (
     leading_axes,
     mean_area,
 )
-from .inputs import ARRAYS, DESCRIPTION, OF_GRADIENTS, SCORE_PREFIX, Inputs, Twice, group_of, samples_of, tolerance
+from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, OF_GRADIENTS, Inputs, Twice, group_of, outputs_of, tolerance
 from .models import (
     Driver,
     GroupShare,
@@ -39,10 +39,10 @@ from .models import (
 
 __all__ = [
     "ARRAYS",
+    "BASELINE_PREFIX",
     "DESCRIPTION",
     "LEAST_SETS",
     "OF_GRADIENTS",
-    "SCORE_PREFIX",
     "Choice",
     "Driver",
     "GroupShare",
@@ -66,9 +66,9 @@ __all__ = [
     "leading_axes",
     "loudest_group",
     "mean_area",
+    "outputs_of",
     "prevalence_shift",
     "probabilities",
     "read_notes",
-    "samples_of",
     "tolerance",
 ]

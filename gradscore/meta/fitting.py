@@ -24,7 +24,7 @@ from ..baselines import OVER_AUGMENTATIONS
 from ..config import MetaConfig
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray
-from .inputs import SCORE_PREFIX, Inputs
+from .inputs import BASELINE_PREFIX, Inputs
 from .models import MetaModel, prevalence_shift
 
 _STABLE = ("knn", "ash")
@@ -235,8 +235,8 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     axes = leading_axes(gradients)
     along = gradients @ axes.T
     logarithms = _held_out(along)
-    spread = logarithms.std()
-    if not spread > 0:
+    deviation = logarithms.std()
+    if not deviation > 0:
         raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
     estimate = LedoitWolf().fit(along)
     start = np.zeros(len(inputs.names)), 0.0
@@ -252,7 +252,7 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
             "axes": whole,
             "location": np.asarray(estimate.location_),
             "precision": np.asarray(estimate.precision_),
-            "logarithm": np.array([logarithms.mean(), spread]),
+            "logarithm": np.array([logarithms.mean(), deviation]),
         },
         notes={"shrinkage": float(estimate.shrinkage_), "n": len(ordinary), "n_positive": 0},
     )
@@ -314,17 +314,17 @@ def _with_scores(
 
 def _best_look(inputs: Inputs, score: str) -> str | None:
     """The input that is a score, over augmentations where there are some."""
-    wanted = (f"{SCORE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{SCORE_PREFIX}{score}")
+    wanted = (f"{BASELINE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{BASELINE_PREFIX}{score}")
     return next((name for name in wanted if name in inputs.names), None)
 
 
 def _standardised(coefficients: FloatArray, ordinary: FloatArray) -> tuple[FloatArray, float]:
     """Coefficients and intercept of a linear function, standardised on ordinary samples."""
     values = (ordinary * coefficients).sum(axis=1)
-    spread = values.std()
-    if not spread > 0:
+    deviation = values.std()
+    if not deviation > 0:
         raise EvaluationError("fit: ordinary samples do not differ in what is summed up; use meta.ood=logistic")
-    return coefficients / spread, float(-values.mean() / spread)
+    return coefficients / deviation, float(-values.mean() / deviation)
 
 
 def _held_out(along: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
 """The inputs of meta models: what they make of the columns of a feature table, and on which scale.
 
-Columns are heavy-tailed: logarithms, and robust centres and spreads, make them something that linear models can work
+Columns are heavy-tailed: logarithms, and robust centres and widths, make them something that linear models can work
 with. Some are none but rounding: computed again, in another batch, they come out as another number.
 
 Inputs and models are stored as plain arrays (safetensors) and JSON, so that loading one never runs code.
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ..baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, Samples, plain_name
+from ..baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, NetworkOutputs, plain_name
 from ..columns import (
     COSINE,
     META_COLUMNS,
@@ -43,13 +43,13 @@ ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
 OF_GRADIENTS = ("gradients", "columns")
-"""The groups of inputs that share the penalty of gradients; those of the others, all scores, share another."""
+"""The groups of inputs that share the penalty of gradients; those of the others, all baselines, share another."""
 
-SCORE_PREFIX = "score/"
-"""Start of the names of inputs that are scores."""
+BASELINE_PREFIX = "baseline/"
+"""Start of the names of inputs that are baselines."""
 
 Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "augmentations"]
-"""Where an input comes from: statistics of gradients, `features.columns`, or a score of what else is known."""
+"""Where an input comes from: statistics of gradients, `features.columns`, or a baseline of what else is known."""
 
 BLOCK = 8192
 """Rows that are worked on at a time: ten thousand features of them take 0.6 GB."""
@@ -57,24 +57,24 @@ BLOCK = 8192
 _BOUNDED = (f"/{COSINE}", f"/{RATE}")
 
 LIMIT = 10.0
-"""Scaled values are clipped to this many spreads on either side of the centre.
+"""Scaled values are clipped to so much on either side of the centre.
 
 That touches 0.5 % of the values of the digits test split and 10 % of those of noise. The AUROC for wrong predictions is
-0.923 so, 0.918 with 5, 0.924 with 20 and 0.674 without a limit: heavy tails reach 15,000 spreads.
+0.923 so, 0.918 with 5, 0.924 with 20 and 0.674 without a limit: heavy tails reach 15,000.
 """
 
 _IQR_OF_NORMAL = 1.3489795003921634
 """Interquartile range of a normal distribution in its standard deviations: twice the quantile at 3/4."""
 
 _CONSTANT = 1e-12
-"""Columns are constant below this spread, relative to the centre: float64 rounds to 1e-16, and a few thousand
+"""Columns of less variation than this are constant, relative to the centre: float64 rounds to 1e-16, and a few thousand
 operations lose four digits at most."""
 
 TOLERANCE = 1e-3
-"""Spreads among ordinary samples that an input may move by when a sample is computed again.
+"""What an input may move by when a sample is computed again, in its scale among ordinary samples.
 
 It is what scores may move by. A score is a sum over many inputs, whose rounding is independent, so relative to its own
-spread it moves less than they do. In float32, inputs of five networks move by 1e-7 to 1e-5, those that are rounding by
+scale it moves less than they do. In float32, inputs of five networks move by 1e-7 to 1e-5, those that are rounding by
 0.05 to 5.
 """
 
@@ -91,17 +91,16 @@ REACHED = 0.99
 """The share of ordinary samples of which an input that is rounding tells nothing."""
 
 
-def samples_of(frame: pd.DataFrame) -> Samples:
+def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     """What a feature table says of its samples beside their gradients."""
     content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
-    augmentations = {augmentation: _look(frame, augmentation) for augmentation in augmentations_of(frame.columns)}
-    plain = _look(frame, None)
-    return Samples(logits=plain.logits, penultimate=plain.penultimate, augmentations=augmentations, content=content)
+    augmentations = {augmentation: _outputs(frame, augmentation) for augmentation in augmentations_of(frame.columns)}
+    return replace(_outputs(frame, None), augmentations=augmentations, content=content)
 
 
-def _look(frame: pd.DataFrame, augmentation: str | None) -> Samples:
+def _outputs(frame: pd.DataFrame, augmentation: str | None) -> NetworkOutputs:
     penultimate = penultimate_columns(frame.columns, augmentation=augmentation)
-    return Samples(
+    return NetworkOutputs(
         logits=_array(frame[logit_columns(frame.columns, augmentation=augmentation)]),
         penultimate=_array(frame[penultimate]) if penultimate else None,
     )
@@ -114,21 +113,21 @@ def _array(columns: pd.DataFrame) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """Logarithm of the magnitude where wanted, then centre and spread that outliers hardly move, then a clip.
+    """Logarithm of the magnitude where wanted, then centre and scale that outliers hardly move, then a clip.
 
     A magnitude column becomes log10 |x|, no smaller than a tenth of the smallest magnitude above zero it was fitted
-    on. The centre is the median; the spread is the interquartile range in units of a normal's standard deviation, or
-    the standard deviation where that range is zero. Columns without spread become zero.
+    on. The centre is the median; the scale is the interquartile range in units of a normal's standard deviation, or
+    the standard deviation where that range is zero. Constant columns become zero.
 
     Attributes:
         floor: (D,) smallest magnitude told apart.
         centre: (D,) subtracted, after the logarithm.
-        spread: (D,) divided by; zero marks a constant column.
+        scale: (D,) divided by; zero marks a constant column.
     """
 
     floor: FloatArray
     centre: FloatArray
-    spread: FloatArray
+    scale: FloatArray
 
     @classmethod
     def fit(cls, table: pd.DataFrame) -> Self:
@@ -144,11 +143,11 @@ class Scaling:
         floor = np.where(np.isfinite(smallest), np.maximum(smallest / 10, np.finfo(np.float64).smallest_subnormal), 1.0)
         levels = _levels(table, floor)
         low, centre, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
-        spread = (high - low) / _IQR_OF_NORMAL
+        scale = (high - low) / _IQR_OF_NORMAL
         least = _CONSTANT * np.maximum(1.0, np.abs(centre))
         deviation = levels.std(axis=0)
         deviation[np.ptp(levels, axis=0) <= least] = 0.0
-        return cls(floor=floor, centre=centre, spread=np.where(spread <= least, deviation, spread))
+        return cls(floor=floor, centre=centre, scale=np.where(scale <= least, deviation, scale))
 
     def scaled(self, table: pd.DataFrame) -> FloatArray:
         """Scaled values (N, D) of a table of the inputs that were fitted on, within +-`LIMIT`.
@@ -156,14 +155,14 @@ class Scaling:
         Raises:
             EvaluationError: values that are not finite.
         """
-        constant = self.spread == 0
-        scaled = (_levels(table, self.floor) - self.centre) / np.where(constant, 1.0, self.spread)
+        constant = self.scale == 0
+        scaled = (_levels(table, self.floor) - self.centre) / np.where(constant, 1.0, self.scale)
         scaled[:, constant] = 0.0
         return np.asarray(np.clip(scaled, -LIMIT, LIMIT), dtype=np.float64)
 
     def arrays(self) -> dict[str, FloatArray]:
         """The attributes by name."""
-        return {name: getattr(self, name) for name in ("floor", "centre", "spread")}
+        return {name: getattr(self, name) for name in ("floor", "centre", "scale")}
 
 
 def _levels(table: pd.DataFrame, floor: FloatArray) -> FloatArray:
@@ -214,12 +213,12 @@ class Twice:
 
 
 def tolerance(unit: float) -> float:
-    """What an input may move by, in spreads among ordinary samples."""
+    """What an input may move by, in its scale among ordinary samples."""
     return max(TOLERANCE, UNITS * unit)
 
 
 def widening(once: FloatArray, again: FloatArray, *, unit: float) -> FloatArray:
-    """By how much the spreads of inputs have to be wider, so that rounding moves none by more than `tolerance`.
+    """By how much the scales of inputs have to be wider, so that rounding moves none by more than `tolerance`.
 
     Args:
         once: (n, D) scaled inputs of samples.
@@ -236,13 +235,13 @@ def widening(once: FloatArray, again: FloatArray, *, unit: float) -> FloatArray:
 
 
 def are_rounding(scaled: FloatArray, wider: FloatArray) -> BoolArray:
-    """Which inputs are rounding: those of a wider spread that nearly no sample reaches.
+    """Which inputs are rounding: those of a wider scale that nearly no sample reaches.
 
     Others whose rounding shows, as an input that is the same for most samples and tells of a few, keep their place and
     weigh less.
 
     Args:
-        scaled: (N, D) the inputs of ordinary samples in the wider spreads.
+        scaled: (N, D) the inputs of ordinary samples in the wider scales.
         wider: (D,) as `widening` found.
     """
     reached = np.quantile(np.abs(scaled), REACHED, axis=0)
@@ -282,23 +281,23 @@ class Inputs:
         columns: the columns of a feature table that it looks at.
         names: of the inputs, D of them.
         scaling: that of ordinary samples.
-        scores: the scores among them.
+        baselines: those of the run, of which some are inputs.
         left_out: names of inputs that are none, since they hold little but rounding.
     """
 
     columns: list[str]
     names: list[str]
     scaling: Scaling
-    scores: FittedBaselines
+    baselines: FittedBaselines
     left_out: Sequence[str] = ()
 
     @classmethod
-    def fit(cls, ordinary: pd.DataFrame, scores: FittedBaselines, *, twice: Twice | None = None) -> Self:
+    def fit(cls, ordinary: pd.DataFrame, baselines: FittedBaselines, *, twice: Twice | None = None) -> Self:
         """Learns the scale from ordinary samples.
 
         Args:
             ordinary: the feature table of in-distribution samples, with their content hashes if a bank holds some.
-            scores: the scores that are inputs too.
+            baselines: those of the run.
             twice: samples that were computed twice. Spreads are made wide enough for what these move by, and inputs of
                 which nothing is left then are rounding and left out.
 
@@ -306,18 +305,18 @@ class Inputs:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
-        table = _raw_inputs(ordinary, scores.table(samples_of(ordinary))[scores.inputs])
+        table = _raw_inputs(ordinary, baselines.table(outputs_of(ordinary))[baselines.inputs])
         scaling = Scaling.fit(table)
-        if not scaling.spread.any():
+        if not scaling.scale.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
-        whole = cls(columns=_columns(ordinary), names=list(table.columns), scaling=scaling, scores=scores)
+        whole = cls(columns=_columns(ordinary), names=list(table.columns), scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
         once, again = (whole.scaled(each) for each in twice.usable)
         wider = widening(once, again, unit=twice.unit)
-        scaling = replace(scaling, spread=scaling.spread * wider)
+        scaling = replace(scaling, scale=scaling.scale * wider)
         rounding = are_rounding(scaling.scaled(table), wider)
-        if not scaling.spread[~rounding].any():
+        if not scaling.scale[~rounding].any():
             raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
         names = np.array(whole.names, dtype=np.str_)
         return replace(
@@ -334,46 +333,48 @@ class Inputs:
 
     @cached_property
     def of_gradients(self) -> BoolArray:
-        """(D,) which inputs come from gradients; the others are scores."""
+        """(D,) which inputs come from gradients; the others are baselines."""
         return np.array([group in OF_GRADIENTS for group in self.groups], dtype=bool)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that was learned, but for hashes of content."""
         digest = hashlib.sha256(
-            "\n".join([*self.columns, *self.names, str(self.scores.names), str(self.scores.augmentations)]).encode()
+            "\n".join(
+                [*self.columns, *self.names, str(self.baselines.names), str(self.baselines.augmentations)]
+            ).encode()
         )
-        for name, values in sorted((self.scaling.arrays() | self.scores.arrays(content=False)).items()):
+        for name, values in sorted((self.scaling.arrays() | self.baselines.arrays(content=False)).items()):
             digest.update(f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
 
-    def score_table(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """All scores of the rows of a feature table, inputs or not: (N, scores) float64.
+    def baseline_table(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """All baselines of the rows of a feature table, inputs or not: (N, baselines) float64.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
         ordered = self._in_order(frame)
         starts = range(0, max(len(frame), 1), BLOCK)
-        parts = [self.scores.table(samples_of(ordered.iloc[start : start + BLOCK])) for start in starts]
+        parts = [self.baselines.table(outputs_of(ordered.iloc[start : start + BLOCK])) for start in starts]
         return pd.concat(parts, ignore_index=True)
 
-    def scaled(self, frame: pd.DataFrame, scores: pd.DataFrame | None = None) -> FloatArray:
-        """The inputs (N, D) of a feature table in spreads from the centre of ordinary samples, within +-`LIMIT`.
+    def scaled(self, frame: pd.DataFrame, baselines: pd.DataFrame | None = None) -> FloatArray:
+        """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
 
         Args:
             frame: the feature table.
-            scores: its `score_table`, if it is known already.
+            baselines: its `baseline_table`, if it is known already.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
         ordered = self._in_order(frame)
-        table = self.score_table(ordered) if scores is None else scores
+        table = self.baseline_table(ordered) if baselines is None else baselines
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
-            raw = _raw_inputs(ordered.iloc[rows], table.iloc[rows][self.scores.inputs])
+            raw = _raw_inputs(ordered.iloc[rows], table.iloc[rows][self.baselines.inputs])
             missing = [name for name in self.names if name not in raw]
             if missing:
                 raise EvaluationError(
@@ -388,10 +389,10 @@ class Inputs:
             columns=self.columns,
             names=self.names,
             left_out=list(self.left_out),
-            baselines=list(self.scores.learned),
-            augmentations=list(self.scores.augmentations),
+            baselines=list(self.baselines.learned),
+            augmentations=list(self.baselines.augmentations),
         )
-        write_model(Path(folder), self.scaling.arrays() | self.scores.arrays(), description)
+        write_model(Path(folder), self.scaling.arrays() | self.baselines.arrays(), description)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -404,8 +405,8 @@ class Inputs:
         return cls(
             columns=found.columns,
             names=found.names,
-            scaling=Scaling(floor=arrays["floor"], centre=arrays["centre"], spread=arrays["spread"]),
-            scores=FittedBaselines.restored(arrays, names=found.baselines, augmentations=found.augmentations),
+            scaling=Scaling(floor=arrays["floor"], centre=arrays["centre"], scale=arrays["scale"]),
+            baselines=FittedBaselines.restored(arrays, names=found.baselines, augmentations=found.augmentations),
             left_out=found.left_out,
         )
 
@@ -427,16 +428,16 @@ class Inputs:
 
 def group_of(name: str) -> Group:
     """The group of the input called `name`."""
-    if not name.startswith(SCORE_PREFIX):
+    if not name.startswith(BASELINE_PREFIX):
         return "columns" if name.endswith((*_BOUNDED, f"/{NORM}")) else "gradients"
-    score = name.removeprefix(SCORE_PREFIX)
-    needs = BASELINES[plain_name(score)].needs
-    return "augmentations" if score.endswith(OVER_AUGMENTATIONS) or needs == "features of augmentations" else needs
+    baseline = name.removeprefix(BASELINE_PREFIX)
+    needs = BASELINES[plain_name(baseline)].needs
+    return "augmentations" if baseline.endswith(OVER_AUGMENTATIONS) or needs == "features of augmentations" else needs
 
 
-def _raw_inputs(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
-    """`gradient_inputs`, and scores."""
-    return pd.concat([gradient_inputs(frame), scores.add_prefix(SCORE_PREFIX).set_axis(frame.index)], axis=1)
+def _raw_inputs(frame: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+    """`gradient_inputs`, and baselines."""
+    return pd.concat([gradient_inputs(frame), baselines.add_prefix(BASELINE_PREFIX).set_axis(frame.index)], axis=1)
 
 
 def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -468,13 +469,13 @@ def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
 def logarithmic(names: Sequence[str]) -> BoolArray:
     """Which inputs are magnitudes over many decades.
 
-    Signed ratios, cosines, rates and scores (logarithms already) are not.
+    Signed ratios, cosines, rates and baselines (logarithms already) are not.
     """
     return np.array([_is_magnitude(name) for name in names], dtype=bool)
 
 
 def _is_magnitude(name: str) -> bool:
-    if name.startswith(SCORE_PREFIX) or name.endswith(_BOUNDED):
+    if name.startswith(BASELINE_PREFIX) or name.endswith(_BOUNDED):
         return False
     statistic, _, below = name.rpartition("/")[2].partition(":")
     if statistic not in STATISTICS:

@@ -16,7 +16,7 @@ from scipy.special import expit
 from ..columns import FORWARD
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
-from .inputs import SCORE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
+from .inputs import BASELINE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
 
 Kind = Literal["logistic", "sum", "one_class"]
 
@@ -52,7 +52,7 @@ class MetaModel:
         inputs: what makes its inputs, D of them.
         arrays: everything else that was fitted: `coefficients` (D,) and `intercept` (1,) of a linear function of the
             scaled inputs, and for `one_class` `axes` (A, D), `location` (A,) and `precision` (A, A) of a squared
-            Mahalanobis distance, with the mean and the spread of its logarithm, `logarithm` (2,).
+            Mahalanobis distance, with the mean and the standard deviation of its logarithm, `logarithm` (2,).
         notes: how it was fitted; plain values.
     """
 
@@ -91,8 +91,8 @@ class MetaModel:
 
     def distance(self, scaled: FloatArray) -> FloatArray:
         """The logarithm of the distance (N,) of scaled inputs (N, D), standardised; for `one_class`."""
-        mean, spread = self.arrays["logarithm"]
-        return np.asarray((np.log(self.squared_distances(scaled)) - mean) / spread)
+        mean, deviation = self.arrays["logarithm"]
+        return np.asarray((np.log(self.squared_distances(scaled)) - mean) / deviation)
 
     def squared_distances(self, scaled: FloatArray) -> FloatArray:
         """Squared Mahalanobis distances (N,) of scaled inputs (N, D) from ordinary ones; for `one_class`."""
@@ -103,8 +103,8 @@ class MetaModel:
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
         """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`.
 
-        For `sum`, the coefficients are those of the whole sum: of the standardised log-odds, and 1 over the spread of
-        each score that was added.
+        For `sum`, the coefficients are those of the whole sum: of the standardised log-odds, and 1 over the standard
+        deviation of each baseline that was added.
         """
         if self.kind == "one_class":
             return []
@@ -291,8 +291,8 @@ def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
 
 
 def _driver(name: str, contribution: float) -> Driver:
-    if name.startswith(SCORE_PREFIX):
-        return Driver(group_of(name), name.removeprefix(SCORE_PREFIX), None, contribution)
+    if name.startswith(BASELINE_PREFIX):
+        return Driver(group_of(name), name.removeprefix(BASELINE_PREFIX), None, contribution)
     loss, _, rest = name.partition("/")
     layer, _, statistic = rest.rpartition("/")
     return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)

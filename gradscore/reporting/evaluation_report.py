@@ -299,7 +299,7 @@ def _weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Iter
         return
     weights = pd.Series(_mean_weights(linear))
     parts = [label.split("/", 1) for label in weights.index]
-    for loss in dict.fromkeys(start for start, _ in parts if start != "score"):
+    for loss in dict.fromkeys(start for start, _ in parts if start != "baseline"):
         rows: dict[str, dict[str, float]] = {}
         for label, weight in weights.items():
             start, _, rest = str(label).partition("/")

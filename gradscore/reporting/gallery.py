@@ -241,7 +241,7 @@ class NearestOfBank:
 
     def __init__(self, run: RunFolder, inputs: Inputs) -> None:
         self._run = run
-        self._bank = inputs.scores.bank
+        self._bank = inputs.baselines.bank
         self._split = BANK if BANK in run.sizes else FIT
 
     @property

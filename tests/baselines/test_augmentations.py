@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Ordinary, Samples
+from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary
 from gradscore.errors import EvaluationError
 
 
@@ -13,8 +13,8 @@ def seen(logits, *augmentations, features=None):
     """One sample by its logits and those of its augmentations, with features (V + 1, D) of all of them."""
     rows = [np.array([row], dtype=np.float64) for row in (logits, *augmentations)]
     penultimate = [None] * len(rows) if features is None else [np.array([row]) for row in features]
-    looks = [Samples(logits=row, penultimate=each) for row, each in zip(rows, penultimate, strict=True)]
-    return Samples(
+    looks = [NetworkOutputs(logits=row, penultimate=each) for row, each in zip(rows, penultimate, strict=True)]
+    return NetworkOutputs(
         logits=looks[0].logits,
         penultimate=looks[0].penultimate,
         augmentations={f"augmentation {place}": look for place, look in enumerate(looks[1:])},
@@ -22,7 +22,7 @@ def seen(logits, *augmentations, features=None):
 
 
 def score(name, samples):
-    learned = BASELINES[name].fit(Ordinary(samples=samples, classes=samples.predictions))
+    learned = BASELINES[name].fit(Ordinary(outputs=samples, classes=samples.predictions))
     found = BASELINES[name].of(samples, learned)
     assert (found.shape, found.dtype) == ((len(samples),), np.float64)
     return found[0]
@@ -84,10 +84,10 @@ def test_augmentations_that_change_nothing():
 def test_samples_do_not_mix():
     """Rows of two samples are as those of each alone."""
     first, second = seen(QUARTER, HALF), seen(TENTH, QUARTER)
-    both = Samples(
+    both = NetworkOutputs(
         logits=np.vstack([first.logits, second.logits]),
         augmentations={
-            "augmentation 0": Samples(
+            "augmentation 0": NetworkOutputs(
                 logits=np.vstack(
                     [first.augmentations["augmentation 0"].logits, second.augmentations["augmentation 0"].logits]
                 )

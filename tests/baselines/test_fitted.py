@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, Ordinary, Samples, plain_name
+from gradscore.baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, NetworkOutputs, Ordinary, plain_name
 from gradscore.errors import EvaluationError, MissingExtraError, StoreError
 from gradscore.models.layers import Head
 
@@ -17,7 +17,7 @@ HEAD = Head(weight=GENERATOR.normal(size=(K, D)), bias=GENERATOR.normal(size=K))
 
 
 def look(features):
-    return Samples(logits=features @ HEAD.weight.T + HEAD.bias, penultimate=features)
+    return NetworkOutputs(logits=features @ HEAD.weight.T + HEAD.bias, penultimate=features)
 
 
 def samples(count, *, seed, content="new"):
@@ -30,11 +30,11 @@ def samples(count, *, seed, content="new"):
     return replace(look(features), augmentations=augmentations, content=hashes)
 
 
-ORDINARY = Ordinary(samples=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
+ORDINARY = Ordinary(outputs=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
 NEW = samples(13, seed=2)
 WHOLE = FittedBaselines.fit(ORDINARY, augmentations=["flip", "shift"])
 PLAIN = FittedBaselines.fit(ORDINARY)
-LOGITS = FittedBaselines.fit(Ordinary(samples=Samples(logits=ORDINARY.samples.logits), classes=ORDINARY.classes))
+LOGITS = FittedBaselines.fit(Ordinary(outputs=NetworkOutputs(logits=ORDINARY.outputs.logits), classes=ORDINARY.classes))
 FITTED = {"features and augmentations": WHOLE, "features": PLAIN, "logits": LOGITS}
 
 NAMES = {
@@ -61,8 +61,8 @@ def test_every_score_that_samples_allow_is_there(fitted, names):
 
 
 def test_augmentations_of_logits_alone_have_no_score_of_features():
-    bare = {name: Samples(logits=augmentation.logits) for name, augmentation in NEW.augmentations.items()}
-    ordinary = Ordinary(samples=Samples(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
+    bare = {name: NetworkOutputs(logits=augmentation.logits) for name, augmentation in NEW.augmentations.items()}
+    ordinary = Ordinary(outputs=NetworkOutputs(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
     names = FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]).names
     assert {"augmentations_probability", "msp@augmentations"} <= set(names)
     assert not {"augmentations_features", "knn", "vim"} & set(names)
@@ -83,10 +83,10 @@ def test_over_augmentations_is_the_mean_over_the_sample_and_its_augmentations(na
 
 def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
     """Augmentations of samples of the bank, with the classes that are predicted of the samples themselves."""
-    table = WHOLE.table(ORDINARY.samples)
+    table = WHOLE.table(ORDINARY.outputs)
     found = [
-        WHOLE.bank.neighbours(each.penultimate, ORDINARY.samples.predictions, ORDINARY.samples.content)
-        for each in (ORDINARY.samples, *ORDINARY.samples.augmentations.values())
+        WHOLE.bank.neighbours(each.penultimate, ORDINARY.outputs.predictions, ORDINARY.outputs.content)
+        for each in (ORDINARY.outputs, *ORDINARY.outputs.augmentations.values())
     ]
     np.testing.assert_allclose(
         table["knn_1" + OVER_AUGMENTATIONS], np.mean([each.distances[:, 0] for each in found], axis=0), rtol=1e-12
@@ -120,7 +120,7 @@ def wide(count, *, seed):
     generator = np.random.default_rng(seed)
     head = np.random.default_rng(0).normal(size=(10, 64))
     looks = np.abs(generator.normal(1.0, 1.0, (3, count, 64)))
-    plain, *augmentations = (Samples(logits=each @ head.T, penultimate=each) for each in looks)
+    plain, *augmentations = (NetworkOutputs(logits=each @ head.T, penultimate=each) for each in looks)
     return replace(plain, augmentations=dict(zip(["flip", "shift"], augmentations, strict=True))), Head(
         weight=head, bias=np.ones(10)
     )
@@ -128,14 +128,16 @@ def wide(count, *, seed):
 
 def some(samples, rows):
     augmentations = {name: some(augmentation, rows) for name, augmentation in samples.augmentations.items()}
-    return Samples(logits=samples.logits[rows], penultimate=samples.penultimate[rows], augmentations=augmentations)
+    return NetworkOutputs(
+        logits=samples.logits[rows], penultimate=samples.penultimate[rows], augmentations=augmentations
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])
 def test_a_sample_scores_the_same_in_any_company(rows):
     ordinary, head = wide(200, seed=1)
     fitted = FittedBaselines.fit(
-        Ordinary(samples=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
+        Ordinary(outputs=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
     )
     new, _ = wide(130, seed=2)
     parts = [fitted.table(some(new, slice(start, start + rows))) for start in range(0, 130, rows)]
@@ -144,7 +146,7 @@ def test_a_sample_scores_the_same_in_any_company(rows):
 
 def test_content_is_stored_as_it_is_or_not_at_all():
     restored = restored_of(WHOLE, WHOLE.arrays())
-    np.testing.assert_array_equal(restored.bank.content, ORDINARY.samples.content)
+    np.testing.assert_array_equal(restored.bank.content, ORDINARY.outputs.content)
     assert restored.bank.content.dtype.kind == "U"
     assert restored_of(WHOLE, WHOLE.arrays(content=False)).bank.content is None
 
@@ -160,13 +162,13 @@ def test_arrays_are_plain():
 
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
 def test_no_samples_have_an_empty_table(fitted):
-    none = Samples(logits=np.empty((0, K)))
+    none = NetworkOutputs(logits=np.empty((0, K)))
     assert fitted.table(none).shape == (0, len(fitted.names))
     assert list(fitted.table(none).columns) == fitted.names
 
 
 MISSING = {
-    "no features": (Samples(logits=NEW.logits, augmentations=NEW.augmentations), "wanted penultimate features"),
+    "no features": (NetworkOutputs(logits=NEW.logits, augmentations=NEW.augmentations), "wanted penultimate features"),
     "no augmentation": (replace(NEW, augmentations={"flip": NEW.augmentations["flip"]}), "augmentation 'shift'"),
     "not finite": (replace(NEW, penultimate=np.full((13, D), np.nan)), "not finite"),
 }
@@ -189,6 +191,6 @@ def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch)
 
 
 def test_too_few_samples_are_refused():
-    one = Samples(logits=ORDINARY.samples.logits[:1], penultimate=ORDINARY.samples.penultimate[:1])
+    one = NetworkOutputs(logits=ORDINARY.outputs.logits[:1], penultimate=ORDINARY.outputs.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
-        FittedBaselines.fit(Ordinary(samples=one, classes=ORDINARY.classes[:1], head=HEAD))
+        FittedBaselines.fit(Ordinary(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))

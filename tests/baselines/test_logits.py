@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Ordinary, Samples
-from gradscore.baselines.logits import energy, entropy, gen, margin, max_logit, msp
+from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary
+from gradscore.baselines.formulas import energy, entropy, gen, margin, max_logit, msp
 from gradscore.errors import EvaluationError
 
 FUNCTIONS = {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}
@@ -95,6 +95,6 @@ def test_unusable_logits_are_refused(logits, message):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_by_name(name: str) -> None:
     logits = np.array([[2.0, 0.5, -1.0], [0.1, 0.0, 0.2]])
-    samples = Samples(logits=logits)
-    learned = BASELINES[name].fit(Ordinary(samples=samples, classes=np.array([0, 2])))
+    samples = NetworkOutputs(logits=logits)
+    learned = BASELINES[name].fit(Ordinary(outputs=samples, classes=np.array([0, 2])))
     np.testing.assert_array_equal(BASELINES[name].of(samples, learned), FUNCTIONS[name](logits))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Bank, Ordinary, Samples
-from gradscore.baselines.penultimate import FARTHEST, NEAREST, NEAREST_OF_CLASS
+from gradscore.baselines import BASELINES, Bank, NetworkOutputs, Ordinary
+from gradscore.baselines.baselines import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
 
 GENERATOR = np.random.default_rng(0)
@@ -147,6 +147,6 @@ def test_all_are_compared():
 @pytest.mark.parametrize("name", PLACES)
 def test_scores_are_the_distances_they_name(name):
     found = BANK.neighbours(NEW, PREDICTIONS, None)
-    samples = Samples(logits=np.zeros((17, K)), penultimate=NEW, neighbours=found)
-    learned = BASELINES[name].fit(Ordinary(samples=samples, classes=PREDICTIONS))
+    samples = NetworkOutputs(logits=np.zeros((17, K)), penultimate=NEW, neighbours=found)
+    learned = BASELINES[name].fit(Ordinary(outputs=samples, classes=PREDICTIONS))
     np.testing.assert_array_equal(BASELINES[name].of(samples, learned), PLACES[name](found))

@@ -6,8 +6,7 @@ import torch
 from scipy.special import log_softmax, logsumexp, softmax
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Ordinary, Samples
-from gradscore.baselines import penultimate as detectors
+from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary, formulas
 from gradscore.errors import EvaluationError
 from gradscore.models.layers import Head
 from gradscore.system import import_torchvision
@@ -22,13 +21,13 @@ HEAD = Head(weight=GENERATOR.normal(size=(K, D)), bias=GENERATOR.normal(size=K))
 
 
 def samples_of(features):
-    return Samples(logits=features @ HEAD.weight[:, : features.shape[1]].T + HEAD.bias, penultimate=features)
+    return NetworkOutputs(logits=features @ HEAD.weight[:, : features.shape[1]].T + HEAD.bias, penultimate=features)
 
 
 def fitted(name, features=FIT, classes=CLASSES, head=HEAD):
     """A score as a function of features."""
     score = BASELINES[name]
-    learned = score.fit(Ordinary(samples=samples_of(features), classes=classes, head=head))
+    learned = score.fit(Ordinary(outputs=samples_of(features), classes=classes, head=head))
     return lambda new: score.of(samples_of(new), learned)
 
 
@@ -211,7 +210,7 @@ WIDTHS = {"narrow": (1, 1), "resnet20": (64, 32), "vit": (768, 512), "resnet50":
 
 @pytest.mark.parametrize(("width", "dimensions"), WIDTHS.values(), ids=WIDTHS)
 def test_principal_dimensions(width, dimensions):
-    assert detectors.principal_dimensions(width) == dimensions
+    assert formulas.principal_dimensions(width) == dimensions
 
 
 BAD = {

@@ -71,7 +71,7 @@ def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, ima
 def test_meta_models_look_at_augmentations_that_leave_the_classifier_as_good(run):
     model = meta_model(run, OOD)
     assert augmentations_of(model.inputs.columns) == ["shift:1,0", "python:augmentations.py:halved"]
-    assert set(model.inputs.scores.augmentations) <= set(augmentations_of(model.inputs.columns))
+    assert set(model.inputs.baselines.augmentations) <= set(augmentations_of(model.inputs.columns))
 
 
 def test_augmentations_of_a_bundle_need_trust(bundle, monkeypatch):

@@ -68,7 +68,7 @@ def test_every_input_has_a_place():
 
 
 def test_group_shares_are_the_sums_of_their_inputs_the_strongest_first():
-    names = ["u/conv/l1", "score/msp", "u/conv/l2", "score/energy", "score/knn", "score/react"]
+    names = ["u/conv/l1", "baseline/msp", "u/conv/l2", "baseline/energy", "baseline/knn", "baseline/react"]
     found = group_shares(names, np.array([1.0, -3.0, 0.5, -1.0, 0.25, 0.0]))
     assert [(each.group, each.contribution) for each in found] == [
         ("logits", -4.0),

@@ -29,7 +29,7 @@ OF_GRADIENT = np.array([group in OF_GRADIENTS for group in INPUTS.groups])
 
 
 def place(name):
-    return INPUTS.names.index(f"score/{name}")
+    return INPUTS.names.index(f"baseline/{name}")
 
 
 def peer(x, new, strength, weights):
@@ -74,7 +74,7 @@ def test_without_gradients_theirs_are_zero():
 
 
 def test_a_fit_on_some_scores_sees_no_others():
-    names = ["score/msp", "score/knn"]
+    names = ["baseline/msp", "baseline/knn"]
     model = fit_on_scores(INPUTS, ROWS, PENALTY, names=names)
     assert {name for name, _ in model.strongest(100)} == set(names)
     chosen = [INPUTS.names.index(name) for name in names]
@@ -126,8 +126,8 @@ def test_with_augmentations_a_sum_takes_scores_over_augmentations():
     spread = model.of_scaled(rows.scaled[~TRUTH]).std()
     moved = np.abs(more - model.arrays["coefficients"] / spread) > 1e-9
     assert {name for name, there in zip(inputs.names, moved, strict=True) if there} == {
-        "score/knn@augmentations",
-        "score/ash@augmentations",
+        "baseline/knn@augmentations",
+        "baseline/ash@augmentations",
     }
 
 

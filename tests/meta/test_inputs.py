@@ -10,7 +10,7 @@ from packages import write_package
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, Twice, group_of, samples_of
+from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, Twice, group_of, outputs_of
 from gradscore.meta import inputs as module
 from gradscore.meta.inputs import Scaling, gradient_inputs, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
@@ -86,7 +86,7 @@ def twice(samples=16, unit=FLOAT32):
 def test_inputs_that_come_out_otherwise_are_left_out(samples):
     inputs = make_inputs(noisy(1), twice=twice(samples))
     assert inputs.left_out == RATIOS_OF_ROUNDING
-    assert {"u/head/max", "u/head/min", "u/head/max:l1", "u/head/l1", "score/msp"} <= set(inputs.names)
+    assert {"u/head/max", "u/head/min", "u/head/max:l1", "u/head/l1", "baseline/msp"} <= set(inputs.names)
     np.testing.assert_allclose(inputs.scaled(noisy(3)), inputs.scaled(noisy(1)), atol=1e-4)
 
 
@@ -181,13 +181,13 @@ GROUPS = {
     "u/conv/gradient_cosine": "columns",
     "u/conv/output_gradient_norm": "columns",
     "forward/1/activation_rate": "columns",
-    "score/msp": "logits",
-    "score/react": "penultimate",
-    "score/knn": "neighbours",
-    "score/class_knn_1": "neighbours",
-    "score/augmentations_features": "augmentations",
-    "score/msp@augmentations": "augmentations",
-    "score/knn@augmentations": "augmentations",
+    "baseline/msp": "logits",
+    "baseline/react": "penultimate",
+    "baseline/knn": "neighbours",
+    "baseline/class_knn_1": "neighbours",
+    "baseline/augmentations_features": "augmentations",
+    "baseline/msp@augmentations": "augmentations",
+    "baseline/knn@augmentations": "augmentations",
 }
 
 
@@ -218,12 +218,14 @@ def test_a_score_is_in_spreads_as_it_is():
     }
     low, centre, high = np.quantile(energy["fit"], [0.25, 0.5, 0.75])
     spread = (high - low) / (2 * norm.ppf(0.75))
-    np.testing.assert_allclose(column("score/energy"), np.clip((energy["new"] - centre) / spread, -10, 10), rtol=1e-9)
+    np.testing.assert_allclose(
+        column("baseline/energy"), np.clip((energy["new"] - centre) / spread, -10, 10), rtol=1e-9
+    )
 
 
 def test_scores_that_are_inputs_are_there_and_no_others():
-    scores = [name.removeprefix("score/") for name in INPUTS.names if name.startswith("score/")]
-    assert scores == INPUTS.scores.inputs
+    scores = [name.removeprefix("baseline/") for name in INPUTS.names if name.startswith("baseline/")]
+    assert scores == INPUTS.baselines.inputs
     assert "mahalanobis" not in scores
     assert {"knn", "msp@augmentations", "augmentations_features"} <= set(scores)
 
@@ -235,16 +237,16 @@ def test_ordinary_samples_are_in_the_middle():
 
 def test_neighbours_of_a_sample_of_the_bank_are_others():
     """The rows that were fitted on are known by their content."""
-    assert (INPUTS.score_table(ORDINARY)["knn_1"] > 0).all()
+    assert (INPUTS.baseline_table(ORDINARY)["knn_1"] > 0).all()
     unknown = ORDINARY.drop(columns="content_hash")
-    np.testing.assert_allclose(INPUTS.score_table(unknown)["knn_1"], 0, atol=1e-3)
+    np.testing.assert_allclose(INPUTS.baseline_table(unknown)["knn_1"], 0, atol=1e-3)
 
 
 def test_blocks_change_nothing(monkeypatch):
-    whole, scores = INPUTS.scaled(NEW), INPUTS.score_table(NEW)
+    whole, scores = INPUTS.scaled(NEW), INPUTS.baseline_table(NEW)
     monkeypatch.setattr(module, "BLOCK", 7)
     np.testing.assert_allclose(INPUTS.scaled(NEW), whole, rtol=1e-9, atol=1e-12)
-    pd.testing.assert_frame_equal(INPUTS.score_table(NEW), scores, rtol=1e-9)
+    pd.testing.assert_frame_equal(INPUTS.baseline_table(NEW), scores, rtol=1e-9)
 
 
 def test_blocks_are_no_larger(monkeypatch):
@@ -253,22 +255,22 @@ def test_blocks_are_no_larger(monkeypatch):
 
     def spied(frame):
         seen.append(len(frame))
-        return samples_of(frame)
+        return outputs_of(frame)
 
     monkeypatch.setattr(module, "BLOCK", 16)
-    monkeypatch.setattr(module, "samples_of", spied)
+    monkeypatch.setattr(module, "outputs_of", spied)
     INPUTS.scaled(NEW)
     assert seen == [16, 16, 8]
 
 
 def test_no_rows_have_no_inputs():
     assert INPUTS.scaled(NEW.iloc[:0]).shape == (0, len(INPUTS.names))
-    assert list(INPUTS.score_table(NEW.iloc[:0]).columns) == INPUTS.scores.names
+    assert list(INPUTS.baseline_table(NEW.iloc[:0]).columns) == INPUTS.baselines.names
 
 
 def test_known_scores_are_not_computed_again(monkeypatch):
-    scores, whole = INPUTS.score_table(NEW), INPUTS.scaled(NEW)
-    monkeypatch.setattr(Inputs, "score_table", lambda *_: pytest.fail("computed again"))
+    scores, whole = INPUTS.baseline_table(NEW), INPUTS.scaled(NEW)
+    monkeypatch.setattr(Inputs, "baseline_table", lambda *_: pytest.fail("computed again"))
     np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
 
 
@@ -352,11 +354,11 @@ def magnitudes(values):
 
 
 def signed(values):
-    return pd.DataFrame(values, columns=["score/msp"])
+    return pd.DataFrame(values, columns=["baseline/msp"])
 
 
 def test_only_magnitudes_are_logarithmic():
-    assert logarithmic(["u/conv/mean:l1", "score/msp", "u/conv/l1", "u/conv/min:l1"]).tolist() == [
+    assert logarithmic(["u/conv/mean:l1", "baseline/msp", "u/conv/l1", "u/conv/min:l1"]).tolist() == [
         False,
         False,
         True,
@@ -398,7 +400,7 @@ def test_constant_columns_become_zero(column):
 
 def test_spread_falls_back_to_the_standard_deviation():
     scaler = Scaling.fit(signed([[0.0]] * 9 + [[10.0]]))
-    assert scaler.spread == pytest.approx([3.0])
+    assert scaler.scale == pytest.approx([3.0])
 
 
 def test_values_far_out_are_clipped():

@@ -24,7 +24,7 @@ def rows_of(*, seed=1, sets=SETS, **options):
 
 def folds_of(rows, config=CONFIG):
     """What judges, and the names of positive sets that fit and that are held out, of each fold."""
-    judged_by, folds = selection._folds(rows, config)
+    judged_by, folds = fitting._folds(rows, config)
     return judged_by, [
         (set(rows.sets[fit][rows.target[fit]]), set(rows.sets[out][rows.target[out]])) for fit, out in folds
     ]
@@ -38,7 +38,7 @@ def test_folds_leave_whole_sets_out():
 
 
 def test_every_ordinary_sample_is_held_out_once():
-    _, folds = selection._folds(rows_of(), CONFIG)
+    _, folds = fitting._folds(rows_of(), CONFIG)
     held_out = np.sort(np.concatenate([out for _, out in folds]))
     np.testing.assert_array_equal(held_out, np.arange(240))
 
@@ -51,7 +51,7 @@ FEWER = {
 
 @pytest.mark.parametrize("sets", FEWER.values(), ids=FEWER)
 def test_otherwise_samples_are_held_out(sets):
-    judged_by, folds = selection._folds(rows_of(sets=sets), CONFIG)
+    judged_by, folds = fitting._folds(rows_of(sets=sets), CONFIG)
     assert judged_by == "samples"
     shares = [rows_of(sets=sets).target[out].mean() for _, out in folds]
     np.testing.assert_allclose(shares, 0.5, atol=0.02)
@@ -108,8 +108,8 @@ def test_what_is_chosen_is_the_best_of_what_was_tried():
 def test_scores_that_do_not_count_change_nothing():
     rows = rows_of()
     scaled = rows.scaled.copy()
-    scaled[:, INPUTS.names.index("score/knn")] = 0.0
-    names, none = ["score/msp", "score/energy"], np.zeros((0, OF_GRADIENT.sum()))
+    scaled[:, INPUTS.names.index("baseline/knn")] = 0.0
+    names, none = ["baseline/msp", "baseline/energy"], np.zeros((0, OF_GRADIENT.sum()))
     one, other = (
         choose_penalty(INPUTS, each, CONFIG, axes=none, names=names) for each in (rows, replace(rows, scaled=scaled))
     )
@@ -135,7 +135,7 @@ def test_a_sum_pays_where_log_odds_do_not_extrapolate():
     scaled = rows.scaled.copy()
     noise = np.random.default_rng(3).normal(size=scaled.shape)
     scaled[:] = noise
-    scaled[TRUTH, INPUTS.names.index("score/knn")] += 4.0
+    scaled[TRUTH, INPUTS.names.index("baseline/knn")] += 4.0
     scaled[:, INPUTS.names.index("u/head/l1")] += np.select(
         [SETS == "ood.a", SETS == "ood.b", SETS == "ood.c"], [9.0, -9.0, 9.0]
     )
@@ -174,7 +174,7 @@ def test_scores_alone_are_tried_up_to_their_own_best():
             for boost, value in {3.0: -0.333, 10.0: -0.313, 30.0: -0.306, 100.0: -0.309}.items()
         },
     }
-    judge = selection._Judge(np.zeros((4, 0)), np.zeros((4, 0)), rows_of(), ("samples", []))
+    judge = fitting._Judge(np.zeros((4, 0)), np.zeros((4, 0)), rows_of(), ("samples", []))
     judge._folds = [None]  # there is something to hold out; what it would give is known already
     judge.tried.update(tried)
     alone = [penalty for penalty in tried if not penalty.gradients]

@@ -5,7 +5,7 @@ import pandas as pd
 
 from gradscore.baselines import FittedBaselines, Ordinary
 from gradscore.columns import PENULTIMATE, augmentation_column
-from gradscore.meta import Inputs, Rows, samples_of
+from gradscore.meta import Inputs, Rows, outputs_of
 from gradscore.models import Head
 
 CLASSES, WIDTH = 2, 6
@@ -56,9 +56,9 @@ def looks(start, features, *, look):
 
 def make_inputs(ordinary, *, augmentation=False, twice=None):
     """Inputs fitted on ordinary samples, some of which may have been computed twice."""
-    samples = samples_of(ordinary)
+    samples = outputs_of(ordinary)
     head = HEAD if samples.penultimate is not None else None
-    of_what = Ordinary(samples=samples, classes=samples.predictions, head=head)
+    of_what = Ordinary(outputs=samples, classes=samples.predictions, head=head)
     return Inputs.fit(
         ordinary, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
     )

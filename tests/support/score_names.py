@@ -1,7 +1,7 @@
 """Names of scores by what they look at."""
 
 from gradscore.baselines import BASELINES
-from gradscore.baselines.baseline import Needs
+from gradscore.baselines.baselines import Needs
 
 
 def score_names(needs: Needs) -> list[str]:

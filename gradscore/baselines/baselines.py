@@ -1,0 +1,600 @@
+"""The baselines by name, and all of a run: fitted once on ordinary samples, then tables of them for any samples.
+
+In formulas p is the softmax of the logits z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from ..errors import EvaluationError, MissingExtraError, StoreError
+from ..models import Head
+from ..system import FloatArray, IntArray, Registry
+from . import formulas
+from .formulas import Arrays, unit_length
+
+Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
+"""What a baseline looks at. Every sample has logits; features before the last layer, and with them neighbours in a
+bank, are there where a run stores them, augmentations where it makes them."""
+
+OVER_AUGMENTATIONS = "@augmentations"
+"""End of the name of a baseline that is averaged over a sample and its augmentations."""
+
+NEAREST = 50
+"""Neighbours of any class that are looked for: the k of Sun, Ming, Zhu and Li (2022) for CIFAR-10."""
+
+NEAREST_OF_CLASS = 10
+"""Neighbours of the predicted class that are looked for."""
+
+FARTHEST = 2.0
+"""Distance of opposite features, which stands where a class has no sample in the bank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The neighbours of N samples.
+
+    Attributes:
+        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first; k is `NEAREST`, or
+            the size of a smaller bank.
+        places: (N, k) int64 places in the bank.
+        of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
+    """
+
+    distances: FloatArray
+    places: IntArray
+    of_class: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOutputs:
+    """What a network says of N samples, and what they are told apart by.
+
+    Attributes:
+        logits: (N, K) float64.
+        penultimate: (N, D) float64, or None.
+        augmentations: the same of every augmentation of them, by name.
+        content: (N,) hashes of their content, by which they are told from themselves in a bank; None if unknown.
+        neighbours: their neighbours in the bank, where they have been looked for.
+    """
+
+    logits: FloatArray
+    penultimate: FloatArray | None = None
+    augmentations: Mapping[str, NetworkOutputs] = field(default_factory=dict)
+    content: NDArray[np.str_] | None = None
+    neighbours: Neighbours | None = None
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.logits)
+
+    @property
+    def predictions(self) -> IntArray:
+        """(N,) the class of the largest logit."""
+        return np.asarray(self.logits.argmax(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordinary:
+    """In-distribution samples that a baseline is fitted on.
+
+    Attributes:
+        outputs: what the network says of them.
+        classes: (N,) of each, whichever occur.
+        head: the last layer; None without penultimate features.
+    """
+
+    outputs: NetworkOutputs
+    classes: IntArray
+    head: Head | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A score without gradients: an input of meta models, or reported beside them, which have to beat it.
+
+    Attributes:
+        fit: from ordinary samples to what it has learned; raises `MissingExtraError` where a package is missing.
+        of: from outputs and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
+        needs: what it looks at.
+        summary: what it is, on one line.
+        source: where it comes from.
+        is_input: meta models look at it, so that adding or changing it changes every fit.
+        is_compared: meta models are compared with it.
+    """
+
+    fit: Callable[[Ordinary], Arrays]
+    of: Callable[[NetworkOutputs, Arrays], FloatArray]
+    needs: Needs
+    summary: str
+    source: str = ""
+    is_input: bool = False
+    is_compared: bool = True
+
+
+def learns_nothing(_ordinary: Ordinary) -> Arrays:
+    """What a baseline that is the same for every model learns."""
+    return {}
+
+
+def of_logits(
+    function: Callable[[ArrayLike], FloatArray], *, summary: str, source: str = "", is_input: bool = False
+) -> Baseline:
+    """A baseline that is a function of the logits (N, K) alone."""
+    return Baseline(
+        fit=learns_nothing,
+        of=lambda outputs, _learned: function(outputs.logits),
+        needs="logits",
+        summary=summary,
+        source=source,
+        is_input=is_input,
+    )
+
+
+def of_penultimate(
+    fit: Callable[[FloatArray, IntArray, Head], Arrays],
+    of: Callable[[FloatArray, FloatArray, Arrays], FloatArray],
+    *,
+    summary: str,
+    source: str,
+    is_input: bool = False,
+) -> Baseline:
+    """A baseline of penultimate features.
+
+    Args:
+        fit: from features (M, D) of ordinary samples, their classes (M,) and the last layer to what is learned.
+        of: from features (N, D), logits (N, K) and what was learned to scores (N,).
+        summary: see `Baseline`.
+        source: see `Baseline`.
+        is_input: see `Baseline`.
+    """
+
+    def fitted(ordinary: Ordinary) -> Arrays:
+        if ordinary.head is None:
+            raise EvaluationError("baselines: penultimate features without the last layer that takes them")
+        features = penultimate_of(ordinary.outputs, width=ordinary.head.weight.shape[1])
+        if len(features) < 2:
+            raise _too_few(features)
+        learned = fit(features, ordinary.classes, ordinary.head)
+        return {name: np.asarray(values, dtype=np.float64) for name, values in learned.items()}
+
+    def score(outputs: NetworkOutputs, learned: Arrays) -> FloatArray:
+        return np.asarray(of(penultimate_of(outputs), outputs.logits, learned), dtype=np.float64)
+
+    return Baseline(fit=fitted, of=score, needs="penultimate", summary=summary, source=source, is_input=is_input)
+
+
+def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> FloatArray:
+    """The penultimate features (N, D) of samples.
+
+    Raises:
+        EvaluationError: there are none, not as many as the last layer takes, or values that are not finite.
+    """
+    values = outputs.penultimate
+    if values is None or values.ndim != 2 or (width is not None and values.shape[1] != width):
+        got = "none" if values is None else str(values.shape)
+        raise EvaluationError(f"baselines: wanted penultimate features (N, {width or 'D'}), got {got}")
+    if not np.isfinite(values).all():
+        raise EvaluationError("baselines: some penultimate features are not finite; leave their samples out")
+    return values
+
+
+def _of_neighbours(
+    distance: Callable[[Neighbours], FloatArray], summary: str, *, source: str = "", is_compared: bool = False
+) -> Baseline:
+    def of(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
+        assert outputs.neighbours is not None, "a bank finds them"
+        return np.asarray(distance(outputs.neighbours))
+
+    return Baseline(
+        fit=learns_nothing,
+        of=of,
+        needs="neighbours",
+        summary=summary,
+        source=source,
+        is_input=True,
+        is_compared=is_compared,
+    )
+
+
+def _of_augmentations(
+    function: Callable[[FloatArray], FloatArray], summary: str, *, is_compared: bool = False
+) -> Baseline:
+    """A baseline of the logits (V + 1, N, K) of samples and of their V augmentations."""
+
+    def of(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
+        return function(np.stack([outputs.logits, *(each.logits for each in outputs.augmentations.values())]))
+
+    return Baseline(
+        fit=learns_nothing, of=of, needs="augmentations", summary=summary, is_input=True, is_compared=is_compared
+    )
+
+
+BASELINES: Registry[Baseline] = Registry(
+    "baseline",
+    "gradscore.baselines",
+    {
+        "msp": of_logits(
+            formulas.msp,
+            summary="log(1 - max p)",
+            source="Hendrycks and Gimpel 2017",
+            is_input=True,
+        ),
+        "entropy": of_logits(formulas.entropy, summary="log of the entropy of p", is_input=True),
+        "margin": of_logits(formulas.margin, summary="log(1 - (largest p - second largest p))", is_input=True),
+        "max_logit": of_logits(formulas.max_logit, summary="- max z", source="Hendrycks et al. 2022", is_input=True),
+        "energy": of_logits(formulas.energy, summary="- log sum exp z", source="Liu et al. 2020", is_input=True),
+        "gen": of_logits(
+            formulas.gen,
+            summary="log of the sum over the 100 most probable classes of (p (1 - p))^0.1",
+            source="Liu, Lochman and Zach 2023",
+            is_input=True,
+        ),
+        "knn": _of_neighbours(
+            lambda found: found.distances[:, -1],
+            "distance to the 50th neighbour among features of unit length",
+            source="Sun, Ming, Zhu, Li 2022",
+            is_compared=True,
+        ),
+        "knn_10": _of_neighbours(lambda found: found.distances[:, :10][:, -1], "the same, 10th neighbour"),
+        "knn_1": _of_neighbours(lambda found: found.distances[:, 0], "the same, nearest neighbour"),
+        "class_knn": _of_neighbours(
+            lambda found: found.of_class[:, -1],
+            "distance to the 10th neighbour of the predicted class among features of unit length",
+            is_compared=True,
+        ),
+        "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
+        "mahalanobis": of_penultimate(
+            formulas.class_means,
+            formulas.mahalanobis,
+            summary="squared distance to the nearest class mean, shared covariance",
+            source="Lee, Lee, Lee, Shin 2018",
+        ),
+        "relative_mahalanobis": of_penultimate(
+            formulas.relative_means,
+            formulas.relative_mahalanobis,
+            summary="squared distance to the nearest class mean, less that to the mean of all",
+            source="Ren, Fort, Liu et al. 2021",
+        ),
+        "vim": of_penultimate(
+            formulas.residual_space,
+            formulas.vim,
+            summary="scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy",
+            source="Wang, Li, Feng, Zhang 2022",
+        ),
+        "react": of_penultimate(
+            formulas.clip,
+            formulas.react,
+            summary="energy after features are clipped at their 90th percentile",
+            source="Sun, Guo, Li 2021",
+            is_input=True,
+        ),
+        "ash": of_penultimate(
+            formulas.last_layer,
+            formulas.ash,
+            summary="energy after ASH-S with 65 % pruned",
+            source="Djurisic et al. 2023",
+            is_input=True,
+        ),
+        "scale": of_penultimate(
+            formulas.last_layer,
+            formulas.scale,
+            summary="energy after SCALE with 65 %",
+            source="Xu, Chen, Franchi, Yao 2024",
+            is_input=True,
+        ),
+        "gradnorm": of_penultimate(
+            formulas.last_layer,
+            formulas.gradnorm,
+            summary="minus the L1 norm of the last weight's gradient with a uniform label",
+            source="Huang, Geng, Li 2021",
+            is_input=True,
+        ),
+        "feature_norm": of_penultimate(
+            formulas.last_layer,
+            formulas.norm,
+            summary="minus the logarithm of the L2 norm of the features",
+            source="Yu et al. 2023",
+            is_input=True,
+        ),
+        "augmentations_probability": _of_augmentations(
+            formulas.mean_probability,
+            "log(1 - mean over augmentations of p of the predicted class)",
+            is_compared=True,
+        ),
+        "augmentations_log_probability": _of_augmentations(
+            formulas.mean_log_probability, "minus the mean over augmentations of log p of the predicted class"
+        ),
+        "augmentations_entropy": _of_augmentations(
+            formulas.mean_entropy, "entropy of the mean over augmentations of p"
+        ),
+        "augmentations_logits": _of_augmentations(
+            formulas.logit_variance, "log of the variance of z over augmentations, summed over classes"
+        ),
+        "augmentations_features": Baseline(
+            fit=learns_nothing,
+            of=lambda outputs, _learned: formulas.feature_disagreement(
+                [penultimate_of(each) for each in (outputs, *outputs.augmentations.values())]
+            ),
+            needs="features of augmentations",
+            summary="1 - mean cosine of the features of a sample and of its augmentations",
+            is_input=True,
+            is_compared=False,
+        ),
+    },
+    wanted=Baseline,
+    reserved=(
+        *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
+        *("probability", "meta", "logit_lr", "score_lr", "meta_wrong", "classifier"),
+    ),  # other columns of the tables of an evaluation
+)
+"""Baselines by name, in the order of reports; higher = more likely wrong or out of distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """Ordinary samples to compare others with.
+
+    Attributes:
+        features: (M, D) float32, of unit length.
+        classes: (M,) int64.
+        content: (M,) hashes of their content, None if unknown.
+    """
+
+    features: NDArray[np.float32]
+    classes: IntArray
+    content: NDArray[np.str_] | None = None
+
+    @classmethod
+    def of(cls, penultimate: FloatArray, classes: IntArray, content: NDArray[np.str_] | None) -> Bank:
+        """The bank of samples with these penultimate features (M, D)."""
+        if len(penultimate) < 2:
+            raise _too_few(penultimate)
+        return cls(features=unit_length(penultimate), classes=classes, content=content)
+
+    def __len__(self) -> int:
+        """M."""
+        return len(self.features)
+
+    def neighbours(
+        self, penultimate: FloatArray, predictions: IntArray, content: NDArray[np.str_] | None
+    ) -> Neighbours:
+        """The nearest of the bank, exactly, in blocks; no sample is its own neighbour.
+
+        Args:
+            penultimate: (N, D).
+            predictions: (N,) predicted classes.
+            content: (N,) hashes of the samples' content, None if unknown.
+        """
+        queries = unit_length(penultimate)
+        known = None if content is None or self.content is None else (content, self.content)
+        distances, places = _nearest(queries, self.features, known, NEAREST)
+        of_class = np.full((len(queries), NEAREST_OF_CLASS), FARTHEST)
+        for label in np.unique(predictions):
+            rows, members = predictions == label, self.classes == label
+            if members.any():
+                own = None if known is None else (known[0][rows], known[1][members])
+                found, _ = _nearest(queries[rows], self.features[members], own, NEAREST_OF_CLASS)
+                of_class[np.flatnonzero(rows), : found.shape[1]] = found
+                of_class[np.flatnonzero(rows), found.shape[1] :] = found[:, -1:]
+        return Neighbours(distances=distances, places=places, of_class=of_class)
+
+
+_BANK = "bank/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedBaselines:
+    """Baselines and what they have learned.
+
+    Attributes:
+        learned: by baseline, in the order of `BASELINES`.
+        bank: ordinary samples to compare with; None where penultimate features are not stored.
+        augmentations: the augmentations that count.
+        notices: sentences for the reader.
+    """
+
+    learned: Mapping[str, Arrays]
+    bank: Bank | None = None
+    augmentations: Sequence[str] = ()
+    notices: list[str] = field(default_factory=list)
+
+    @classmethod
+    def fit(cls, ordinary: Ordinary, *, augmentations: Sequence[str] = ()) -> Self:
+        """Fits every baseline that the samples allow.
+
+        Args:
+            ordinary: what to fit on; its samples become the bank, where they have penultimate features.
+            augmentations: the augmentations that count.
+
+        Raises:
+            EvaluationError: too few samples, or values that are not finite.
+        """
+        has_features = ordinary.outputs.penultimate is not None
+        there: set[Needs] = {"logits"}
+        if has_features:
+            there |= {"penultimate", "neighbours"}
+        if augmentations:
+            there |= {"augmentations", "features of augmentations"} if has_features else {"augmentations"}
+        learned, notices = {}, []
+        for name in BASELINES:
+            if BASELINES[name].needs not in there:
+                continue
+            try:
+                learned[name] = BASELINES[name].fit(ordinary)
+            except MissingExtraError as error:
+                notices.append(str(error))
+        bank = None
+        if has_features:
+            bank = Bank.of(penultimate_of(ordinary.outputs), ordinary.classes, ordinary.outputs.content)
+        return cls(learned=learned, bank=bank, augmentations=tuple(augmentations), notices=list(dict.fromkeys(notices)))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of `table`."""
+        averaged = [name for name in self.learned if not BASELINES[name].needs.endswith("augmentations")]
+        return [*self.learned, *(name + OVER_AUGMENTATIONS for name in averaged if self.augmentations)]
+
+    @property
+    def compared(self) -> list[str]:
+        """Those of `names` that meta models are compared with."""
+        return [name for name in self.names if BASELINES[plain_name(name)].is_compared]
+
+    @property
+    def missing(self) -> list[str]:
+        """Those that meta models would be compared with, if penultimate features were stored; none where they are."""
+        if self.bank is not None:
+            return []
+        needs = ("penultimate", "neighbours")
+        return [name for name in BASELINES if BASELINES[name].is_compared and BASELINES[name].needs in needs]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Those of `names` that meta models look at."""
+        return [name for name in self.names if BASELINES[plain_name(name)].is_input]
+
+    def table(self, outputs: NetworkOutputs) -> pd.DataFrame:
+        """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
+
+        Raises:
+            EvaluationError: features or augmentations that were there when the scores were fitted are missing, or a
+                value is not finite.
+        """
+        if not len(outputs):
+            return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
+        missing = [name for name in self.augmentations if name not in outputs.augmentations]
+        if missing:
+            raise EvaluationError(
+                f"baselines: augmentation {missing[0]!r} of these samples is missing; extract it as well"
+            )
+        counted = {name: self._with_neighbours(outputs.augmentations[name], outputs) for name in self.augmentations}
+        whole = replace(self._with_neighbours(outputs, outputs), augmentations=counted)
+        columns = {name: self._of(name, whole) for name in self.learned}
+        for name in self.names[len(columns) :]:
+            plain = plain_name(name)
+            columns[name] = np.mean([columns[plain], *(self._of(plain, each) for each in counted.values())], axis=0)
+        return pd.DataFrame(columns)
+
+    def arrays(self, *, content: bool = True) -> dict[str, NDArray[Any]]:
+        """Everything that was learned, by name, to be stored; with or without hashes of the bank's content."""
+        found: dict[str, NDArray[Any]] = {
+            f"{name}/{array}": values for name, learned in self.learned.items() for array, values in learned.items()
+        }
+        if self.bank is not None:
+            found |= {f"{_BANK}features": self.bank.features, f"{_BANK}classes": self.bank.classes}
+            if content and self.bank.content is not None:
+                found[f"{_BANK}content"] = _as_bytes(self.bank.content)
+        return found
+
+    @classmethod
+    def restored(
+        cls, arrays: Mapping[str, NDArray[Any]], *, names: Sequence[str], augmentations: Sequence[str]
+    ) -> Self:
+        """The baselines of which `arrays` were stored.
+
+        Args:
+            arrays: with others among them.
+            names: of the baselines.
+            augmentations: those that count.
+
+        Raises:
+            StoreError: a baseline is not known here.
+        """
+        unknown = [name for name in names if name not in BASELINES]
+        if unknown:
+            raise StoreError(
+                f"baselines: {', '.join(map(repr, unknown))} unknown here; install the package that brings it"
+            )
+        stored = dict(_below(_BANK, arrays))
+        content = stored.get("content")
+        bank = Bank(
+            features=stored["features"],
+            classes=stored["classes"],
+            content=None if content is None else _as_text(content),
+        ) if stored else None  # fmt: skip
+        learned = {name: dict(_below(f"{name}/", arrays)) for name in names}
+        return cls(learned=learned, bank=bank, augmentations=tuple(augmentations))
+
+    def _of(self, name: str, outputs: NetworkOutputs) -> FloatArray:
+        return np.asarray(BASELINES[name].of(outputs, self.learned[name]), dtype=np.float64)
+
+    def _with_neighbours(self, augmented: NetworkOutputs, outputs: NetworkOutputs) -> NetworkOutputs:
+        """Samples or an augmentation of them with its neighbours, among those of the class predicted of the samples."""
+        if self.bank is None:
+            return augmented
+        found = self.bank.neighbours(penultimate_of(augmented), outputs.predictions, outputs.content)
+        return replace(augmented, neighbours=found)
+
+
+def plain_name(name: str) -> str:
+    """The name of a baseline without what says that it is averaged over augmentations."""
+    return name.removesuffix(OVER_AUGMENTATIONS)
+
+
+def _too_few(features: FloatArray) -> EvaluationError:
+    return EvaluationError(f"baselines: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
+
+
+def _below(start: str, arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
+    return ((name.removeprefix(start), values) for name, values in arrays.items() if name.startswith(start))
+
+
+def _as_bytes(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
+    """Texts of ASCII as (N, width) bytes, ended by zeros."""
+    fixed = np.char.encode(np.asarray(texts, dtype=np.str_), "ascii")
+    return np.frombuffer(fixed.tobytes(), dtype=np.uint8).reshape(len(fixed), fixed.itemsize)
+
+
+def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
+    rows = np.ascontiguousarray(values, dtype=np.uint8)
+    return np.char.decode(rows.view(f"S{rows.shape[1]}")[:, 0], "ascii") if rows.size else np.empty(0, dtype=np.str_)
+
+
+def _nearest(
+    queries: NDArray[np.float32],
+    bank: NDArray[np.float32],
+    content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
+    count: int,
+) -> tuple[FloatArray, IntArray]:
+    """Distances and places (N, k) of the nearest, k being `count`, or the size of the bank if that is smaller.
+
+    What a sample gets does not depend on those beside it: where copies of it are left out of a small bank, its farthest
+    neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
+    """
+    copies = 0 if content is None else _most_copies(*content)
+    wanted, kept = min(count + copies, len(bank)), min(count, len(bank))
+    search = NearestNeighbors(n_neighbors=wanted, algorithm="brute").fit(bank)
+    places = search.kneighbors(queries, return_distance=False)
+    distances = _distances(queries, bank, places)
+    own = np.zeros(places.shape, dtype=bool)
+    if content is not None and copies:
+        own = content[1][places] == content[0][:, None]
+    order = np.lexsort((places, distances, own), axis=1)  # those of the same content last
+    others = wanted - own.sum(axis=1, keepdims=True)
+    order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
+    distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
+    return np.where(others > 0, distances, FARTHEST), np.asarray(places, dtype=np.int64)
+
+
+def _distances(queries: NDArray[np.float32], bank: NDArray[np.float32], places: IntArray) -> FloatArray:
+    """Distances (N, k) of queries (N, D) to samples of the bank at places (N, k).
+
+    A search computes them by products, whose last bits depend on the other queries.
+    """
+    found = np.empty(places.shape)
+    for row, near in enumerate(places):
+        found[row] = np.sqrt(np.square(bank[near].astype(np.float64) - queries[row]).sum(axis=1))
+    return found
+
+
+def _most_copies(queries: NDArray[np.str_], bank: NDArray[np.str_]) -> int:
+    """The largest number of samples of the bank that have the content of one of the queries."""
+    shared = bank[np.isin(bank, queries)]
+    return int(np.unique(shared, return_counts=True)[1].max(initial=0))

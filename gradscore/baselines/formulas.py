@@ -1,0 +1,342 @@
+"""The formulas of baselines. Higher = more uncertain, for every one of them.
+
+Those of logits are computed in float64 and, where a quantity can be tiny, as its natural logarithm: a logarithm keeps
+the order of the quantity (so every ranking metric is unchanged) and neither underflows nor ties where the float would.
+With K = 10 and a leading logit 800 above the rest, 1 - max softmax is exactly 0.0 as a float; its logarithm is -797.8.
+
+Those of penultimate features, the inputs of the last layer, have the settings of their papers. ReAct, ASH and SCALE act
+on the pooled features, as their papers and OpenOOD do for residual networks; ASH and SCALE presume features that are
+not negative. Each learns arrays from features (M, D) of ordinary samples, their classes (M,) and the last layer, and
+scores features (N, D) and logits (N, K) by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax, logsumexp, softmax
+
+from ..errors import EvaluationError
+from ..models import Head
+from ..system import FloatArray, IntArray, product
+
+Arrays = Mapping[str, NDArray[Any]]
+"""What a baseline has learned from ordinary samples, by name."""
+
+CLIPPED_ABOVE = 0.9
+"""Quantile of the features at which ReAct clips."""
+
+PRUNED = 0.65
+"""Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
+
+_NO_VARIANCE = 1e-15
+"""Axes with less of the largest variance have none, as `numpy.linalg.pinv` has it."""
+
+_STEEPEST = 30.0
+"""Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
+
+_LEAST_VARIANCE = 1e-12
+"""Variance below which logits are alike: float32 rounds logits of ten to 1e-6."""
+
+
+def msp(logits: ArrayLike) -> FloatArray:
+    """Logarithm of 1 - max softmax, the sum of the other classes' probabilities.
+
+    Source: Hendrycks and Gimpel, 2017 (maximum softmax probability), negated and in logarithms.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64, at most 0; `exp` of it is 1 - max softmax.
+    """
+    leading, others = _leading_and_others(_checked(logits))
+    return -np.logaddexp(0.0, leading - logsumexp(others, axis=1))
+
+
+def entropy(logits: ArrayLike) -> FloatArray:
+    """Logarithm of the entropy (in nats) of the softmax distribution.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64, at most log(log(K)); `exp` of it is the entropy.
+    """
+    log_p, log_surprise = _log_probabilities(_checked(logits))
+    return np.asarray(logsumexp(log_p + log_surprise, axis=1), dtype=np.float64)
+
+
+def margin(logits: ArrayLike) -> FloatArray:
+    """Logarithm of 1 - (largest - second largest softmax probability).
+
+    Written as twice the second probability plus all smaller ones, so nothing cancels.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64, at most 0.
+    """
+    log_p = np.sort(log_softmax(_checked(logits), axis=1), axis=1)[:, :-1]
+    log_p[:, -1] += np.log(2.0)
+    return np.asarray(logsumexp(log_p, axis=1), dtype=np.float64)
+
+
+def max_logit(logits: ArrayLike) -> FloatArray:
+    """Minus the largest logit.
+
+    Source: Hendrycks et al., 2022 (scaling out-of-distribution detection for real-world settings).
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64.
+    """
+    return np.asarray(-_checked(logits).max(axis=1), dtype=np.float64)
+
+
+def energy(logits: ArrayLike) -> FloatArray:
+    """Free energy at temperature 1: minus the log-sum-exp of the logits.
+
+    Source: Liu et al., 2020, equation 4.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64.
+    """
+    return np.asarray(-logsumexp(_checked(logits), axis=1), dtype=np.float64)
+
+
+def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
+    """Logarithm of the generalised entropy sum_k p_k^gamma (1 - p_k)^gamma over the `top` most probable classes.
+
+    Source: Liu, Lochman and Zach, 2023 (GEN), equation 3; the paper's score is the negative of the sum.
+
+    Args:
+        logits: (N, K), K >= 2.
+        gamma: exponent in (0, 1).
+        top: number of most probable classes that count.
+
+    Returns:
+        (N,) float64.
+    """
+    ordered = np.sort(_checked(logits), axis=1)
+    log_p = log_softmax(ordered, axis=1)
+    log_rest = np.log1p(-np.exp(log_p[:, :-1]))
+    log_rest_of_leading = -np.logaddexp(0.0, ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1))
+    terms = gamma * (log_p + np.column_stack([log_rest, log_rest_of_leading]))
+    return np.asarray(logsumexp(terms[:, -top:], axis=1), dtype=np.float64)
+
+
+def mean_probability(logits: FloatArray) -> FloatArray:
+    """log(1 - mean over augmentations of the probability of the predicted class), without cancellation.
+
+    Args:
+        logits: (V + 1, N, K) of the samples, whose predictions count, and of their V augmentations; as for the others
+            over augmentations.
+    """
+    log_p = log_softmax(logits, axis=2)
+    np.put_along_axis(log_p, _predicted(logits), -np.inf, axis=2)
+    of_each = logsumexp(log_p, axis=2)  # one axis at a time, or the order of the sum depends on the number of samples
+    return np.asarray(logsumexp(of_each, axis=0) - np.log(len(log_p)))
+
+
+def mean_log_probability(logits: FloatArray) -> FloatArray:
+    """Minus the mean over augmentations of the logarithm of the probability of the predicted class."""
+    of_predicted = np.take_along_axis(log_softmax(logits, axis=2), _predicted(logits), axis=2)
+    return np.asarray(-of_predicted[..., 0].mean(axis=0))
+
+
+def mean_entropy(logits: FloatArray) -> FloatArray:
+    """Entropy (in nats) of the mean over augmentations of the probabilities."""
+    log_p = logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(len(logits))
+    return np.asarray(-(np.exp(log_p) * log_p).sum(axis=1))
+
+
+def logit_variance(logits: FloatArray) -> FloatArray:
+    """Logarithm of the variance of the logits over augmentations, summed over classes."""
+    return np.asarray(np.log(logits.var(axis=0).sum(axis=1) + _LEAST_VARIANCE))
+
+
+def feature_disagreement(features: Sequence[FloatArray]) -> FloatArray:
+    """1 - mean cosine of the penultimate features (N, D) of samples, the first, and of their augmentations."""
+    own = unit_length(features[0]).astype(np.float64)
+    return np.asarray(1 - np.mean([(own * unit_length(each)).sum(axis=1) for each in features[1:]], axis=0))
+
+
+def unit_length(values: FloatArray) -> NDArray[np.float32]:
+    """Rows (N, D) divided by their L2 norm; a row of zeros stays."""
+    values = np.ascontiguousarray(values)  # or the order of a sum depends on the number of rows
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.asarray(values / np.where(norms > 0, norms, 1.0), dtype=np.float32)
+
+
+def _predicted(logits: FloatArray) -> IntArray:
+    """The classes predicted of samples, for each of their augmentations as well: (V + 1, N, 1)."""
+    return np.broadcast_to(logits[0].argmax(axis=1), logits.shape[:2])[..., None]
+
+
+def _checked(logits: ArrayLike) -> FloatArray:
+    values = np.asarray(logits, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise EvaluationError(f"logits: wanted an array (N, K) with K >= 2 classes, got shape {values.shape}")
+    bad = int((~np.isfinite(values)).any(axis=1).sum())
+    if bad:
+        raise EvaluationError(
+            f"logits: {bad} of {len(values)} samples hold values that are not finite; check the model and these inputs"
+        )
+    return values
+
+
+def _leading_and_others(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Split (N, K) into the largest logit (N,) and the others (N, K - 1); of equal largest ones, one leads."""
+    ordered = np.sort(logits, axis=1)
+    return ordered[:, -1], ordered[:, :-1]
+
+
+def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sorted log p (N, K) and log(-log p) (N, K), the latter exact where p rounds to 1."""
+    leading, others = _leading_and_others(logits)
+    log_odds_of_others = logsumexp(others, axis=1) - leading
+    log_p = log_softmax(np.column_stack([others, leading]), axis=1)
+    surprise = np.logaddexp(0.0, log_odds_of_others)
+    with np.errstate(divide="ignore"):
+        # log(log1p(exp(x))) is x to the last bit once exp(x) is below the float64 resolution.
+        log_surprise = np.where(log_odds_of_others < -40.0, log_odds_of_others, np.log(surprise))
+    return log_p, np.column_stack([np.log(-log_p[:, :-1]), log_surprise])
+
+
+def last_layer(_features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+    """What baselines that ask only for the last layer learn: its weight (K, D) and bias (K,)."""
+    return {"weight": head.weight, "bias": head.bias}
+
+
+def class_means(features: FloatArray, classes: IntArray, _head: Head) -> Arrays:
+    """The `whitening` (D, D) of the covariance that classes share, and means of the classes (C, D) in that frame."""
+    _, numbered = np.unique(classes, return_inverse=True)
+    counts = np.bincount(numbered)
+    means = np.stack([features[numbered == place].mean(axis=0) for place in range(len(counts))])
+    whitening = _whitening(features - means[numbered])
+    return {"means": product(means, whitening), "whitening": whitening}
+
+
+def relative_means(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """As `class_means`, with the mean (1, D) and the whitening (D, D) of all."""
+    mean = features.mean(axis=0, keepdims=True)
+    whitening = _whitening(features - mean)
+    return {
+        **class_means(features, classes, head),
+        "mean_of_all": product(mean, whitening),
+        "whitening_of_all": whitening,
+    }
+
+
+def mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Squared distance to the nearest class mean, shared covariance. Source: Lee, Lee, Lee, Shin 2018."""
+    return _squared_to_nearest(features, learned["whitening"], learned["means"])
+
+
+def relative_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """The same less the distance to the mean of all. Source: Ren, Fort, Liu and others 2021."""
+    of_all = _squared_to_nearest(features, learned["whitening_of_all"], learned["mean_of_all"])
+    return mahalanobis(features, logits, learned) - of_all
+
+
+def residual_space(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+    """Origin (D,), axes (D, D - d) outside the principal subspace, and the scale of norms against the largest logit."""
+    origin = -np.linalg.pinv(head.weight) @ head.bias
+    offsets = features - origin
+    _, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))  # in ascending order
+    axes = axes[:, : features.shape[1] - principal_dimensions(features.shape[1])]
+    norms = np.linalg.norm(offsets @ axes, axis=1)
+    largest = (features @ head.weight.T + head.bias).max(axis=1)
+    scale = largest.mean() / norms.mean() if norms.any() else 0.0
+    return {"origin": origin, "axes": axes, "scale": np.array([scale])}
+
+
+def vim(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Norm outside the principal subspace against energy. Source: Wang, Li, Feng, Zhang 2022."""
+    norms = np.linalg.norm(product(features - learned["origin"], learned["axes"]), axis=1)
+    return np.asarray(learned["scale"][0] * norms + energy(logits))
+
+
+def clip(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The last layer, and the value (1,) at which features are clipped."""
+    return {**last_layer(features, classes, head), "limit": np.array([np.quantile(features, CLIPPED_ABOVE)])}
+
+
+def react(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Energy after clipping features at their 90th percentile. Source: Sun, Guo, Li 2021."""
+    return _energy_of(np.minimum(features, learned["limit"][0]), learned)
+
+
+def ash(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Energy with 65 % of the features pruned and the rest sharpened (ASH-S). Source: Djurisic and others 2023."""
+    kept = _largest(features)
+    return _energy_of(kept * _sharpening(features, kept), learned)
+
+
+def scale(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Energy with features scaled by how much of them the largest 35 % make up. Source: Xu, Chen, Franchi, Yao 2024."""
+    return _energy_of(features * _sharpening(features, _largest(features)), learned)
+
+
+def gradnorm(features: FloatArray, logits: FloatArray, _learned: Arrays) -> FloatArray:
+    """Minus the L1 norm of the last weight's gradient with a uniform label. Source: Huang, Geng, Li 2021."""
+    # The gradient is the outer product of p - 1/K and the features.
+    p = softmax(logits, axis=1)
+    return np.asarray(-np.abs(p - 1 / p.shape[1]).sum(axis=1) * np.abs(features).sum(axis=1))
+
+
+def norm(features: FloatArray, _logits: FloatArray, _learned: Arrays) -> FloatArray:
+    """Minus the logarithm of the L2 norm of the features. Source: Yu and others 2023 (feature norms)."""
+    return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
+
+
+def principal_dimensions(width: int) -> int:
+    """Dimensions of the principal subspace of ViM: as its authors choose for wide features, else half of them."""
+    return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
+
+
+def _whitening(offsets: FloatArray) -> FloatArray:
+    """(D, D) whose product with its transpose is the pseudo-inverse of the covariance of offsets (N, D)."""
+    variances, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))
+    there = variances > _NO_VARIANCE * variances.max()
+    return np.asarray(axes * np.where(there, 1 / np.sqrt(np.where(there, variances, 1.0)), 0.0))
+
+
+def _squared_to_nearest(features: FloatArray, whitening: FloatArray, means: FloatArray) -> FloatArray:
+    """Squared distances (N,) of features (N, D) to the nearest of whitened means (C, D).
+
+    Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance.
+    """
+    whitened = product(features, whitening)
+    return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+
+
+def _energy_of(features: FloatArray, learned: Arrays) -> FloatArray:
+    return energy(product(features, learned["weight"].T) + learned["bias"])
+
+
+def _largest(features: FloatArray) -> FloatArray:
+    """The largest 35 % of the features of each sample, zeros in the place of the others."""
+    width = features.shape[1]
+    kept = width - round(width * PRUNED)
+    places = np.argpartition(features, width - kept, axis=1)[:, width - kept :]
+    largest = np.zeros_like(features)
+    np.put_along_axis(largest, places, np.take_along_axis(features, places, axis=1), axis=1)
+    return largest
+
+
+def _sharpening(features: FloatArray, kept: FloatArray) -> FloatArray:
+    """exp(sum of all / sum of those kept), (N, 1)."""
+    whole, part = features.sum(axis=1, keepdims=True), kept.sum(axis=1, keepdims=True)
+    ratio = np.divide(whole, part, out=np.ones_like(whole), where=part != 0)
+    return np.asarray(np.exp(np.clip(ratio, -_STEEPEST, _STEEPEST)))
