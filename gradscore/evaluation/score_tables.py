@@ -360,30 +360,20 @@ def read_scores(run: RunFolder) -> pd.DataFrame:
         StoreError: they are missing, damaged, or older than the features or meta models.
     """
     file = ScoreFile(run.evaluation_path)
-    _check_current(run, file.made_of())
-    return file.table()
-
-
-def _check_current(run: RunFolder, known: Mapping[str, str]) -> None:
-    """Makes sure that scores made of this are what an evaluation would be made of now.
-
-    Raises:
-        StoreError: something else is there now.
-    """
-    now = made_of(run)
+    known, now = file.made_of(), made_of(run)
     others = [name for name in dict.fromkeys([*known, *now]) if known.get(name) != now.get(name)]
-    if not others:
-        return
-    tables = [name for name in others if name != _META]
-    found = [
-        *(["the meta models"] if _META in others else []),
-        *([f"the features of {some(tables)}"] if tables else []),
-    ]
-    first = f"gradscore fit-meta {quote(str(run.path))}` and `" if tables else ""
-    raise StoreError(
-        f"{run.evaluation_path}: not of what the run holds now: {' and '.join(found)} changed since; "
-        f"run `{first}gradscore evaluate {quote(str(run.path))}`"
-    )
+    if others:
+        tables = [name for name in others if name != _META]
+        found = [
+            *(["the meta models"] if _META in others else []),
+            *([f"the features of {some(tables)}"] if tables else []),
+        ]
+        first = f"gradscore fit-meta {quote(str(run.path))}` and `" if tables else ""
+        raise StoreError(
+            f"{run.evaluation_path}: not of what the run holds now: {' and '.join(found)} changed since; "
+            f"run `{first}gradscore evaluate {quote(str(run.path))}`"
+        )
+    return file.table()
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_json, write_bytes, write_text
 
-FORMAT: Literal[5] = 5
+FORMAT: Literal[6] = 6
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -256,7 +256,7 @@ class Description(BaseModel):
         arrays_sha256: checksum of the file of the arrays.
     """
 
-    format: Literal[5] = FORMAT
+    format: Literal[6] = FORMAT
     arrays_sha256: str = ""
 
 

@@ -127,45 +127,41 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
         StoreError: a damaged file, or another process writes to the run.
     """
     check_packages("report", "evaluate again")
-    with changing(run.path, [f"{run.evaluation_path.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]):
-        return _write_files(run, evaluation, thumbnail)
-
-
-def _write_files(run: RunFolder, evaluation: EvaluationReport, thumbnail: ImageOf | None) -> ReportFiles:
+    folder = run.evaluation_path
     records = Records(evaluation.records)
     inputs = Inputs.load(run.inputs_path)
-    parts = _parts(run, evaluation, records, inputs)
-    folder = run.evaluation_path
-    content: dict[str, object] = {
-        "name": "/".join(run.path.resolve().parts[-2:]),
-        "brand": "gradscore report",
-        "footer": FOOTER,
-        "facts": _facts(run),
-        "headlines": headlines(records) if evaluation.verdicts else [],
-        "gains": gains(evaluation.verdicts),
-        "no_verdict": evaluation.no_verdict,
-        "compared": COMPARED,
-        "not_compared": evaluation.not_compared if evaluation.verdicts else None,
-        "warnings": evaluation.warnings,
-        "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
-        "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
-        "area_tables": area_tables(records),
-        "detail_tables": detail_tables(records),
-        "parts": parts,
-        "version": run.manifest.versions.get("gradscore", ""),
-    }
-    html, markdown = folder / HTML, folder / MARKDOWN
-    with trusting_code(False, origin=run.code):
-        content["galleries"] = make_galleries(
-            evaluation.score_file,
-            records,
-            run.config,
-            nearest=NearestOfBank(run, inputs),
-            given=thumbnail,
-            class_names=run.manifest.class_names,
-        )
-    plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
-    write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
+    changed = [f"{folder.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]
+    with changing(run.path, changed), trusting_code(False, origin=run.code):
+        parts = _parts(run, evaluation, records, inputs)
+        content: dict[str, object] = {
+            "name": "/".join(run.path.resolve().parts[-2:]),
+            "brand": "gradscore report",
+            "footer": FOOTER,
+            "facts": _facts(run),
+            "headlines": list(headlines(records)) if evaluation.verdicts else [],
+            "gains": gains(evaluation.verdicts),
+            "no_verdict": evaluation.no_verdict,
+            "compared": COMPARED,
+            "not_compared": evaluation.not_compared if evaluation.verdicts else None,
+            "warnings": evaluation.warnings,
+            "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
+            "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
+            "area_tables": area_tables(records),
+            "detail_tables": detail_tables(records),
+            "parts": parts,
+            "version": run.manifest.versions.get("gradscore", ""),
+            "galleries": make_galleries(
+                evaluation.score_file,
+                records,
+                run.config,
+                nearest=NearestOfBank(run, inputs),
+                given=thumbnail,
+                class_names=run.manifest.class_names,
+            ),
+        }
+        html, markdown = folder / HTML, folder / MARKDOWN
+        plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
+        write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
     return ReportFiles(html=html, markdown=markdown, plots=plots)
 
 
@@ -400,9 +396,36 @@ VERDICTS: Mapping[Outcome, str] = {
 }
 
 
-def headlines(records: Records) -> list[Headline]:
+def headlines(records: Records) -> Iterator[Headline]:
     """The figures to read first: misclassification, then the OOD sets or groups of them."""
-    return [*_misclassification(records), *_ood(records)]
+    area = records.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
+    if area is not None:
+        wrong, right = area.n_positive, area.n - area.n_positive
+        few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW_SAMPLES else ""
+        yield Headline(
+            title="Wrong predictions",
+            value=_number(area),
+            interval=f"AUROC ({_interval(area)})",
+            text="Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
+            f"{_share(area)} of the time ({wrong} wrong, {right} right).{few}",
+        )
+    for protocol in records.protocols("ood")[:1]:
+        groups = records.groups(protocol)
+        sets = {dataset: f"OOD: {dataset}" for dataset in records.datasets("ood", protocol)}
+        for dataset, title in ({f"{group} (mean)": _group_title(group) for group in groups} or sets).items():
+            area = records.get("ood", protocol, dataset, "meta")
+            if area is None:
+                continue
+            pooled = records.get("ood", protocol, f"{dataset.removesuffix(' (mean)')} (pooled)", "meta")
+            is_pooled = pooled is not None and (pooled.low, pooled.high) != (area.low, area.high)  # more than one set
+            text = (
+                f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
+                f"{_share(area)} of the time, {HOW[protocol]}."
+            )
+            if pooled is not None and is_pooled:
+                text += f" Pooled over all samples: {_number(pooled)} ({_interval(pooled)})."
+            mean = "mean " if is_pooled else ""
+            yield Headline(title=title, value=_number(area), interval=f"{mean}AUROC ({_interval(area)})", text=text)
 
 
 def gains(found: Sequence[Verdict]) -> list[Gain]:
@@ -410,87 +433,44 @@ def gains(found: Sequence[Verdict]) -> list[Gain]:
     return [_gain(verdict) for verdict in found if verdict.gain is not None and verdict.gain.low is not None]
 
 
-def _number(record: Record) -> str:
-    return "-" if record.value is None else f"{record.value:.3f}"
-
-
-def _interval(record: Record) -> str:
-    """The 95 % interval of a figure, or that there is none."""
-    return "no interval" if record.low is None or record.high is None else f"{record.low:.3f} to {record.high:.3f}"
-
-
-def _misclassification(records: Records) -> Iterator[Headline]:
-    area = records.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
-    if area is None:
-        return
-    wrong, right = area.n_positive, area.n - area.n_positive
-    few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW_SAMPLES else ""
-    yield Headline(
-        title="Wrong predictions",
-        value=_number(area),
-        interval=f"AUROC ({_interval(area)})",
-        text=f"Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
-        f"{_share(area)} of the time ({wrong} wrong, {right} right).{few}",
-    )
-
-
-def _ood(records: Records) -> Iterator[Headline]:
-    for protocol in records.protocols("ood")[:1]:
-        for dataset, label in _ood_parts(records, protocol):
-            area = records.get("ood", protocol, dataset, "meta")
-            if area is None:
-                continue
-            group = dataset.removesuffix(" (mean)")
-            pooled = records.get("ood", protocol, f"{group} (pooled)", "meta")
-            if pooled is not None and (pooled.low, pooled.high) == (area.low, area.high):
-                pooled = None  # a group of one set
-            text = (
-                f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
-                f"{_share(area)} of the time, {HOW[protocol]}."
-            )
-            if pooled is not None:
-                text += f" Pooled over all samples: {_number(pooled)} ({_interval(pooled)})."
-            yield Headline(
-                title=label,
-                value=_number(area),
-                interval=("mean " if pooled is not None else "") + f"AUROC ({_interval(area)})",
-                text=text,
-            )
-
-
-def _ood_parts(records: Records, protocol: str) -> list[tuple[str, str]]:
-    """The data sets of the headline, and what to call them: groups where there are any, else every set."""
-    groups = records.groups(protocol)
-    if groups:
-        return [(f"{group} (mean)", _group_label(group)) for group in groups]
-    return [(dataset, f"OOD: {dataset}") for dataset in records.datasets("ood", protocol)]
-
-
-def _group_label(group: str) -> str:
-    return "All OOD sets" if group == "all" else f"{group.capitalize()} OOD"
-
-
 def _gain(verdict: Verdict) -> Gain:
-    compared = {f"{verdict.best}, the best baseline on these samples": verdict.gain}
-    compared["score_lr, a logistic regression on all scores without gradients"] = verdict.by_gradients
+    compared = {
+        f"{verdict.best}, the best baseline on these samples": verdict.gain,
+        "score_lr, a logistic regression on all scores without gradients": verdict.by_gradients,
+    }
     text = "; over ".join(
         f"{name}, {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
         for name, gain in compared.items()
         if gain is not None and gain.value is not None and gain.low is not None
     )
-    label = "Wrong predictions" if verdict.area.task == MISCLASSIFICATION else _ood_label(verdict)
-    outcome = verdict.outcome
-    sentence = f"The meta model is {verdict.sentence}."
-    return Gain(label=label, kind=outcome, verdict=VERDICTS[outcome], text=f"AUROC gained over {text}. {sentence}")
+    if verdict.area.task == MISCLASSIFICATION:
+        label = "Wrong predictions"
+    else:
+        is_group = verdict.area.dataset != verdict.what
+        label = _group_title(verdict.what) if is_group else f"OOD: {verdict.what}"
+    return Gain(
+        label=label,
+        kind=verdict.outcome,
+        verdict=VERDICTS[verdict.outcome],
+        text=f"AUROC gained over {text}. The meta model is {verdict.sentence}.",
+    )
 
 
-def _ood_label(verdict: Verdict) -> str:
-    grouped = verdict.area.dataset != verdict.what
-    return _group_label(verdict.what) if grouped else f"OOD: {verdict.what}"
+def _group_title(group: str) -> str:
+    return "All OOD sets" if group == "all" else f"{group.capitalize()} OOD"
+
+
+def _number(record: Record) -> str:
+    return f"{record.value:.3f}"
 
 
 def _share(record: Record) -> str:
-    return "-" if record.value is None else f"{100 * record.value:.1f} %"
+    return f"{100 * record.value:.1f} %" if record.value is not None else "-"
+
+
+def _interval(record: Record) -> str:
+    """The 95 % interval of a figure, or that there is none."""
+    return "no interval" if record.low is None else f"{record.low:.3f} to {record.high:.3f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -532,8 +512,11 @@ def area_tables(records: Records) -> list[ScoreTable]:
             for name in names if task == "ood" else records.datasets(task, protocol):
                 areas = [records.get(task, protocol, name, score) for score in scores]
                 accuracy = records.get(task, protocol, name, CLASSIFIER, "accuracy")
-                said = f", accuracy {_number(accuracy)}" if task == "shifted" and accuracy is not None else ""
-                rows.append((name, _counts(areas) + said, _cells(areas)))
+                counts = next((f"{area.n_positive} of {area.n}" for area in areas if area is not None), "")
+                if accuracy is not None:
+                    counts += f", accuracy {_number(accuracy)}"
+                best = max((area.value for area in areas if area is not None and area.value is not None), default=None)
+                rows.append((name, counts, [_cell(area, best=best) for area in areas]))
             tables.append(
                 ScoreTable(
                     title=TITLES.get(task, f"Out of distribution, {protocol}"),
@@ -573,17 +556,8 @@ def detail_tables(records: Records) -> list[ScoreTable]:
     return tables
 
 
-def _cells(areas: Sequence[Record | None]) -> list[Cell]:
-    best = max((area.value for area in areas if area is not None and area.value is not None), default=None)
-    return [_cell(area, best=best) for area in areas]
-
-
 def _cell(record: Record | None, *, best: float | None = None) -> Cell:
     if record is None:
         return Cell(text="-")
     below = "" if record.low is None else _interval(record)
     return Cell(text=_number(record), below=below, best=best is not None and record.value == best)
-
-
-def _counts(areas: Sequence[Record | None]) -> str:
-    return next((f"{area.n_positive} of {area.n}" for area in areas if area is not None), "")

@@ -205,25 +205,23 @@ def column(name, frame=NEW):
     return INPUTS.scaled(frame)[:, INPUTS.names.index(name)]
 
 
-def test_a_magnitude_is_in_spreads_of_the_ordinary_samples_on_a_scale_of_decades():
+def test_a_magnitude_is_in_deviations_of_the_ordinary_samples_on_a_scale_of_decades():
     decades, ordinary = np.log10(NEW["u/head/l1"]), np.log10(ORDINARY["u/head/l1"])
     low, centre, high = np.quantile(ordinary, [0.25, 0.5, 0.75])
-    spread = (high - low) / (2 * norm.ppf(0.75))
-    np.testing.assert_allclose(column("u/head/l1"), np.clip((decades - centre) / spread, -10, 10), rtol=1e-12)
+    scale = (high - low) / (2 * norm.ppf(0.75))
+    np.testing.assert_allclose(column("u/head/l1"), np.clip((decades - centre) / scale, -10, 10), rtol=1e-12)
 
 
-def test_a_score_is_in_spreads_as_it_is():
+def test_a_baseline_is_in_deviations_as_it_is():
     energy = {
         name: -np.logaddexp(table["logit_0"], table["logit_1"]) for name, table in (("fit", ORDINARY), ("new", NEW))
     }
     low, centre, high = np.quantile(energy["fit"], [0.25, 0.5, 0.75])
-    spread = (high - low) / (2 * norm.ppf(0.75))
-    np.testing.assert_allclose(
-        column("baseline/energy"), np.clip((energy["new"] - centre) / spread, -10, 10), rtol=1e-9
-    )
+    scale = (high - low) / (2 * norm.ppf(0.75))
+    np.testing.assert_allclose(column("baseline/energy"), np.clip((energy["new"] - centre) / scale, -10, 10), rtol=1e-9)
 
 
-def test_scores_that_are_inputs_are_there_and_no_others():
+def test_baselines_that_are_inputs_are_there_and_no_others():
     scores = [name.removeprefix("baseline/") for name in INPUTS.names if name.startswith("baseline/")]
     assert scores == INPUTS.baselines.inputs
     assert "mahalanobis" not in scores
@@ -268,7 +266,7 @@ def test_no_rows_have_no_inputs():
     assert list(INPUTS.baseline_table(NEW.iloc[:0]).columns) == INPUTS.baselines.names
 
 
-def test_known_scores_are_not_computed_again(monkeypatch):
+def test_known_baselines_are_not_computed_again(monkeypatch):
     scores, whole = INPUTS.baseline_table(NEW), INPUTS.scaled(NEW)
     monkeypatch.setattr(Inputs, "baseline_table", lambda *_: pytest.fail("computed again"))
     np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
@@ -323,7 +321,7 @@ def test_the_fingerprint_is_that_of_what_was_learned():
 EDITS = {
     "no names": ({"names": None}, "names: "),
     "an unknown baseline": ({"baselines": ["msp", "not there"]}, "'not there' unknown here"),
-    "another format": ({"format": 4}, "not a meta model of format 5"),
+    "another format": ({"format": 5}, "not a meta model of format 6"),
 }
 
 
@@ -368,10 +366,8 @@ def test_only_magnitudes_are_logarithmic():
 
 def test_magnitudes_are_scaled_in_decades_around_the_median():
     scaler = Scaling.fit(magnitudes([[1e-20], [-1e-10], [1.0], [1e10], [1e20]]))
-    spread = 20 / 1.3489795003921634
-    np.testing.assert_allclose(
-        scaler.scaled(magnitudes([[1.0], [-1e10], [1e-20]]))[:, 0], [0, 10 / spread, -20 / spread]
-    )
+    scale = 20 / 1.3489795003921634
+    np.testing.assert_allclose(scaler.scaled(magnitudes([[1.0], [-1e10], [1e-20]]))[:, 0], [0, 10 / scale, -20 / scale])
 
 
 def test_zero_lies_one_decade_below_the_smallest_magnitude():
@@ -398,7 +394,7 @@ def test_constant_columns_become_zero(column):
     assert scaler.scaled(magnitudes([[5.0], [1e-5]])).tolist() == [[0.0], [0.0]]
 
 
-def test_spread_falls_back_to_the_standard_deviation():
+def test_the_scale_falls_back_to_the_standard_deviation():
     scaler = Scaling.fit(signed([[0.0]] * 9 + [[10.0]]))
     assert scaler.scale == pytest.approx([3.0])
 

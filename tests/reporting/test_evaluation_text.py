@@ -89,4 +89,4 @@ def test_groups_stand_for_their_sets():
 
 
 def test_nothing_to_report_has_no_headline():
-    assert headlines(Records([])) == []
+    assert list(headlines(Records([]))) == []
