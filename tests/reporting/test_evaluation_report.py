@@ -181,7 +181,7 @@ def test_images_mixed_of_two_classes_are_found_again_under_a_label_map(tmp_path)
     splits = open_splits(config.data, preprocessing=config.preprocessing, num_classes=5, seed=config.extract.seed)
     images = _Images(config)
     rows = [
-        pd.Series({"split": split, "sample_id": each.sample_id, "content_hash": each.content_hash, "prediction": 0,
+        pd.Series({"split": split, "sample_id": each.id, "content_hash": each.content_hash, "prediction": 0,
                    "meta": 0.0})
         for split in ("ood.mixup", "ood.cutmix")
         for each in splits[split]
