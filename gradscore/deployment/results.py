@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..data import UserFile, refuse_inputs
 from ..errors import DataError, OutputError
-from ..system import csv_quoting, file_sha256, replacing, without_formulas
+from ..system import file_sha256, replacing, write_csv
 
 FORMATS = (".parquet", ".csv", ".jsonl")
 
@@ -61,9 +61,7 @@ def table_writer(path: Path, columns: Sequence[str], *, note: str | None = None)
 
 
 def _write_csv(file: IO[str], table: pd.DataFrame) -> None:
-    is_first = file.tell() == 0
-    quoting = csv_quoting(table)
-    without_formulas(table).to_csv(file, index=False, header=is_first, float_format="%.17g", quoting=quoting)
+    write_csv(table, file, header=file.tell() == 0, float_format="%.17g")
 
 
 def _write_lines(file: IO[str], table: pd.DataFrame) -> None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, TEST, SplitInfo, base_split, planned_splits
 from ..errors import EvaluationError
 from ..store import RunFolder
-from ..system import BoolArray, FloatArray, IntArray, csv_quoting, without_formulas, write_text
+from ..system import BoolArray, FloatArray, IntArray, replacing, write_csv
 
 NAME = "near_duplicates.csv"
 
@@ -266,7 +266,8 @@ class NearDuplicates:
         """Writes `near_duplicates.csv` to the evaluation folder: one row for each pair."""
         columns = ["split", "sample_id", "near_split", "near_sample_id", "expected"]
         table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in self.pairs], columns=columns)
-        write_text(run.evaluation_path / NAME, without_formulas(table).to_csv(index=False, quoting=csv_quoting(table)))
+        with replacing(run.evaluation_path / NAME) as temporary:
+            write_csv(table, temporary)
 
 
 def find_near_duplicates(run: RunFolder) -> NearDuplicates:

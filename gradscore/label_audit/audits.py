@@ -19,7 +19,7 @@ from ..extractor import count_classes
 from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, check_packages, colour, heat_map, histograms, thumbnail, write_page
-from ..system import check_target, clear_page, csv_quoting, only_writer, replacing, without_formulas, writing
+from ..system import check_target, clear_page, only_writer, replacing, write_csv, writing
 from .ranking import Audit, check_class_sizes, check_names, ranked
 
 AUGMENTATIONS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
@@ -281,7 +281,7 @@ def write_audit(
             html, notice = None, str(error)
         named = _named(audit)
         with replacing(tables[0]) as temporary:
-            without_formulas(named).to_csv(temporary, index=False, float_format="%.9g", quoting=csv_quoting(named))
+            write_csv(named, temporary, float_format="%.9g")
         with replacing(tables[1]) as temporary:
             named.to_parquet(temporary, index=False)
     return AuditFiles(tables=tables, html=html, notice=notice)

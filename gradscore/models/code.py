@@ -17,7 +17,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..objects import is_copy
-from ..system import forget, loaded, sha256
+from ..system import sha256
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"
 """Environment variable that allows code when set to 1."""
@@ -351,7 +351,7 @@ def _imported(where: str, files: Sequence[_File], package: str) -> ModuleType:
         module = ModuleType(name)
         module.__file__, module.__package__ = where, package
         with _TURN:
-            forget({package})  # what an earlier run of the same file imported, which may have changed since
+            _unloaded({package})  # what an earlier run of the same file imported, which may have changed since
             around = ModuleType(package)
             around.__path__ = []
             sys.modules[package] = around  # for relative imports
@@ -371,15 +371,22 @@ def _importing(files: Sequence[_File], package: str) -> Iterator[None]:
         return
     roots = {each.name.partition(".")[0] for each in files}
     with _TURN:
-        aside = {name: module for name in loaded(roots) if (module := sys.modules.pop(name, None)) is not None}
+        aside = _unloaded(roots)
         finder = _Finder({each.name: each for each in files}, package)
         sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-            forget(roots)
+            _unloaded(roots)
             sys.modules.update(aside)
+
+
+def _unloaded(packages: Collection[str]) -> dict[str, ModuleType]:
+    """Has packages loaded anew when they are imported next; returns their modules, as far as they were loaded."""
+    # Another thread may import something meanwhile: the copy of the names is made at once.
+    names = [name for name in list(sys.modules) if name.partition(".")[0] in packages]
+    return {name: module for name in names if (module := sys.modules.pop(name, None)) is not None}
 
 
 class _Finder(MetaPathFinder, Loader):

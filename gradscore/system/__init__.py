@@ -1,4 +1,4 @@
-"""What has nothing to do with gradients: files, devices, names in messages, kinds of settings, registries.
+"""What has nothing to do with gradients: files, tensors and devices, settings and registries.
 
 Nothing comes in from other packages but `errors`. Everything here may be used everywhere.
 """
@@ -6,11 +6,13 @@ Nothing comes in from other packages but `errors`. Everything here may be used e
 from __future__ import annotations
 
 from .files import (
-    are_texts,
+    address_problem,
+    as_address,
     check_target,
     clear_page,
     file_sha256,
     held,
+    is_address,
     is_leftover,
     is_temporary,
     only_writer,
@@ -18,28 +20,10 @@ from .files import (
     replacing,
     sha256,
     write_bytes,
+    write_csv,
     write_text,
     writing,
 )
-from .numerics import (
-    SQUARABLE,
-    BoolArray,
-    FloatArray,
-    Inputs,
-    IntArray,
-    described,
-    each_input,
-    finite_rows,
-    full_precision,
-    is_whole,
-    product,
-    repeatable_kernels,
-    rows_of,
-    sample_count,
-    squared_norms,
-)
-from .pytorch import Device, forget, import_torchvision, loaded, resolve_device
-from .registry import Registry, first_line
 from .settings import (
     AnchoredPath,
     Elsewhere,
@@ -50,15 +34,38 @@ from .settings import (
     Names,
     NotNegative,
     Positive,
+    Registry,
     Section,
     Slug,
     anchored,
     as_written,
+    closest,
+    first_line,
     influence_of,
     settings_of,
+    some,
     without_repeats,
 )
-from .text import address_problem, as_address, closest, csv_quoting, is_address, some, without_formulas
+from .tensors import (
+    SQUARABLE,
+    BoolArray,
+    Device,
+    FloatArray,
+    Inputs,
+    IntArray,
+    described,
+    each_input,
+    finite_rows,
+    full_precision,
+    import_torchvision,
+    is_whole,
+    product,
+    repeatable_kernels,
+    resolve_device,
+    rows_of,
+    sample_count,
+    squared_norms,
+)
 
 __all__ = [
     "SQUARABLE",
@@ -81,19 +88,16 @@ __all__ = [
     "Slug",
     "address_problem",
     "anchored",
-    "are_texts",
     "as_address",
     "as_written",
     "check_target",
     "clear_page",
     "closest",
-    "csv_quoting",
     "described",
     "each_input",
     "file_sha256",
     "finite_rows",
     "first_line",
-    "forget",
     "full_precision",
     "held",
     "import_torchvision",
@@ -102,7 +106,6 @@ __all__ = [
     "is_leftover",
     "is_temporary",
     "is_whole",
-    "loaded",
     "only_writer",
     "parse_json",
     "product",
@@ -115,9 +118,9 @@ __all__ = [
     "sha256",
     "some",
     "squared_norms",
-    "without_formulas",
     "without_repeats",
     "write_bytes",
+    "write_csv",
     "write_text",
     "writing",
 ]

@@ -1,7 +1,8 @@
-"""Files: written so that nobody ever sees half of one, one writer per folder, hashes, JSON that others wrote."""
+"""Files: written so that nobody sees half of one, one writer per folder, hashes, addresses, JSON and CSV."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -15,10 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from ..errors import OutputError, StoreError
-from .text import as_address, is_address
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
@@ -259,6 +262,98 @@ def parse_json(content: str | bytes) -> Any:
     return value
 
 
-def are_texts(value: object) -> TypeGuard[list[str]]:
-    """Whether a value of JSON is a list of nothing but texts."""
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+_TEXT = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
+_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):(?:/(.*))?", re.DOTALL)
+"""What `Path` makes of an address: one slash after the colon, or none where nothing follows."""
+
+_MEANT = re.compile(r"(s3a?|gc?s|az|abfss?|file):(/*)(.*)", re.DOTALL | re.IGNORECASE)
+"""What is meant as an address, however it is written."""
+
+
+def is_address(given: str | Path) -> bool:
+    """Whether this is an address rather than a path; a `Path` may be an address with one of its slashes lost.
+
+    >>> is_address("s3://bucket/runs/a"), is_address(Path("s3://bucket/runs/a")), is_address("npz:/data/a.npz")
+    (True, True, False)
+    """
+    return _parts(given) is not None
+
+
+def as_address(given: str | Path) -> str:
+    """An address with both slashes; anything else as it is.
+
+    >>> as_address(Path("s3://bucket/runs/a"))
+    's3://bucket/runs/a'
+    """
+    found = _parts(given)
+    return str(given) if found is None else f"{found[1]}://{found[2] or ''}"
+
+
+def address_problem(written: str) -> str:
+    """What keeps a text that is meant as an address from being one, and what to give; empty for all other texts.
+
+    A `Path` made of the text no longer shows it.
+
+    >>> address_problem("s3:/bucket/a")
+    's3:/bucket/a: an address has two slashes after the colon; give s3://bucket/a'
+    >>> address_problem("s3://bucket/a"), address_problem("npz:/data/a.npz")
+    ('', '')
+    """
+    found = _MEANT.fullmatch(written)
+    if found is None:
+        return ""
+    kind, slashes, rest = found.groups()
+    if kind.lower() == "file":
+        path = f"{slashes.removeprefix('//')}{rest}"
+        return f"{written}: a file of this machine is named by its path alone; give {path}" if slashes else ""
+    wrong = (
+        "an address has two slashes after the colon" if slashes != "//"
+        else "the kind of storage is written in small letters" if kind != kind.lower()
+        else "a part of the key is empty, which no path can have" if "//" in rest.rstrip("/")
+        else ""
+    )  # fmt: skip
+    right = f"{kind.lower()}://{re.sub('/+', '/', rest)}"
+    return f"{written}: {wrong}; give {right}" if wrong else ""
+
+
+def _parts(given: str | Path) -> re.Match[str] | None:
+    return _AS_PATH.fullmatch(str(given)) if isinstance(given, Path) else _TEXT.fullmatch(given)
+
+
+_BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(
+    table: pd.DataFrame, target: Path | IO[str], *, header: bool = True, float_format: str | None = None
+) -> None:
+    """Writes a table as CSV that spreadsheets and other readers take for what it is, without its index.
+
+    Names of samples and classes are anyone's: one that begins with `=` would compute something, or send it away, on the
+    machine of who opens the file, so a `'` stands before it. All texts are quoted where one holds a carriage return,
+    which ends a row to readers; the writer of Python itself quotes those only that hold its own end of a line.
+
+    Args:
+        table: any; it stays as it is.
+        target: a path, or a file that is open for text.
+        header: begin with the names of the columns.
+        float_format: of numbers, such as `%.9g`; None for all their digits.
+    """
+    texts = [name for name in table if table[name].dtype.kind == "O"]
+    has_return = any(isinstance(value, str) and "\r" in value for name in texts for value in table[name])
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if has_return else csv.QUOTE_MINIMAL
+    harmless = table.assign(**{str(name): table[name].map(_harmless) for name in texts})
+    harmless.to_csv(target, index=False, quoting=quoting, header=header, float_format=float_format)
+
+
+def _harmless(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(_BEGIN_FORMULAS) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

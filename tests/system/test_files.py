@@ -1,5 +1,6 @@
 """Files are written whole, folders have one writer, and JSON that others wrote gives a value or a ValueError."""
 
+import csv
 import hashlib
 import os
 import re
@@ -10,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from gradscore.errors import StoreError
-from gradscore.system import file_sha256, held, only_writer, parse_json, replacing
+from gradscore.system import file_sha256, held, only_writer, parse_json, replacing, write_csv
 
 HOLD = """
 import sys, time
@@ -150,3 +152,27 @@ BAD = {
 def test_what_is_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_json(text)
+
+
+CELLS = {
+    "formula": ("=1+1", "'=1+1"),
+    "formula with plus": ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+    "formula with minus": ("-2+3", "'-2+3"),
+    "function": ("@SUM(A1)", "'@SUM(A1)"),
+    "after a tab": ("\t=1", "'\t=1"),
+    "after a return": ("\r=1", "'\r=1"),
+    "path": ("cats/1=2.png", "cats/1=2.png"),
+    "number as text": ("-5", "-5"),
+    "number": (-5.5, "-5.5"),
+    "nothing": ("", ""),
+    "missing": (None, ""),
+}
+
+
+@pytest.mark.parametrize(("given", "wanted"), CELLS.values(), ids=CELLS)
+def test_texts_in_csv_files_are_texts_in_spreadsheets(tmp_path: Path, given: object, wanted: str) -> None:
+    table = pd.DataFrame({"cell": [given], "other": ["a"]}).astype({"cell": object})
+    write_csv(table, tmp_path / "t.csv")
+    with (tmp_path / "t.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["cell", "other"], [wanted, "a"]]
+    assert table["cell"].tolist() == [given]

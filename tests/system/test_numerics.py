@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradscore.system import FloatArray, full_precision, product
-from gradscore.system.numerics import ENTRIES_TOGETHER
+from gradscore.system.tensors import ENTRIES_TOGETHER
 
 KNOWS_BOTH = hasattr(torch.backends, "fp32_precision")
 """Whether this PyTorch has the newer language of settings, beside the older one."""

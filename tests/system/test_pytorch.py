@@ -63,7 +63,7 @@ def test_a_device_without_float64():
 
 
 USE = """
-from gradscore.system import pytorch as compat
+from gradscore.system import tensors as compat
 first = compat.import_torchvision()
 assert compat.import_torchvision() is first
 """
@@ -120,7 +120,7 @@ BROKEN = {
 @pytest.mark.parametrize(("code", "message"), BROKEN.values(), ids=BROKEN)
 def test_a_torchvision_that_does_not_import_is_named(tmp_path: Path, code: str, message: str) -> None:
     done = run(
-        "from gradscore.system import pytorch as compat\ncompat.import_torchvision()",
+        "from gradscore.system import tensors as compat\ncompat.import_torchvision()",
         path=make_torchvision(tmp_path, code),
     )
     assert "MissingExtraError: torchvision cannot be imported" in done.stderr
