@@ -15,6 +15,11 @@ class GradscoreError(Exception):
     exit_code: ClassVar[int] = 2
 
 
+def reason(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class ConfigError(GradscoreError):
     """A configuration that cannot be read or does not validate."""
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..config import Config, dump_config, parse_config, placed
 from ..data import FIT
-from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
+from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError, reason
 from ..extractor import MeanGradients, read_means
-from ..models import trusting_code
+from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
 from ..store import Manifest, package_versions
 from ..system import file_sha256
@@ -87,7 +87,8 @@ def extract_with_ray(
     config = placed(config, out)
     with trusting_code(trust_code):
         plan = RunPlan.of(config)
-    with closing(_Workers(plan, options, trust_code=trust_code)) as workers:
+        job = Job.of(plan)
+    with closing(_Workers(plan, job, options)) as workers:
         return complete_run(
             plan,
             make_shards=workers.make_shards,
@@ -107,10 +108,10 @@ class Job:
     trust_code: bool
 
     @classmethod
-    def of(cls, plan: RunPlan, *, trust_code: bool) -> Job:
+    def of(cls, plan: RunPlan) -> Job:
         """That of a run."""
         identity = identity_of(plan.inputs, package_versions())
-        return cls(plan.config.run, dump_config(plan.config), identity, trust_code)
+        return cls(plan.config.run, dump_config(plan.config), identity, is_code_trusted())
 
 
 @lru_cache(maxsize=1)
@@ -150,9 +151,8 @@ def make_for(job: Job, shard: Shard, means_sha256: str | None) -> tuple[str, lis
 class _Workers:
     """Hands out shards as tasks of Ray, which starts and replaces the processes that make them."""
 
-    def __init__(self, plan: RunPlan, options: RayOptions, *, trust_code: bool) -> None:
-        self._plan, self._options = plan, options
-        self._job = Job.of(plan, trust_code=trust_code)
+    def __init__(self, plan: RunPlan, job: Job, options: RayOptions) -> None:
+        self._plan, self._job, self._options = plan, job, options
         self._ray: ModuleType | None = None  # nothing starts before it is needed
         self._is_own = False
         self._running: dict[Any, Shard] = {}
@@ -232,7 +232,7 @@ class _Workers:
             raise (error.cause if isinstance(error.cause, GradscoreError) else error) from None
         except ray.exceptions.RayError as error:
             raise DistributedError(
-                f"Ray: {ATTEMPTS} workers were lost {where} ({_first_line(error)}); out of memory? Run the same "
+                f"Ray: {ATTEMPTS} workers were lost {where} ({reason(error)}); out of memory? Run the same "
                 "command again, with fewer workers (--num-workers) if it happens again"
             ) from None
 
@@ -269,10 +269,6 @@ def check_answers(address: str) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> DistributedError:
     return DistributedError(
-        f"--address {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
+        f"--address {address}: no Ray cluster can be reached there ({reason(error)}); start one (ray start "
         "--head), or leave out --address for one on this machine"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).partition("\n")[0]

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..data import tensors_in, with_tensors
+from ..models import first_tensor
 from .findings import Finding, constant, contradicted, described, diagnose
-from .hooks import first_tensor, leaf_modules, learning_modules
+from .hooks import leaf_modules, learning_modules
 from .layer_figures import ModelFigures
 from .layer_quantities import precise_norm
 from .quantity import MODEL, Schedule, layer_of

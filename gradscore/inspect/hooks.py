@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from ..models import first_tensor
 from .quantity import (
     CALL,
     MODEL,
@@ -99,14 +100,6 @@ def learning_modules(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if next(module.children(), None) is None or next(module.parameters(recurse=False), None) is not None
     }
-
-
-def first_tensor(output: object) -> Tensor | None:
-    """The output, or the first tensor in a tuple, list or dictionary of outputs."""
-    if isinstance(output, Tensor):
-        return output
-    items = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
-    return next((tensor for tensor in map(first_tensor, items) if tensor is not None), None)
 
 
 def refuse_compiled(model: nn.Module) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .hooks import Calls, Hook, first_tensor, in_backward, learning_modules, watch_gradient
+from ..models import first_tensor
+from .hooks import Calls, Hook, in_backward, learning_modules, watch_gradient
 from .layer_quantities import precise_norm
 from .quantity import MODEL
 from .sample_gradients import EntryMoments

@@ -1,39 +1,51 @@
 """Classifiers: building them, and looking into them.
 
-In come a model source and a checkpoint; out comes a module in eval mode with its weights (`build`, `weights`), told
-apart by hashes (`identity`); `code` is asked which code of others may run, `sources` knows where models come from, and
-`interface` says what models take and return. `layers` says which parameters make a group of features and catches what
-enters the last layer, `layer_watch` what layers put out, and `copies` has copies for several forward passes at once.
-`settings` is the section `model` of a configuration.
+In come a model source and a checkpoint; out comes a module in eval mode with its weights, told apart by hashes
+(`build`, `weights`). `sources` has the section `model` of a configuration and knows where models come from,
+`processors` what folders of transformers make of samples; `code` is asked which code of others may run, and `interface`
+says what models take and return. `layers` says which parameters make a group of features, and catches what layers take
+and put out; `copies` has copies for several forward passes at once.
 """
 
 from __future__ import annotations
 
-from .build import LIVE, BuiltModel, build_classifier, build_model, to_eval
+from .build import (
+    LIVE,
+    BuiltModel,
+    build_classifier,
+    build_model,
+    class_names,
+    coarsest_dtype,
+    code_sha256,
+    to_eval,
+    weight_files_sha256,
+    weights_sha256,
+)
 from .code import CodeOrigin, NamedCode, is_code_trusted, load_function, trusting_code
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
-from .identity import class_names, coarsest_dtype, code_sha256, weight_files_sha256, weights_sha256
 from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
-from .layer_watch import Call, LayerWatch, owners
 from .layers import (
     LAST_LAYER,
     ROOT,
+    Call,
     Head,
     LastLayer,
+    LayerWatch,
     find_last_layer,
+    first_tensor,
     group_parameters,
+    owners,
 )
-from .settings import CodeSource, ModelConfig
+from .processors import FolderProcessor, processor_files, processor_sha256
 from .sources import (
     MODEL_SOURCES,
     TRANSFORMERS,
-    FolderProcessor,
+    CodeSource,
+    ModelConfig,
     ModelRequest,
     ModelSource,
     at_path,
     is_file_source,
-    processor_files,
-    processor_sha256,
     source_path,
     to_be_named,
 )
@@ -69,6 +81,7 @@ __all__ = [
     "code_sha256",
     "copy_of",
     "find_last_layer",
+    "first_tensor",
     "group_parameters",
     "is_code_trusted",
     "is_file_source",

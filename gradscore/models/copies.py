@@ -22,7 +22,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .interface import Interface
-from .layer_watch import first_tensor
+from .layers import first_tensor
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -55,7 +55,7 @@ def look_at_forward(model: nn.Module, forward: Callable[[], Tensor]) -> ForwardL
 
     def leave(module: nn.Module, _inputs: object, output: Any) -> None:
         found = first_tensor(output)
-        values = found.numel() if isinstance(found, Tensor) else 0
+        values = 0 if found is None else found.numel()
         used.extend((weight, values) for weight in module._parameters.values() if weight is not None)
 
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..errors import ModelError
+from ..errors import ModelError, reason
 from ..system import some
 
 COUNTER = "num_batches_tracked"
@@ -176,8 +176,7 @@ def _read(path: Path) -> object:
     except pickle.UnpicklingError as error:
         raise ModelError(f"checkpoint {path} {_why_not(error, path)}") from error
     except READING_ERRORS as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelError(f"checkpoint {path} cannot be read: {reason}; is it damaged?") from error
+        raise ModelError(f"checkpoint {path} cannot be read: {reason(error)}; is it damaged?") from error
 
 
 class StandIn:

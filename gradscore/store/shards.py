@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
-from ..errors import StoreError
+from ..errors import StoreError, reason
 from ..system import replacing
 from .manifest import Count, Manifest, Record, Skipped
 
@@ -173,5 +173,4 @@ def _reading(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{path}: this shard is damaged ({first_line}); {_REPAIR}") from None
+        raise StoreError(f"{path}: this shard is damaged ({reason(error)}); {_REPAIR}") from None

@@ -17,7 +17,7 @@ from gradscore.deployment.bundle import read_bundle, write_bundle
 from gradscore.deployment.bundling import check_batches, make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError
-from gradscore.models.identity import weights_sha256
+from gradscore.models import weights_sha256
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 

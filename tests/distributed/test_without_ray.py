@@ -39,13 +39,14 @@ def test_what_listens_is_left_to_ray() -> None:
 def test_a_worker_makes_the_shards_of_a_run(tmp_path: Path) -> None:
     with trusting_code():
         plan = RunPlan.of(settings(tmp_path))
-    digest, _ = make_for(Job.of(plan, trust_code=True), Shard("ood.noise", 0), None)
+        job = Job.of(plan)
+    digest, _ = make_for(job, Shard("ood.noise", 0), None)  # its code is trusted there as it is here
     assert digest == file_sha256(plan.config.run / "features/ood.noise/part-00000.parquet")
 
 
 def test_a_worker_that_sees_other_code_is_refused(tmp_path: Path) -> None:
     with trusting_code():
-        job = Job.of(RunPlan.of(settings(tmp_path)), trust_code=True)
+        job = Job.of(RunPlan.of(settings(tmp_path)))
     with (tmp_path / "net.py").open("a") as code:
         code.write("\nOTHER = 1\n")
     with pytest.raises(StoreError, match="a worker sees other data, code, weights"):

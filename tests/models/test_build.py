@@ -9,9 +9,8 @@ from torch import nn
 from trusted import built
 
 from gradscore.errors import ModelError
-from gradscore.models import trusting_code
+from gradscore.models import ModelConfig, trusting_code
 from gradscore.models.build import build_model
-from gradscore.models.settings import ModelConfig
 
 SOURCE = """
 from torch import nn

@@ -1,0 +1,495 @@
+"""Where classifiers come from: the section `model` of a configuration, and the kinds of sources it may name.
+
+In comes what `model.source` says, `<kind>:<name>`, with its arguments; out comes a module. `MODEL_SOURCES` lists the
+kinds: torchvision, timm, folders of transformers, functions of the user's, and programs of `torch.export`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import torch
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from torch import nn
+
+from ..errors import MissingExtraError, ModelError, reason
+from ..system import (
+    AnchoredPath,
+    Elsewhere,
+    InFeatures,
+    InReport,
+    Registry,
+    Section,
+    anchored,
+    file_sha256,
+    import_torchvision,
+)
+from .code import ask_for_code, load_function
+from .weights import READING_ERRORS, format_of, misfits, refuse_unsafe, weight_files
+
+TRANSFORMERS = "transformers"
+"""The kind of model source that brings its own processor of samples."""
+
+PYTHON = "python"
+"""The kind of source that is code of the user's."""
+
+CONFIG = "config.json"
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json")
+TASKS = ("ForImageClassification", "ForSequenceClassification", "ForAudioClassification", "ForVideoClassification")
+"""What the name of a classifier of transformers has in it."""
+
+_UNNAMED = "LABEL_"
+"""How transformers calls classes that nobody named."""
+
+
+def anchored_source(source: str, info: ValidationInfo) -> str:
+    """The source of a model or function with the path of a file or folder made absolute."""
+    path = source_path(source)
+    return source if path is None or not str(path) else at_path(source, anchored(path, info))
+
+
+CodeSource = Annotated[str, AfterValidator(anchored_source)]
+
+
+class ModelConfig(Section):
+    """The classifier: its source, `<kind>:<name>`, and its weights.
+
+    `checkpoint` must be given unless the source has weights of its own (`transformers:`, `program:`); an explicit null
+    leaves the model with the weights that it is made with. `prefix` is what the names of the checkpoint begin with.
+    `output` is the name or position of the logits among what the model returns. `num_classes: 1` says that it returns
+    one logit z for two classes; they become the logits `[0, z]`, so `num_classes: 2, one_logit: true` says the same.
+    """
+
+    source: InFeatures[CodeSource]
+    """The network: `torchvision:<name>`, `timm:<name>`, `transformers:<folder>`, ... ([all of them](models.md)), or
+    `python:<file.py or module>:<function>` (run only with `--trust-code`)."""
+    arguments: InFeatures[dict[str, Any]] = {}
+    """What that function is called with, by name."""
+    checkpoint: Elsewhere[AnchoredPath | None]
+    """File of the trained weights, read without running code in it; null, which must be written, for random ones or
+    those that the source brings."""
+    prefix: Elsewhere[str | None] = None
+    """What names of parameters begin with in the checkpoint and not in the network; found by itself where all share
+    one."""
+    num_classes: InFeatures[Annotated[int, Field(ge=2)]]
+    """Number of classes, the columns of its output; 1 for a network with one logit z, which becomes [0, z]."""
+    one_logit: InFeatures[bool] = False
+    """The network has one logit for two classes; `num_classes: 1` sets it."""
+    output: InFeatures[str | int | None] = None
+    """Which entry of the output holds the logits, by name or position, where that is not obvious."""
+    declared_accuracy: InReport[Annotated[float, Field(ge=0, le=1)] | None] = None
+    """The accuracy that is claimed; `doctor` says when in_dist.test is far from it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict):
+            return settings
+        found = dict(settings)
+        kind = str(found.get("source", "")).partition(":")[0]
+        if kind in MODEL_SOURCES and MODEL_SOURCES[kind].brings_weights:
+            found.setdefault("checkpoint", None)
+        if found.get("num_classes") == 1 and found["num_classes"] is not True:
+            found |= {"num_classes": 2, "one_logit": True}
+        return found
+
+    @model_validator(mode="after")
+    def _two_classes(self) -> ModelConfig:
+        if self.one_logit and self.num_classes != 2:
+            raise ValueError(f"one_logit is for two classes, num_classes says {self.num_classes}: remove one_logit")
+        return self
+
+
+def is_file_source(source: str) -> bool:
+    """Whether the code of a model source is a Python file, not a module."""
+    return source.startswith(f"{PYTHON}:") and source.rpartition(":")[0].endswith(".py")
+
+
+def source_path(source: str) -> Path | None:
+    """The file or folder in the source of a model or augmentation; None for those that have none."""
+    kind, _, rest = source.partition(":")
+    if is_file_source(source):
+        return Path(rest.rpartition(":")[0])
+    return Path(rest) if kind in MODEL_SOURCES and MODEL_SOURCES[kind].is_path else None
+
+
+def at_path(source: str, path: Path) -> str:
+    """The same source with another file or folder in it."""
+    kind = source.partition(":")[0]
+    function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
+    return f"{kind}:{path.as_posix()}{function}"
+
+
+def to_be_named(source: str) -> str:
+    """A source as its user may name it: with FOLDER in the place of a folder in which there is no such file here."""
+    path = source_path(source)
+    return source if path is None or path.exists() else at_path(source, Path("FOLDER") / path.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """What is asked of a source.
+
+    Attributes:
+        name: what follows the kind in `model.source`.
+        arguments: what the model is made with.
+        outputs: the number of its outputs; 1 for one logit for two classes.
+        with_weights: load the weights that the source has itself, if it has any; False where a checkpoint replaces
+            them.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    outputs: int = 2
+    with_weights: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A kind of model source: what `model.source` may say before the colon.
+
+    Attributes:
+        build: from a request to the model; raises `ModelError` where there is none to be had.
+        form: how it is written.
+        summary: what it is, on one line.
+        is_path: what follows the colon is a path, relative to the configuration file.
+        brings_weights: it has weights of its own, so that `model.checkpoint` may be left out.
+        files: of what follows the colon, the files that say what the model computes, weights aside.
+        class_names: of what follows the colon, the names of the classes in their order, where it knows them.
+    """
+
+    build: Callable[[ModelRequest], nn.Module]
+    form: str
+    summary: str
+    is_path: bool = False
+    brings_weights: bool = False
+    files: Callable[[str], Sequence[Path]] | None = None
+    class_names: Callable[[str], list[str] | None] | None = None
+
+
+def torchvision_model(request: ModelRequest) -> nn.Module:
+    """Builds a classifier of torchvision.
+
+    Raises:
+        ModelError: there is none of this name, or it takes other arguments.
+    """
+    _refuse_weights(request, "weights")
+    import_torchvision()
+    models = importlib.import_module("torchvision.models")
+    name, names = request.name, models.list_models(module=models)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 3)
+        raise ModelError(
+            f"torchvision has no classifier {name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
+        )
+    return made(
+        lambda: models.get_model(name, **{"weights": None, **request.arguments}),
+        f"torchvision:{name}",
+        request.arguments,
+    )
+
+
+def timm_model(request: ModelRequest) -> nn.Module:
+    """Builds a classifier of timm; nothing is fetched.
+
+    Raises:
+        MissingExtraError: timm is not installed.
+        ModelError: there is no such model, or it takes other arguments.
+    """
+    _refuse_weights(request, "pretrained", "checkpoint_path")
+    timm = optional("timm", f"timm:{request.name}")
+    plain = request.name.partition(".")[0]
+    if ":" in request.name or not timm.is_model(plain):
+        close = difflib.get_close_matches(plain, timm.list_models(), 3)
+        raise ModelError(
+            f"timm has no model {request.name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
+        )
+    arguments = {"num_classes": request.outputs, **request.arguments}
+    return made(
+        lambda: timm.create_model(request.name, pretrained=False, **arguments), f"timm:{request.name}", arguments
+    )
+
+
+def python_model(request: ModelRequest) -> nn.Module:
+    """Runs the code and calls the factory.
+
+    Raises:
+        ModelError: the code is not trusted, not what it should be, or fails, or returns something else.
+    """
+    name, arguments = request.name, request.arguments
+    make = load_function(name, arguments)
+    return made(lambda: make(**arguments), f"python:{name}", arguments)
+
+
+def program_model(request: ModelRequest) -> nn.Module:
+    """Reads a program; `torch.load` may run code in it, so it must be trusted.
+
+    Raises:
+        ModelError: the file is not trusted, damaged, or something else than a program.
+    """
+    path = Path(request.name)
+    source = f"program:{path}"
+    if request.arguments:
+        raise ModelError(f"model.source {source} takes no model.arguments: a program is finished")
+    if not path.is_file():
+        raise ModelError(f"model.source {source}: the file does not exist")
+    try:
+        found = format_of(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ModelError(f"model.source {source} cannot be read: {error}; is it damaged?") from error
+    if found != "program":
+        raise ModelError(
+            f"model.source {source} is no program of torch.export, by its content ({found}); a file of weights belongs "
+            "into model.checkpoint, beside the source of its model"
+        )
+    ask_for_code(source, str(path), lambda: file_sha256(path), setting="model.source", suffix=".pt2")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
+            return torch.export.load(path).module()
+    except (*READING_ERRORS, KeyError) as error:
+        raise ModelError(
+            f"model.source {source} cannot be read: {reason(error)}; is it damaged, or of another PyTorch?"
+        ) from error
+
+
+def transformers_model(request: ModelRequest) -> nn.Module:
+    """Builds the classifier of a folder, with its weights unless a checkpoint replaces them; nothing is fetched.
+
+    Raises:
+        MissingExtraError: transformers is not installed.
+        ModelError: the folder cannot be used, or holds another kind of model, or weights that do not fit it.
+    """
+    folder = Path(request.name)
+    source = f"transformers:{folder}"
+    settings = _settings(folder)
+    kind = _architecture(settings, source)
+    _check_task(settings, request, source)
+    transformers = optional("transformers", source)
+    model_class = getattr(transformers, kind, None)
+    if model_class is None:
+        raise ModelError(
+            f"{source}: transformers has no {kind}, so the model has code of its own, which is not run; build it in "
+            "Python and use a python: source"
+        )
+    with quietly(transformers):
+        config = made_config(lambda: model_class.config_class.from_pretrained(folder, **request.arguments), source)
+        config.use_cache = False
+        if not request.with_weights:
+            return made(lambda: model_class(config), source, request.arguments)
+        for file in weight_files(folder):
+            refuse_unsafe(file)
+        return made(lambda: _with_weights(model_class, folder, config), source, request.arguments)
+
+
+def folder_class_names(name: str) -> list[str] | None:
+    """The names of the classes in their order; None where the folder does not name them.
+
+    Raises:
+        ModelError: the folder cannot be used.
+    """
+    found = _settings(Path(name)).get("id2label")
+    if not isinstance(found, dict) or sorted(found, key=str) != sorted(map(str, range(len(found)))):
+        return None
+    names = [str(found[str(place)]) for place in range(len(found))]
+    return None if all(each == f"{_UNNAMED}{place}" for place, each in enumerate(names)) else names
+
+
+def made_config(make: Callable[[], Any], source: str) -> Any:
+    """What `make` makes of a configuration of transformers.
+
+    Raises:
+        ModelError: it fails.
+    """
+    try:
+        return make()
+    except READING_ERRORS as error:
+        raise ModelError(f"{source}: {CONFIG} cannot be used: {reason(error)}; is it damaged?") from error
+
+
+def _with_weights(model_class: Any, folder: Path, config: Any) -> nn.Module:
+    try:
+        model, found = model_class.from_pretrained(
+            folder, config=config, local_files_only=True, trust_remote_code=False, output_loading_info=True
+        )
+    except READING_ERRORS as error:
+        raise ModelError(f"transformers:{folder}: its weights cannot be read: {reason(error)}") from error
+    problems = {
+        "missing": found.get("missing_keys", ()),
+        "unexpected": found.get("unexpected_keys", ()),
+        "of another shape": [str(each) for each in found.get("mismatched_keys", ())],
+    }
+    if misfit := misfits({kind: sorted(names) for kind, names in problems.items()}):
+        raise ModelError(
+            f"transformers:{folder}: its weights are not those of a {model_class.__name__}: {misfit}; "
+            "save the trained classifier by save_pretrained, or name its weights by model.checkpoint"
+        )
+    made_model: nn.Module = model
+    return made_model
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    source, file = f"transformers:{folder}", folder / CONFIG
+    if not file.is_file():
+        raise ModelError(
+            f"model.source {source}: wanted a folder that save_pretrained wrote, with {CONFIG} in it; "
+            + ("there is none" if folder.is_dir() else "there is no such folder, and nothing is fetched")
+        )
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except READING_ERRORS as error:
+        raise ModelError(f"{source}: {CONFIG} cannot be read: {reason(error)}; is it damaged?") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{source}: {CONFIG} holds {type(found).__name__}, wanted an object")
+    return found
+
+
+def _architecture(settings: dict[str, Any], source: str) -> str:
+    kinds = settings.get("architectures") or ["a model without architectures"]
+    if len(kinds) == 1 and any(task in str(kinds[0]) for task in TASKS):
+        return str(kinds[0])
+    raise ModelError(
+        f"{source} holds {', '.join(map(str, kinds))}, which is no classifier; wanted one of "
+        f"{', '.join(TASKS)}: train it, and save that by save_pretrained"
+    )
+
+
+def _check_task(settings: dict[str, Any], request: ModelRequest, source: str) -> None:
+    problem = request.arguments.get("problem_type", settings.get("problem_type"))
+    if problem not in (None, "single_label_classification"):
+        raise ModelError(
+            f"{source} is a model for {str(problem).replace('_', ' ')} (problem_type in {CONFIG}); gradscore scores "
+            "classifiers that choose one class out of several"
+        )
+    labels = settings.get("id2label")
+    found = len(labels) if isinstance(labels, dict) else settings.get("num_labels", 2)
+    found = request.arguments.get("num_labels", found)
+    if found == 1 != request.outputs:
+        raise ModelError(
+            f"{source} has one output: a regression cannot be scored; if it is the logit of two classes, set "
+            "model.num_classes to 1"
+        )
+    if found != request.outputs:
+        raise ModelError(
+            f"{source} has {found} classes (id2label in {CONFIG}), model.num_classes says {request.outputs}; correct "
+            "model.num_classes"
+        )
+
+
+@contextmanager
+def quietly(transformers: Any) -> Iterator[None]:
+    """Without bars and warnings of transformers, which what is raised here says in other words."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _refuse_weights(request: ModelRequest, *arguments: str) -> None:
+    """Refuses arguments that would fetch weights."""
+    for argument in arguments:
+        if argument in request.arguments:
+            raise ModelError(
+                f"model.arguments.{argument} is not taken: put the file of the weights into model.checkpoint"
+            )
+
+
+def made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """What a factory returns.
+
+    Args:
+        make: the factory.
+        source: it, for messages.
+        arguments: what it is called with, for messages.
+
+    Raises:
+        ModelError: it fails, ends the program, or returns no module.
+    """
+    try:
+        model = make()
+    except ModelError:
+        raise
+    except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
+        raise ModelError(
+            f"{source} with arguments {dict(arguments)} failed: {type(error).__name__}: {error}; check model.arguments"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{source} returned {type(model).__name__}, wanted a torch.nn.Module")
+    return model
+
+
+def optional(package: str, source: str) -> ModuleType:
+    """Imports a package that is an extra of gradscore.
+
+    Args:
+        package: its name, which is that of the extra.
+        source: what needs it, for messages.
+
+    Raises:
+        MissingExtraError: it is not installed, or does not import.
+    """
+    try:
+        import_torchvision()  # declares what both packages need where torchvision does not import by itself
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"model.source {source} needs {package} ({error}); run `pip install 'gradscore[{package}]'`"
+        ) from error
+
+
+MODEL_SOURCES: Registry[ModelSource] = Registry(
+    "model source",
+    "gradscore.model_sources",
+    {
+        "torchvision": ModelSource(
+            build=torchvision_model,
+            form="torchvision:<name>",
+            summary="a classifier of torchvision, which the arguments are passed to",
+        ),
+        "timm": ModelSource(
+            build=timm_model,
+            form="timm:<name>",
+            summary="a classifier of timm (extra `timm`), with `model.num_classes` classes unless the arguments say so",
+        ),
+        "transformers": ModelSource(
+            build=transformers_model,
+            form="transformers:<folder>",
+            summary="a classifier of images, text or sound that `save_pretrained` wrote (extra `transformers`)",
+            is_path=True,
+            brings_weights=True,
+            files=lambda name: [Path(name) / each for each in (CONFIG, *PROCESSORS)],
+            class_names=folder_class_names,
+        ),
+        "python": ModelSource(
+            build=python_model,
+            form="python:<file.py or module>:<function>",
+            summary="what a function returns; files beside it may be imported",
+        ),
+        "program": ModelSource(
+            build=program_model,
+            form="program:<file.pt2>",
+            summary="a program of `torch.export.save`, with its weights",
+            is_path=True,
+            brings_weights=True,
+            files=lambda name: [Path(name)],
+        ),
+    },
+    wanted=ModelSource,
+)
+"""Kinds of model sources by name."""
