@@ -7,9 +7,7 @@ The sections `model`, `preprocessing` and `data` belong to the packages they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
@@ -57,81 +55,51 @@ Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Losses, statistics, parameters and granularity, as in the section `features` of a configuration."""
+PRESETS: dict[str, dict[str, Any]] = {
+    "oberdiek": {
+        "losses": ["pseudo_label"],
+        "statistics": ["max", "min", "mean", "std", "l1", "l2"],
+        "parameters": ["*"],
+        "granularity": "parameter",
+    },
+    "gradnorm": {
+        "losses": ["uniform"],
+        "statistics": ["l1"],
+        "parameters": [LAST_LAYER],
+        "granularity": "parameter",
+    },
+    "exgrad": {
+        "losses": ["expected"],
+        "statistics": ["l1", "l2"],
+        "parameters": [LAST_LAYER],
+        "granularity": "parameter",
+    },
+    "lee_alregib": {
+        "losses": ["confounding"],
+        "statistics": ["l2"],
+        "parameters": ["*"],
+        "granularity": "module",
+    },
+}
+"""Published choices of gradient features, as settings of the section `features`.
 
-    losses: tuple[str, ...]
-    statistics: tuple[str, ...]
-    parameters: tuple[str, ...]
-    granularity: str
-
-    def settings(self) -> dict[str, Any]:
-        """The same as settings of the section `features`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-OBERDIEK = Preset(("pseudo_label",), ("max", "min", "mean", "std", "l1", "l2"), ("*",), "parameter")
-"""Statistics of the gradient of every parameter, as if the predicted class were the label.
+- oberdiek: statistics of the gradient of every parameter, as if the predicted class were the label.
+- gradnorm: L1 norm of the gradient of the last layer, with a label of equal probabilities. The paper's score is that of
+  the weight; a small one means OOD.
+- exgrad: norm of the gradient of the last layer, expected when the label is drawn from the predicted distribution.
+- lee_alregib: L2 norm of the gradient of every layer, with a label that says all classes at once. The paper squares the
+  norms; meta models look at logarithms, to which a square does nothing but double them.
 
 Source: Oberdiek, Rottmann, Gottschalk 2018, "Classification uncertainty of deep neural networks based on gradient
-    information".
+    information"; Huang, Geng, Li 2021, "On the importance of gradients for detecting distributional shifts in the
+    wild", equations 4 to 6; Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?";
+    Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks"; Lee, Prabhushankar, AlRegib 2022,
+    "Gradient-based adversarial and out-of-distribution detection".
 """
-
-GRADNORM = Preset(("uniform",), ("l1",), (LAST_LAYER,), "parameter")
-"""L1 norm of the gradient of the last layer, with a label of equal probabilities. The paper's score is that of the
-weight; a small one means OOD.
-
-Source: Huang, Geng, Li 2021, "On the importance of gradients for detecting distributional shifts in the wild",
-    equations 4 to 6.
-"""
-
-EXGRAD = Preset(("expected",), ("l1", "l2"), (LAST_LAYER,), "parameter")
-"""Norm of the gradient of the last layer, expected when the label is drawn from the predicted distribution.
-
-Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?".
-"""
-
-LEE_ALREGIB = Preset(("confounding",), ("l2",), ("*",), "module")
-"""L2 norm of the gradient of every layer, with a label that says all classes at once. The paper squares the norms; meta
-models look at logarithms, to which a square does nothing but double them.
-
-Source: Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks"; Lee, Prabhushankar, AlRegib
-    2022, "Gradient-based adversarial and out-of-distribution detection".
-"""
-
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    {"oberdiek": OBERDIEK, "gradnorm": GRADNORM, "exgrad": EXGRAD, "lee_alregib": LEE_ALREGIB}
-)
-
-
-def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the section `features` with what their `preset` adds.
-
-    Raises:
-        ValueError: no such preset.
-    """
-    name = settings.get("preset")
-    if name is None:
-        return dict(settings)
-    if not isinstance(name, str) or name not in PRESETS:
-        raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
-    return {**PRESETS[name].settings(), **settings}
 
 
 class FeaturesConfig(Section):
-    """Which features: losses x parameter groups x statistics.
-
-    `parameters` are shell patterns on parameter names, or `@last` for the last layer; `granularity` pools their
-    gradients per parameter, per module that owns them, or over the whole model. A `preset` (oberdiek, gradnorm, exgrad,
-    lee_alregib) chooses what is not given here. `penultimate` stores the inputs of the last layer, or of the linear
-    layer it names, for scores of them and of neighbours. `columns` adds features per sample that are no
-    statistics of parameter gradients: output_gradient_norm, activation_rate, gradient_cosine. `augmentations` adds
-    logits and penultimate features of the same samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped
-    (`crop:BORDER`) or as a function of yours returns them (`python:<file.py or module>:<function>`). `penultimate` is
-    true by default where there are augmentations, or a bank (`data.in_dist.bank`).
-    """
+    """Which features: losses x parameter groups x statistics, and what is stored beside them."""
 
     preset: Elsewhere[str | None] = None
     """A published choice that fills in `losses`, `statistics`, `parameters` and `granularity` where they are not
@@ -166,8 +134,12 @@ class FeaturesConfig(Section):
     def _filled_in(cls, settings: Any) -> Any:
         if not isinstance(settings, dict):
             return settings
-        penultimate = {"penultimate": True} if settings.get("augmentations") else {}
-        return {**penultimate, **with_preset(settings)}
+        name, added = settings.get("preset"), {"penultimate": True} if settings.get("augmentations") else {}
+        if name is not None:
+            if not isinstance(name, str) or name not in PRESETS:
+                raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
+            added |= PRESETS[name]
+        return {**added, **settings}
 
     @model_validator(mode="after")
     def _averages_augmentations(self) -> Self:
@@ -201,12 +173,7 @@ PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_lengt
 
 
 class MetaConfig(Section):
-    """How the meta models are fitted.
-
-    Cross-validation tries inverse penalties `Cs` of the coefficients of gradients, and `boosts` that scores
-    are multiplied by before they meet the same penalty. `ood` says what OOD models are: `logistic` log-odds, a `sum` of
-    these with scores that do not extrapolate, or `auto`: whichever finds auxiliary sets better that it has not seen.
-    """
+    """How the meta models are fitted."""
 
     ood: InModels[Literal["auto", "logistic", "sum"]] = "auto"
     """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever of the two finds
@@ -223,12 +190,7 @@ class MetaConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """Which protocols are reported, and what to do about images that are in two splits.
-
-    `duplicates: remove` leaves them out of the fits and says so; `error` refuses. `near_duplicates: report` counts and
-    names reported images that are nearly images of `in_dist.fit`, `leave_out` leaves those out of the fits as well, and
-    `ignore` does not look.
-    """
+    """Which protocols are reported, and what to do about images that are in two splits."""
 
     protocols: InReport[Annotated[list[Protocol], Field(min_length=1)]] = [
         "known",
@@ -274,7 +236,9 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_penultimate(cls, settings: Any) -> Any:
-        if not isinstance(settings, dict) or not _has_bank(settings.get("data")):
+        data = settings.get("data") if isinstance(settings, dict) else None
+        in_dist = data.get("in_dist") if isinstance(data, dict) else None
+        if not isinstance(in_dist, dict) or in_dist.get("bank") is None:
             return settings
         features = settings.get("features", {})
         return {**settings, "features": {"penultimate": True, **features}} if isinstance(features, dict) else settings
@@ -300,11 +264,6 @@ class Config(Section):
                 "features: remove features.penultimate, name the last layer there, or remove the bank"
             )
         return self
-
-
-def _has_bank(data: Any) -> bool:
-    in_dist = data.get("in_dist") if isinstance(data, dict) else None
-    return isinstance(in_dist, dict) and in_dist.get("bank") is not None
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
@@ -104,53 +103,49 @@ class _Reader:
         size = sample_count(inputs)
         names = [str(place) for place in range(start, start + size)]
         known = torch.full((size,), UNLABELLED) if labels is None else labels
-        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.dim() == 4:
-            return self._preprocessed(inputs.cpu(), names, known)
-        self._check_as_it_is(inputs)
-        converted = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
-        return Batch(names, converted, known, _hashes(inputs), split=self.split)
-
-    def _preprocessed(self, raw: Tensor, names: list[str], labels: Tensor) -> Batch:
+        if not isinstance(inputs, Tensor) or inputs.dtype != torch.uint8 or inputs.dim() != 4:
+            settings = [] if self.preprocess is None else self.preprocess.changes
+            if settings:  # which commands, which read the same samples from files, would apply
+                raise DataError(
+                    f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of "
+                    f"shape {described(inputs)}, which the model takes as they are; leave preprocessing out, or give "
+                    "raw pixels (what a bundle prepares can be given to scorer.judge as the model takes it)"
+                )
+            converted = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
+            return Batch(names, converted, known, _hashes(inputs), split=self.split)
         if self.preprocess is None:
             raise DataError(
                 f"{self.name}: these are raw pixels (uint8), and it is not said how the model takes them; give "
                 "preprocessing={...} (channels, resize, mean, std), or floats as the model takes them"
             )
+        raw = inputs.cpu()
         pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
         return Batch(
             names,
             torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype),
-            labels,
+            known,
             list(map(content_hash, pixels)),
             signatures=list(map(signature_of, pixels)),
             raw=raw,
             split=self.split,
         )
 
-    def _check_as_it_is(self, inputs: Inputs) -> None:
-        """Refuses settings that commands, which read the same samples from files, would apply."""
-        settings = [] if self.preprocess is None else self.preprocess.changes
-        if settings:
-            raise DataError(
-                f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of shape "
-                f"{described(inputs)}, which the model takes as they are; leave preprocessing out, or give raw pixels "
-                "(what a bundle prepares can be given to scorer.judge as the model takes it)"
-            )
-
     def _pairs(self) -> Iterator[tuple[Inputs, Tensor | None]]:
         """Inputs (n, ...) and labels (n,) or None, batch by batch, checked."""
         for entry in self._entries():
             inputs, labels = self._parted(entry)
-            found: Inputs = self._arguments(inputs) if isinstance(inputs, Mapping) else self._inputs(inputs)
+            found = self._inputs(inputs)
             size = sample_count(found)
             if size:
                 yield found, None if labels is None or not self.labelled else self._labels(labels, size)
 
-    def _arguments(self, inputs: Mapping[Any, Any]) -> dict[str, Tensor]:
-        """Keyword arguments of the model, checked."""
+    def _inputs(self, inputs: Any) -> Inputs:
+        """A tensor, or keyword arguments of the model, checked."""
+        if not isinstance(inputs, Mapping):
+            return self._tensor(inputs)
         if not inputs:
             raise DataError(f"{self.name}: wanted inputs, got a mapping without any")
-        found = {str(name): self._inputs(value, argument=f" '{name}'") for name, value in inputs.items()}
+        found = {str(name): self._tensor(value, argument=f" '{name}'") for name, value in inputs.items()}
         sizes = {name: len(value) for name, value in found.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(f"{self.name}: wanted as many samples in every input, got {sizes}")
@@ -179,7 +174,7 @@ class _Reader:
         return iter(data)
 
     def _sliced(self, inputs: Any, labels: Any) -> Iterator[Any]:
-        found: Inputs = self._arguments(inputs) if isinstance(inputs, Mapping) else self._inputs(inputs)
+        found = self._inputs(inputs)
         size = sample_count(found)
         if labels is not None and len(labels) != size:
             raise DataError(f"{self.name}: wanted one label for each of {size} samples, got {len(labels)}")
@@ -214,7 +209,7 @@ class _Reader:
             )
         return entry[0], entry[1]
 
-    def _inputs(self, inputs: Any, *, argument: str = "") -> Tensor:
+    def _tensor(self, inputs: Any, *, argument: str = "") -> Tensor:
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         if not isinstance(inputs, Tensor):
@@ -319,13 +314,22 @@ def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samp
     """
 
     def read() -> Iterator[Batch]:
+        if isinstance(data, Tensor | Mapping | np.ndarray | str) or not isinstance(data, Iterable):
+            raise DataError(
+                f"data: wanted batches for the loss to be called with (a DataLoader, a list), got "
+                f"{type(data).__name__}; give [batch] for a single one"
+            )
         done = 0
-        for inputs in _each_batch(data):
+        for inputs in data:
             samples = count_samples(inputs)
             names = [str(place) for place in range(done, done + samples)]
-            hashes = _content_hashes(inputs) if hashed else [""] * samples
-            yield Batch(names, inputs, torch.full((samples,), -1), hashes)
+            hashes = _content_hashes(inputs, samples) if hashed else [""] * samples
+            yield Batch(names, inputs, torch.full((samples,), UNLABELLED), hashes)
             done += samples
+        if not done:
+            raise DataError(
+                "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
+            )
 
     return Samples(name, None, read, is_read_once=isinstance(data, Iterator))
 
@@ -384,7 +388,9 @@ def _filled(given: Any, entries: dict[Any, Any]) -> Any:
         DataError: its class does not allow it.
     """
     if isinstance(given, tuple):
-        return _tuple(given, entries)
+        if all(entries[place] is each for place, each in enumerate(given)):
+            return given
+        return type(given)(*entries.values()) if hasattr(given, "_fields") else tuple(entries.values())
     if isinstance(given, Mapping) and not isinstance(given, MutableMapping):
         return entries
     try:
@@ -402,12 +408,6 @@ def _filled(given: Any, entries: dict[Any, Any]) -> Any:
     return found
 
 
-def _tuple(given: tuple[Any, ...], entries: dict[Any, Any]) -> Any:
-    if all(entries[place] is each for place, each in enumerate(given)):
-        return given
-    return type(given)(*entries.values()) if hasattr(given, "_fields") else tuple(entries.values())
-
-
 def count_samples(batch: Any) -> int:
     """The number of samples of a batch.
 
@@ -422,37 +422,11 @@ def count_samples(batch: Any) -> int:
     return samples
 
 
-def _content_hashes(batch: Any) -> list[str]:
+def _content_hashes(batch: Any, samples: int) -> list[str]:
     """Hashes of the samples of a batch: of their rows of all tensors, and of tensors that they share."""
-    samples = count_samples(batch)
-    arrays = [_as_array(tensor) for tensor in tensors_in(batch)]
-    rows = [array if len(array) == samples else np.broadcast_to(array, (samples, *array.shape)) for array in arrays]
+    rows = []
+    for tensor in tensors_in(batch):
+        known = tensor.detach().cpu()
+        array = np.atleast_1d((known.float() if known.dtype == torch.bfloat16 else known).numpy())
+        rows.append(array if len(array) == samples else np.broadcast_to(array, (samples, *array.shape)))
     return [content_hash({str(place): each[sample] for place, each in enumerate(rows)}) for sample in range(samples)]
-
-
-def _each_batch(batches: Iterable[Any]) -> Iterator[Any]:
-    """All batches, one at least.
-
-    Raises:
-        DataError: there are none, or what was given is one batch.
-    """
-    if isinstance(batches, Tensor | Mapping | np.ndarray | str) or not isinstance(batches, Iterable):
-        raise DataError(
-            f"data: wanted batches for the loss to be called with (a DataLoader, a list), got "
-            f"{type(batches).__name__}; give [batch] for a single one"
-        )
-    nothing = True
-    for batch in batches:
-        nothing = False
-        yield batch
-    if nothing:
-        raise DataError(
-            "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
-        )
-
-
-def _as_array(tensor: Tensor) -> NDArray[Any]:
-    """At least one-dimensional, of a dtype that NumPy has."""
-    here = tensor.detach().cpu()
-    known = here.float() if here.dtype == torch.bfloat16 else here
-    return np.atleast_1d(known.numpy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from ..errors import DataError
 from ..printable import storable
-from ..system import Inputs, each_input, rows_of
+from ..system import Inputs, described, each_input, rows_of
 from .preprocessing import Preprocessing
 from .sources.raw_samples import (
     UNLABELLED,
@@ -255,11 +254,6 @@ class SampleDataset(Dataset[Sample | BadSample]):
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 
-def count_shards(samples: int, *, shard_size: int) -> int:
-    """The number of shards of a split."""
-    return -(-samples // shard_size)
-
-
 def load_batches(
     dataset: SampleDataset | Subset[Sample | BadSample],
     *,
@@ -306,7 +300,7 @@ def load_batches(
                 check_usable(batch, split=split, on_error=on_error, advice=advice)
                 yield replace(batch, split=split)
     except (ConnectionError, EOFError) as error:
-        if workers == 0 or str(error).startswith(_RAISED_IN_WORKER):
+        if workers == 0 or str(error).startswith("Caught "):  # by PyTorch, an error of a sample
             raise
         raise _lost(f"{type(error).__name__} while it handed over a batch") from None
 
@@ -376,16 +370,9 @@ def naming_lost_workers() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not _LOST.match(str(error)):
+        if not str(error).startswith("DataLoader worker (pid"):
             raise
         raise _lost(str(error).splitlines()[0]) from None
-
-
-_LOST = re.compile(r"DataLoader worker \(pid")
-"""Start of what PyTorch says when a worker ends that should not."""
-
-_RAISED_IN_WORKER = "Caught "
-"""Start of what PyTorch makes of an error of a sample that a worker loads."""
 
 
 def _lost(reason: str) -> DataError:
@@ -400,23 +387,22 @@ def _leave_interrupts_to_the_parent(_worker: int) -> None:
 
 
 def collate(samples: Sequence[Sample | BadSample]) -> Batch:
-    """Puts samples into a batch.
-
-    Args:
-        samples: in order.
-
-    Returns:
-        The batch.
+    """Puts samples into a batch, in their order.
 
     Raises:
-        DataError: images of different shapes.
+        DataError: samples of different shapes.
     """
     good = [sample for sample in samples if isinstance(sample, Sample)]
     for sample in good:
         if form(sample.inputs) != form(good[0].inputs):
+            own, first = stacked([sample.inputs]), stacked([good[0].inputs])
+            advice = (
+                "set preprocessing.resize, crop or channels to make them equal"
+                if are_images(own) and are_images(first)
+                else "a batch needs one shape: pad or cut them to one before"
+            )
             raise DataError(
-                f"sample {sample.id} has shape {_text(sample)} and sample {good[0].id} {_text(good[0])}; "
-                + _ADVICE[all(are_images(stacked([each.inputs])) for each in (sample, good[0]))]
+                f"sample {sample.id} has shape {described(own)} and sample {good[0].id} {described(first)}; {advice}"
             )
     return Batch(
         [sample.id for sample in good],
@@ -426,17 +412,6 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
         [replace(bad, place=place) for place, bad in enumerate(samples) if isinstance(bad, BadSample)],
         [sample.signature for sample in good],
     )
-
-
-_ADVICE = {
-    True: "set preprocessing.resize, crop or channels to make them equal",
-    False: "a batch needs one shape: pad or cut them to one before",
-}
-
-
-def _text(sample: Sample) -> str:
-    shape = form(sample.inputs)
-    return str(shape) if isinstance(sample.inputs, Tensor) else ", ".join(map(str, shape))
 
 
 def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:

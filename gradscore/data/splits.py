@@ -137,8 +137,6 @@ class InDistConfig(Section):
 
     Without `calibration`, thresholds are set with the `test` samples, which then say nothing about the thresholds.
     `test` must be given; an explicit null means that nothing is reported: such a run is fitted and bundled alone.
-    `bank` holds samples such as those that trained the classifier: only their logits and penultimate features are
-    stored, and nothing is fitted or reported on them.
     """
 
     fit: DatasetConfig
@@ -153,11 +151,7 @@ class InDistConfig(Section):
 
 
 class DataConfig(Section):
-    """All sets of samples of a run.
-
-    `class_names` are the classes of the model in the order of its outputs: a list, or a file with one name on each line
-    (in JSON a list). Labels of data whose classes have names (folders, text) are found by name among them.
-    """
+    """All sets of samples of a run."""
 
     in_dist: InDistConfig
     """Samples of the network's classes."""
@@ -230,13 +224,13 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
 
     Fit; test, calibration and bank if there are any; then OOD and shifted sets as configured.
     """
-    found: list[tuple[SplitInfo, DatasetConfig]] = [(SplitInfo(FIT, FIT), data.in_dist.fit)]
-    if data.in_dist.test is not None:
-        found.append((SplitInfo(TEST, TEST), data.in_dist.test))
-    if data.in_dist.calibration is not None:
-        found.append((SplitInfo(CALIBRATION, CALIBRATION), data.in_dist.calibration))
-    if data.in_dist.bank is not None:
-        found.append((SplitInfo(BANK, BANK), data.in_dist.bank))
+    own: dict[SplitKind, DatasetConfig | None] = {
+        FIT: data.in_dist.fit,
+        TEST: data.in_dist.test,
+        CALIBRATION: data.in_dist.calibration,
+        BANK: data.in_dist.bank,
+    }
+    found = [(SplitInfo(name, name), spec) for name, spec in own.items() if spec is not None]
     found += [(SplitInfo(f"ood.{each.name}", "ood", each.group, each.auxiliary), each) for each in data.ood]
     found += [(SplitInfo(f"shifted.{each.name}", "shifted"), each) for each in data.shifted]
     return {info.name: (info, spec) for info, spec in found}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Self
 
 from torch import nn
@@ -18,7 +19,6 @@ from ..data import (
     base_split,
     check_usable,
     collate,
-    count_shards,
     kind_of,
     load_batches,
     open_splits,
@@ -97,7 +97,7 @@ class RunPlan:
 
     def count_shards(self, split: str) -> int:
         """The number of shards of a split."""
-        return count_shards(len(self.datasets[split]), shard_size=self.config.extract.part_size)
+        return ceil(len(self.datasets[split]) / self.config.extract.part_size)
 
     def samples_of(self, split: str, shards: Iterable[int]) -> int:
         """The number of samples of some shards of a split."""

@@ -129,8 +129,8 @@ def test_statistics_of_several_losses_do_not_disturb_each_other(images):
 def test_a_preset_can_be_named_in_a_configuration(tmp_path, name):
     (tmp_path / "config.yaml").write_text(CONFIG)
     features = load_config(tmp_path / "config.yaml", [f"features.preset={name}"]).features
-    assert tuple(features.losses) == PRESETS[name].losses
-    assert (tuple(features.parameters), features.granularity) == (PRESETS[name].parameters, PRESETS[name].granularity)
+    assert features.losses == PRESETS[name]["losses"]
+    assert (features.parameters, features.granularity) == (PRESETS[name]["parameters"], PRESETS[name]["granularity"])
 
 
 def test_what_is_given_wins_over_the_preset():

@@ -99,8 +99,6 @@ VALUE_KINDS: dict[str, Change] = {
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
-VALUES_OF_TWO_CLASSES = ("swapped_fields", "feature_mixture")
-
 
 def _is_of_floats(sample: Raw) -> bool:
     arrays = sample.values() if isinstance(sample, Mapping) else [sample]
@@ -135,10 +133,7 @@ def _like(sample: Raw, arrays: Mapping[str, Values]) -> Raw:
     return dict(arrays) if isinstance(sample, Mapping) else arrays[""]
 
 
-OF_TWO_CLASSES = ("cutmix", "mixup", *VALUES_OF_TWO_CLASSES)
-
-_AFTER_IMAGES = 1000
-"""Added to the place of a kind that is not for images, in its random seed."""
+OF_TWO_CLASSES = ("cutmix", "mixup", "swapped_fields", "feature_mixture")
 
 
 @dataclass(frozen=True)
@@ -167,28 +162,23 @@ class SyntheticSource:
 
     def image(self, index: int) -> Raw:
         """See `ImageSource`."""
+        # Seeds are of the place of a kind, from 1000 on where it is not for images.
+        place = [*SYNTHETIC].index(self.kind) if self.kind in SYNTHETIC else 1000 + [*VALUE_KINDS].index(self.kind)
+        random = np.random.default_rng([self.seed, index, place])
+        sample = other = self.base.image(index)
+        if self.kind in OF_TWO_CLASSES:
+            labels = np.asarray(self.base.labels)
+            other = self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
         if self.kind in VALUE_KINDS:
-            random = np.random.default_rng([self.seed, index, _AFTER_IMAGES + list(VALUE_KINDS).index(self.kind)])
-            sample = self.base.image(index)
-            return VALUE_KINDS[self.kind](sample, self._other(sample, index, random), random)
-        random = np.random.default_rng([self.seed, index, list(SYNTHETIC).index(self.kind)])
-        where = f"synthetic:{self.kind}"
-        image = wanted_image(self.base.image(index), where=where)
-        other = wanted_image(self._other(image, index, random), where=where)
-        if other.shape != image.shape:
-            raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {other.shape}")
-        return SYNTHETIC[self.kind](image, other, random)
+            return VALUE_KINDS[self.kind](sample, other, random)
+        image, second = (wanted_image(each, where=f"synthetic:{self.kind}") for each in (sample, other))
+        if second.shape != image.shape:
+            raise DataError(f"synthetic:{self.kind} needs images of one size, got {image.shape} and {second.shape}")
+        return SYNTHETIC[self.kind](image, second, random)
 
     def content(self) -> str:
         """See `ImageSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
-
-    def _other(self, sample: Raw, index: int, random: Generator) -> Raw:
-        """A sample of another class, where the kind mixes two; the same one otherwise."""
-        if self.kind not in OF_TWO_CLASSES:
-            return sample
-        labels = np.asarray(self.base.labels)
-        return self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
 
 
 @dataclass(frozen=True)
@@ -261,24 +251,17 @@ def synthetic_source(request: Request) -> SyntheticSource:
     if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
         raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
     found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
-    _try_one(found)
-    return found
-
-
-def _try_one(made: SyntheticSource) -> None:
-    """Looks at one sample, so that what cannot be made of such samples is refused before anything is computed."""
-    with suppress(UnreadableImageError):
-        raw = made.base.image(0)
-        if is_image(raw) != (made.kind in SYNTHETIC):
-            what, others = (
-                ("images", VALUE_KINDS) if made.kind in SYNTHETIC else ("samples that are no images", SYNTHETIC)
-            )
+    with suppress(UnreadableImageError):  # what cannot be made of such samples is refused before anything is computed
+        raw, is_of_images = base.image(0), kind in SYNTHETIC
+        if is_image(raw) != is_of_images:
+            what, others = ("images", VALUE_KINDS) if is_of_images else ("samples that are no images", SYNTHETIC)
             raise DataError(
-                f"synthetic:{made.kind} is for {what}, and these are {describe_raw(raw)}; for them there are: "
+                f"synthetic:{kind} is for {what}, and these are {describe_raw(raw)}; for them there are: "
                 f"{', '.join(others)}"
             )
-        if made.kind in VALUE_KINDS:
-            made.image(0)
+        if not is_of_images:
+            found.image(0)
+    return found
 
 
 def corrupted_source(request: Request) -> ShiftedImages:
