@@ -224,8 +224,8 @@ def of_two_truths(area: float, size: tuple[int, int], sets: int) -> Tally:
 def of_brier(calibrated: bool, size: tuple[int, int], sets: int) -> Tally:
     def one(generator: np.random.Generator, n: int) -> tuple[Floats, Bools]:
         chance = generator.beta(0.5, 0.5 * size[1] / size[0], n)
-        said = chance if calibrated else chance**0.7
-        return said, generator.random(n) < chance
+        predicted = chance if calibrated else chance**0.7
+        return predicted, generator.random(n) < chance
 
     true = brier(*one(np.random.default_rng(10**6), MANY))
 
@@ -298,7 +298,7 @@ def false_passes(kind: str, size: tuple[int, int], sets: int) -> float:
     return float(np.mean(passed))
 
 
-GATES = ("auroc, other scores", "auroc, lost samples", "auroc, two truths", "auroc, other samples", "rate",
+CHECKED = ("auroc, other scores", "auroc, lost samples", "auroc, two truths", "auroc, other samples", "rate",
          "rate, other samples")  # fmt: skip
 
 
@@ -379,7 +379,7 @@ def main() -> None:
         print(lines[-1], flush=True)
     lines += ["", "Tests of `check` that pass a model which is worse by exactly the margin (5 % are allowed):", ""]
     lines += [f"| test | {head} |", rule]
-    for kind in GATES:
+    for kind in CHECKED:
         rates = [f"{false_passes(kind, size, options.sets):.3f}" for size in SIZES]
         lines.append(f"| {kind} | {' | '.join(rates)} |")
         print(lines[-1], flush=True)

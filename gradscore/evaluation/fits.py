@@ -117,7 +117,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     Args:
         run: a finished run folder; settings that it was given are stored in it (see `RunFolder.with_settings`).
         again: fit all models anew.
-        progress: told the name of each model before it is fitted.
+        progress: called with the name of each model before it is fitted.
 
     Returns:
         The models, and which were skipped and why.
@@ -510,7 +510,7 @@ def permuted_labels(run: RunFolder, *, progress: Callable[[str], None] | None = 
 
     Args:
         run: a finished run folder; meta models need not be there.
-        progress: told the name of each model before it is fitted.
+        progress: called with the name of each model before it is fitted.
 
     Returns:
         One control for each model and data set with an interval.

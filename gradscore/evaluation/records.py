@@ -31,7 +31,7 @@ from .metrics import METRICS, SELECTIVE, brier, expected_calibration_error
 from .score_tables import LOGIT_LR, SCORE_LR, Block
 
 FEW_SAMPLES = 20
-"""Fewer samples than this of either class are said to be few.
+"""Fewer samples than this of either class are few.
 
 Of normal scores that make an AUROC of 0.86, 95 % intervals are 0.16 wide with 20 positives and hold the true value in
 91 of 100 cases; with 5 they are 0.29 wide and hold it in 82.

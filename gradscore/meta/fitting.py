@@ -206,7 +206,7 @@ def add_stable_scores(model: MetaModel, ordinary: FloatArray) -> MetaModel:
 
 def has_stable_scores(inputs: Inputs) -> bool:
     """Whether `add_stable_scores` has anything to add."""
-    return any(_best_look(inputs, score) is not None for score in _STABLE)
+    return any(_best_input(inputs, score) is not None for score in _STABLE)
 
 
 def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
@@ -305,14 +305,14 @@ def _with_scores(
     """Coefficients and intercept of a linear function plus scores, those that are there, standardised."""
     coefficients, intercept = start
     for score in scores:
-        name = _best_look(inputs, score)
+        name = _best_input(inputs, score)
         if name is not None:
             more, shift = _standardised(np.isin(inputs.names, [name]).astype(np.float64), ordinary)
             coefficients, intercept = coefficients + more, intercept + shift
     return coefficients, intercept
 
 
-def _best_look(inputs: Inputs, score: str) -> str | None:
+def _best_input(inputs: Inputs, score: str) -> str | None:
     """The input that is a score, over augmentations where there are some."""
     wanted = (f"{BASELINE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{BASELINE_PREFIX}{score}")
     return next((name for name in wanted if name in inputs.names), None)

@@ -36,7 +36,7 @@ from ..columns import (
 )
 from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
-from ..system import BoolArray, FloatArray, parse_json, write_bytes, write_text
+from ..system import BoolArray, FloatArray, parse_json, some, write_bytes, write_text
 
 FORMAT: Literal[6] = 6
 ARRAYS = "arrays.safetensors"
@@ -378,7 +378,7 @@ class Inputs:
             missing = [name for name in self.names if name not in raw]
             if missing:
                 raise EvaluationError(
-                    f"the meta model looks at {_listed(missing)}, which its columns do not give; run fit-meta again"
+                    f"the meta model looks at {some(missing, 5)}, which its columns do not give; run fit-meta again"
                 )
             scaled[rows] = self.scaling.scaled(raw[self.names])
         return scaled
@@ -420,8 +420,8 @@ class Inputs:
         unexpected = [name for name in got if name not in wanted]
         if missing or unexpected:
             raise EvaluationError(
-                f"features differ from those the meta model was fitted on: missing {_listed(missing)}, "
-                f"unexpected {_listed(unexpected)}; extract with the same settings, or run fit-meta again"
+                f"features differ from those the meta model was fitted on: missing {some(missing, 5)}, "
+                f"unexpected {some(unexpected, 5)}; extract with the same settings, or run fit-meta again"
             )
         return frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
 
@@ -512,12 +512,6 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 def _columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in META_COLUMNS and name != "content_hash"]
-
-
-def _listed(names: list[str]) -> str:
-    if not names:
-        return "none"
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Description) -> None:
