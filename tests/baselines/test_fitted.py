@@ -156,10 +156,6 @@ def test_an_unknown_baseline_is_refused():
         FittedBaselines.restored({}, names=["msp", "of another package"], augmentations=[])
 
 
-def test_arrays_are_plain():
-    assert {values.dtype.kind for values in WHOLE.arrays().values()} <= {"f", "i", "u"}
-
-
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
 def test_no_samples_have_an_empty_table(fitted):
     none = NetworkOutputs(logits=np.empty((0, K)))

@@ -35,19 +35,6 @@ def test_equal_brute_force():
     np.testing.assert_allclose(found.of_class, of_class, rtol=1e-5, atol=1e-6)
 
 
-def test_places_are_those_of_the_distances():
-    found = BANK.neighbours(NEW, PREDICTIONS, None)
-    there = np.linalg.norm(unit(NEW)[:, None] - unit(FEATURES)[found.places], axis=2)
-    np.testing.assert_allclose(found.distances, there, rtol=1e-5, atol=1e-6)
-
-
-def test_the_length_of_features_does_not_count():
-    longer = BANK.neighbours(NEW * np.linspace(0.1, 100, 17)[:, None], PREDICTIONS, None)
-    np.testing.assert_allclose(
-        longer.distances, BANK.neighbours(NEW, PREDICTIONS, None).distances, rtol=1e-5, atol=1e-6
-    )
-
-
 def test_no_sample_is_its_own_neighbour():
     """Those of the bank itself: its distances are those to the 159 others."""
     found = BANK.neighbours(FEATURES, CLASSES, CONTENT)

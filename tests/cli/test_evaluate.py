@@ -74,7 +74,7 @@ def write_run(
             )
             note = writer.write(info.name, 0, rows)
             writer.finish_split(info.name, [note], samples=1, seconds=1.0)
-        writer.note(class_names=class_names)
+        writer.manifest.class_names = class_names
         writer.finish(feature_count=2, notices=[])
     return path
 

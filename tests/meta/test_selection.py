@@ -99,12 +99,6 @@ def test_gradients_are_kept_when_they_alone_tell():
     assert found.penalty.gradients
 
 
-def test_what_is_chosen_is_the_best_of_what_was_tried():
-    found = choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES)
-    assert found.score == max(found.tried.values())
-    assert found.notes() == {"judged_by": "sets", "judged": found.score, "tried": found.tried}
-
-
 def test_scores_that_do_not_count_change_nothing():
     rows = rows_of()
     scaled = rows.scaled.copy()
