@@ -55,7 +55,6 @@ BAD = {
     "unknown": ("mirrored", "features.augmentations.0: no augmentation 'mirrored'; did you mean 'mirror'?"),
     "too much": ("mirror:2", "'mirror:2': wanted nothing after the name; write mirror"),
     "one number": ("shift:3", "wanted 2 whole numbers of pixels, got '3'; write shift:RIGHT,DOWN"),
-    "no numbers": ("shift:a,b", "wanted 2 whole numbers of pixels, got 'a,b'"),
     "halves": ("crop:1.5", "wanted 1 whole number of pixels, got '1.5'; write crop:BORDER"),
     "nothing cropped": ("crop:0", "wanted one pixel or more"),
 }
@@ -75,8 +74,6 @@ UNFIT = {
         torch.zeros(3, 5),
         "'mirror' is an augmentation of images .N, C, H, W., got samples of shape .5,.",
     ),
-    "moved rows": ("shift:1,0", torch.zeros(3, 5), "'shift:1,0' is an augmentation of images"),
-    "cropped rows": ("crop:1", torch.zeros(3, 5), "'crop:1' is an augmentation of images"),
 }
 
 
@@ -101,10 +98,6 @@ def written_into(images):
 
 def flat(images):
     return images.flatten(1)
-
-
-def as_pixels(images):
-    return images.to(torch.uint8)
 
 
 def no_tensor(images):
@@ -135,9 +128,8 @@ def test_a_function_of_the_users(code):
 
 @trusting_code()
 def test_a_function_that_writes_into_what_it_is_given(code):
-    (augmentation,) = open_augmentations([f"{code}:written_into"])
     images = IMAGES.clone()
-    assert not augmentation(images).any()
+    assert not open_augmentations([f"{code}:written_into"])[0](images).any()
     assert torch.equal(images, IMAGES)
 
 
@@ -147,7 +139,6 @@ BAD_FUNCTIONS = {
         DataError,
         r"'python:augmentations.py:flat' must return floats .*\(3, 2, 6, 8\); got torch.float32",
     ),
-    "another type": ("as_pixels", DataError, "got torch.uint8"),
     "nothing": ("no_tensor", DataError, "got NoneType"),
     "an error": (
         "broken",
@@ -155,7 +146,6 @@ BAD_FUNCTIONS = {
         "'python:augmentations.py:broken' fails for samples of shape .2, 6, 8.: RuntimeError",
     ),
     "no function": ("number", ModelError, "has no function 'number'"),
-    "not there": ("missing", ModelError, "has no function 'missing'"),
 }
 
 

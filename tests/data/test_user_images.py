@@ -69,17 +69,12 @@ def test_forms(samples: list[str], wanted: list[int]) -> None:
     assert len({image.id for image in found}) == len(found)
 
 
-@pytest.mark.parametrize("samples", [["PLAIN.NPZ"], ["folder"]], ids=["a file", "a folder"])
-def test_endings_in_capitals(place: Path, samples: list[str]) -> None:
+def test_endings_in_capitals(place: Path) -> None:
     (place / "folder").mkdir()
-    for target in (place / "PLAIN.NPZ", place / "folder" / "PLAIN.NPZ"):
-        target.write_bytes((place / "plain.npz").read_bytes())
-    (images,) = open_user_samples(samples)
-    np.testing.assert_array_equal([each.raw.squeeze() for each in images], PIXELS)
-
-
-def test_a_column_of_a_table_whose_ending_is_in_capitals(place: Path) -> None:
+    (place / "folder" / "PLAIN.NPZ").write_bytes((place / "plain.npz").read_bytes())
     (place / "TIMES.CSV").write_text("time,label\n1,0\n2,1\n")
+    (images,) = open_user_samples(["folder"])
+    np.testing.assert_array_equal([each.raw.squeeze() for each in images], PIXELS)
     assert table_column(["TIMES.CSV"], "time") == [1, 2]
 
 
@@ -109,11 +104,8 @@ def parquet_of(column: str) -> bytes:
 BAD = {
     "an empty name": (lambda: write_npz("x.npz", images=np.zeros((2, 8, 8), np.uint8)), [""], "'': an empty name"),
     "a pipe of a table": (lambda: os.mkfifo("x.csv"), ["x.csv"], "x.csv: a pipe or a device, wanted a file"),
-    "a pipe of arrays": (lambda: os.mkfifo("x.npz"), ["x.npz"], "x.npz: a pipe or a device, wanted a file"),
-    "a pipe of Parquet": (lambda: os.mkfifo("x.parquet"), ["x.parquet"], "x.parquet: a pipe or a device, wanted"),
     "a pipe of an image": (lambda: os.mkfifo("x.png"), ["x.png"], "x.png: a pipe or a device, wanted a file"),
     "a pipe by its kind": (lambda: os.mkfifo("x"), ["csv:x"], "x is a pipe or a device, wanted a file"),
-    "a pipe by another kind": (lambda: os.mkfifo("x"), ["npz:x"], "x is a pipe or a device, wanted a file"),
     "nothing there": (lambda: None, ["nope.png"], "nope.png: no such file or folder"),
     "a pattern that matches nothing": (lambda: None, ["*.gif"], r"\*.gif: no image in it"),
     "an empty folder": (lambda: Path("empty").mkdir(), ["empty"], "empty: no image in it"),
@@ -211,19 +203,16 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
-def test_paths_that_leave_the_folder_of_their_list_are_refused(lists: Path, path: str) -> None:
+def test_paths_leave_the_folder_of_their_list_where_the_user_allows_it(
+    lists: Path, path: str
+) -> None:
     named = path.format(place=lists.parent)
     found = list(open_user_samples([str(listed(lists, named))])[0])
     assert [image.raw is None for image in found] == [False, True, False]
     refusal = f"row 1 of data file {lists}/list.parquet is refused: {named!r} leads out of {lists}; give --root FOLDER"
     assert found[1].error.startswith(refusal)
-
-
-@pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
-def test_paths_may_leave_the_folder_of_their_list_where_the_user_says_so(lists: Path, path: str) -> None:
-    named = listed(lists, path.format(place=lists.parent))
-    found = list(open_user_samples([str(named)], root=lists.parent)[0])
-    assert [image.error for image in found] == ["", "", ""]
+    allowed = list(open_user_samples([str(listed(lists, named))], root=lists.parent)[0])
+    assert [image.error for image in allowed] == ["", "", ""]
 
 
 ODD = {
@@ -259,7 +248,6 @@ def test_a_list_that_is_damaged_further_on_names_the_row(place: Path) -> None:
 
 NAMED = {
     "an array of npz": (lambda: write_npz("x.npz", a=PIXELS * 0.5, b=PIXELS * 0.25), "x.npz", PIXELS[2] * 0.25),
-    "a column of a table as text": (lambda: Path("x.csv").write_text("a,b\n1,2\n3,4\n5,6.5\n"), "x.csv", [6.5]),
     "numbers in Parquet": (
         lambda: pq.write_table(pa.table({"a": [b"1", b"2", b"3"], "b": [0.5, 1.5, 2.5]}), "x.parquet"),
         "x.parquet",

@@ -20,12 +20,8 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (4, 20, 10, 3), dtype=np.uint
 BASE = ArraySource(IMAGES, list("abcd"), np.arange(4))
 
 
-def corrupted(kind, severity=3, seed=0):
-    return ShiftedImages(kind, severity, BASE, seed=seed)
-
-
-def difference(source, index=0):
-    return np.abs(source.image(index).astype(float) - IMAGES[index]).mean()
+def corrupted(kind, severity=3, base=BASE):
+    return ShiftedImages(kind, severity, base, seed=0)
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
@@ -37,20 +33,22 @@ def test_shape_type_and_labels_stay(kind):
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_more_severe_is_farther_from_the_image(kind):
-    sizes = [difference(corrupted(kind, severity)) for severity in range(1, 6)]
+    sizes = [np.abs(corrupted(kind, each).image(0).astype(float) - IMAGES[0]).mean() for each in range(1, 6)]
     assert sizes == sorted(sizes)
     assert sizes[0] > 0
 
 
-def test_brightness_by_hand():
-    source = ShiftedImages("brightness", 2, ArraySource(np.array([[[[10], [230]]]], np.uint8), ["a"], None), seed=0)
-    assert source.image(0).ravel().tolist() == [50, 255]
+BY_HAND = {
+    "brightness": (2, [10, 230], [50, 255]),
+    "contrast": (5, [50, 150], [90, 110]),  # the mean is 100; a fifth of the distance from it is left
+}
 
 
-def test_contrast_by_hand():
-    """The mean is 100; at severity 5 a fifth of the distance from it is left."""
-    source = ShiftedImages("contrast", 5, ArraySource(np.array([[[[50], [150]]]], np.uint8), ["a"], None), seed=0)
-    assert source.image(0).ravel().tolist() == [90, 110]
+@pytest.mark.parametrize(("kind", "case"), BY_HAND.items(), ids=BY_HAND)
+def test_by_hand(kind, case):
+    severity, pixels, wanted = case
+    base = ArraySource(np.array([[[[pixels[0]], [pixels[1]]]]], np.uint8), ["a"], None)
+    assert corrupted(kind, severity, base).image(0).ravel().tolist() == wanted
 
 
 def test_names_and_content_tell_kind_and_severity():
@@ -69,7 +67,6 @@ def test_a_split_of_corrupted_images_is_labelled():
 BAD = {
     "kind": ("fog", 3, BASE, "no corruption 'fog': wanted one of blur"),
     "severity": ("blur", 6, BASE, "wanted a severity of 1 to 5"),
-    "no number": ("blur", "high", BASE, "got 'high'"),
     "no images": ("blur", 3, None, "name it in data.shifted"),
 }
 
@@ -100,7 +97,7 @@ def test_a_shifted_image_is_an_image_and_the_same_every_time(kind: str, image: n
 
 
 @pytest.mark.parametrize("kind", SHIFTS)
-def test_a_shift_grows_with_its_strength(kind: str) -> None:
+def test_a_shift_grows_with_its_severity(kind: str) -> None:
     sources = [ShiftedImages(kind, severity, given([SMOOTH] * 20), np.arange(20)) for severity in SEVERITIES]
     moved = [np.mean([np.abs(source.image(place) - 1.0 * SMOOTH).mean() for place in range(20)]) for source in sources]
     assert 0 < moved[0] < moved[1] < moved[2]

@@ -77,26 +77,14 @@ class Payload:
         return Path.mkdir, (self.path,)
 
 
-def save_array(path: Path) -> None:
-    with path.open("wb") as stream:
-        np.save(stream, GREY)
-
-
-def save_half(path: Path) -> None:
-    np.savez(path, images=GREY)
-    path.write_bytes(path.read_bytes()[:200])
-
-
-def save_flipped(path: Path) -> None:
+def save_damaged(path: Path) -> None:
     np.savez_compressed(path, images=GREY)
     content = path.read_bytes()
     path.write_bytes(content[:120] + bytes(8) + content[128:])
 
 
 BAD_FILES = {
-    "truncated": save_half,
-    "damaged": save_flipped,
-    "a single array": save_array,
+    "damaged": save_damaged,
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Payload(path.parent / "ran"))),
     "objects": lambda path: np.savez(path, images=np.array([Payload(path.parent / "ran")], dtype=object)),
 }
@@ -154,7 +142,6 @@ def save_half_image(path: Path) -> None:
 BAD_IMAGES = {
     "empty": ("a.png", lambda path: path.write_bytes(b""), "cannot identify"),
     "truncated png": ("a.png", save_half_image, r"a\.png cannot be decoded"),
-    "truncated jpeg": ("a.jpg", save_half_image, r"a\.jpg cannot be decoded"),
     "floats": (
         "a.tiff",
         lambda path: Image.fromarray(GREY[0].astype(np.float32)).save(path),
@@ -248,12 +235,11 @@ def test_names_in_tar_files_that_are_no_utf_8_are_escaped(odd_names: Path, tmp_p
     assert np.array_equal(source.image(0), COLOUR[1])
 
 
-@pytest.mark.parametrize("name", ["[ab]", "NA", "None", "*"])
-def test_class_folders_may_be_called_anything(tmp_path: Path, name: str) -> None:
-    save_images(tmp_path, f"{name}/0.png", "a/0.png")
+def test_class_folders_may_be_called_anything(tmp_path: Path) -> None:
+    names = ["*", "NA", "None", "[ab]"]
+    save_images(tmp_path, *(f"{name}/0.png" for name in names))
     source = open_source(f"folder:{tmp_path}", {})
-    assert sorted(source.ids) == sorted([f"{name}/0.png", "a/0.png"])
-    assert sorted(source.class_names) == sorted([name, "a"])
+    assert (list(source.ids), list(source.class_names)) == ([f"{name}/0.png" for name in names], names)
 
 
 @pytest.mark.parametrize("text", ["NA", "null", "--5", "²"])

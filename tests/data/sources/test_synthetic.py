@@ -40,17 +40,12 @@ def test_every_image_changes_and_keeps_its_shape(kind: str, shape: tuple[int, ..
 def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
     base = make_base()
     before = base.images.copy()
-    source = open_source(f"synthetic:{kind}", base=base, seed=3)
+    source, other = (open_source(f"synthetic:{kind}", base=base, seed=seed) for seed in (3, 4))
     backwards = np.stack([source.image(place) for place in reversed(range(9))])[::-1]
     np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
     np.testing.assert_array_equal(base.images, before)
-
-
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"blur"}))
-def test_another_seed_makes_another_set(kind: str) -> None:
-    base = make_base()
-    assert (make_images(kind, base, 0) != make_images(kind, base, 1)).any()
-    assert len({open_source(f"synthetic:{kind}", base=base, seed=seed).content() for seed in (0, 1)}) == 2
+    assert source.content() != other.content()
+    assert (make_images(kind, base, 4) != backwards).any() == (kind != "blur")
 
 
 @pytest.mark.parametrize("kind", ["permuted_pixels", "jigsaw", "rotate90"])
@@ -100,7 +95,7 @@ BAD_SETS = {
     "unknown kind": ("fog", make_base(), "no synthetic set 'fog': wanted one of blur, cutmix"),
     "no images to make them of": ("blur", None, "only OOD sets can be synthetic"),
     **{f"{kind} of one class": (kind, make_base(labels=LABELS * 0), "mixes two classes") for kind in OF_TWO_CLASSES},
-    **{f"{kind} without labels": (kind, make_base(labels=None), "mixes two classes") for kind in OF_TWO_CLASSES},
+    "no labels": ("mixup", make_base(labels=None), "mixes two classes"),
 }
 
 
@@ -111,7 +106,7 @@ def test_unusable_set(kind: str, base: ArraySource | None, message: str) -> None
 
 
 NEW_KINDS = ("strokes", "shapes", "patches", "gradients", "fractal_noise", "zoom", "shrink")
-ODD = {"one pixel": (3, 1, 1, 1), "a row": (3, 1, 9, 3), "a column": (3, 9, 1, 1), "tall": (3, 13, 5, 3)}
+ODD = {"one pixel": (3, 1, 1, 1), "a row": (3, 1, 9, 3), "tall": (3, 13, 5, 3)}
 
 
 @pytest.mark.parametrize("shape", ODD.values(), ids=ODD)

@@ -1,7 +1,6 @@
 """Sets made of vectors, tokens and text, against what their names promise."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -130,19 +129,13 @@ def test_swapped_texts_keep_their_white_space(sample: str, other: str, wanted: s
     assert swapped_fields(sample, other, np.random.default_rng(0)) == wanted
 
 
-KINDS: dict[str, Mapping[str, ImageSource]] = {
-    "shuffled_tokens": {"tokens": OF_TOKENS},
-    "swapped_fields": {"vectors": OF_VECTORS},
-    "permuted_columns": {"vectors": OF_VECTORS},
-}
+KINDS = {"shuffled_tokens": OF_TOKENS, "swapped_fields": OF_VECTORS, "permuted_columns": OF_VECTORS}
 
 
-@pytest.mark.parametrize(("kind", "bases"), KINDS.items(), ids=KINDS)
-def test_they_follow_the_seed(kind: str, bases: Mapping[str, ImageSource]) -> None:
-    (base,) = bases.values()
+@pytest.mark.parametrize(("kind", "base"), KINDS.items(), ids=KINDS)
+def test_they_follow_the_seed(kind: str, base: ImageSource) -> None:
     first, again, other = (str(made(kind, base, seed=seed)) for seed in (0, 0, 1))
-    assert first == again
-    assert first != other
+    assert first == again != other
 
 
 def test_images_have_sets_of_their_own() -> None:

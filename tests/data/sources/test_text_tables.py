@@ -82,24 +82,16 @@ def test_thousands_of_columns(tmp_path: Path) -> None:
     assert np.array_equal(found, values.astype(np.float32))
 
 
-WORDS = ["NA", "null"]
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_class_may_be_called_as_nothing_is(tmp_path: Path, word: str) -> None:
-    (tmp_path / "t.csv").write_text(f"a,label\n1,{word}\n2,cat\n3,\n4,{word}\n")
+def test_a_class_may_be_called_as_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n1,NA\n2,cat\n3,\n4,NA\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
-    names = sorted([word, "cat"])
-    assert list(source.class_names) == names
-    assert source.labels.tolist() == [names.index(word), names.index("cat"), -1, names.index(word)]
+    assert (list(source.class_names), source.labels.tolist()) == (["NA", "cat"], [0, 1, -1, 0])
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_beside_numbers_such_a_word_is_no_label(tmp_path: Path, word: str) -> None:
-    (tmp_path / "t.csv").write_text(f"a,label\n1,2\n2,{word}\n3,\n4,0\n")
+def test_beside_numbers_such_a_word_is_no_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n1,2\n2,NA\n3,\n4,0\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
-    assert source.class_names is None
-    assert source.labels.tolist() == [2, -1, -1, 0]
+    assert (source.class_names, source.labels.tolist()) == (None, [2, -1, -1, 0])
 
 
 LABELS = {
