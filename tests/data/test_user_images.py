@@ -203,9 +203,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
-def test_paths_leave_the_folder_of_their_list_where_the_user_allows_it(
-    lists: Path, path: str
-) -> None:
+def test_paths_leave_the_folder_of_their_list_where_the_user_allows_it(lists: Path, path: str) -> None:
     named = path.format(place=lists.parent)
     found = list(open_user_samples([str(listed(lists, named))])[0])
     assert [image.raw is None for image in found] == [False, True, False]
