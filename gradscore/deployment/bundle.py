@@ -360,7 +360,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
         self_test=SelfTest.of_members(load(members[_SELF_TEST])),
         known_sets=KnownSets.of_members(load(members[_KNOWN_SETS])),
         weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
-        mean_gradients=None if means is None else MeanGradients.from_bytes(means, where=MEAN_GRADIENTS),
+        mean_gradients=None if means is None else MeanGradients.from_bytes(means),
     )
 
 

@@ -396,13 +396,13 @@ def add_up(plan: RunPlan) -> MeanGradients:
     """The mean gradients of a run from the sums of all shards, in order: bit for bit those that one process adds up.
 
     Raises:
-        StoreError: a file is missing or damaged.
+        StoreError: a file is missing.
     """
     sums = plan.extractor.class_sums()
     for shard in sum_shards(plan):
         path = plan.config.run / shard.file
         try:
-            sums.add(path.read_bytes(), where=str(path))
+            sums.add(path.read_bytes())
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}; run its shard again") from None
     return sums.finished()

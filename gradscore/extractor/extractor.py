@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -27,11 +26,11 @@ from ..models import (
 )
 from ..statistics import find_statistic, reduce_gradients
 from ..store import RunInputs, describe_inputs
-from ..system import Inputs, each_input, full_precision, rows_of, sample_count
-from .class_gradients import ClassSums, MeanGradients
-from .extra_columns import BatchColumns, ExtraColumns
-from .forward import WARM_UP, ForwardPass
-from .sharing import NoThreadError, Sharing, at_once, in_turn
+from ..system import FloatArray, Inputs, each_input, full_precision, rows_of, sample_count
+from .extra_columns import BatchColumns, ClassSums, ExtraColumns, MeanGradients
+from .forward import WARM_UP, ForwardPass, NoThreadError, Sharing, at_once, in_turn
+
+Found = TypeVar("Found")
 
 
 class Extractor:
@@ -202,17 +201,7 @@ class Extractor:
         return self.engine.notices + self._columns.notices
 
     def compare_with(self, means: MeanGradients) -> None:
-        """Takes the mean gradients with which those of samples are compared from now on.
-
-        Raises:
-            StoreError: they belong to other losses, classes or parameters.
-        """
-        means.check(
-            losses=self._features.losses,
-            parameters=self.engine.parameters,
-            num_classes=self.num_classes,
-            where="features.columns: gradient_cosine",
-        )
+        """Takes the mean gradients with which those of samples are compared from now on."""
         self._columns.means = means.to(self.device)
 
     def prepare(self, images: Inputs) -> None:
@@ -251,7 +240,7 @@ class Extractor:
         copies: Tensor | None = None,
         labels: Tensor | None = None,
         nudged: bool = False,
-    ) -> npt.NDArray[np.float64]:
+    ) -> FloatArray:
         """The logits and features of a batch.
 
         Args:
@@ -270,19 +259,16 @@ class Extractor:
                 or memory runs out.
             EngineError: gradients that cannot be computed, or a loss that needs labels without them.
         """
-        parts: list[npt.NDArray[np.float64]] = []
         known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
 
-        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
+        def find(extractor: Extractor, part: slice) -> FloatArray:
             given = None if labels is None else labels[part]
             return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given, nudged=nudged)
 
-        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
+        parts = self._in_parts(images, lambda part: self._shared(images, part, find))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
-    def _shared(
-        self, images: Inputs, part: slice, find: Callable[[Extractor, slice], npt.NDArray[np.float64]]
-    ) -> npt.NDArray[np.float64]:
+    def _shared(self, images: Inputs, part: slice, find: Callable[[Extractor, slice], FloatArray]) -> FloatArray:
         """What is found in some images: in several parts at once where that is faster.
 
         What batches came before must not move the last bits, or a run that was interrupted would get others.
@@ -316,7 +302,7 @@ class Extractor:
         found.engine = self.engine.for_copy(found.engine.parameters)
         return found
 
-    def forward_values(self, images: Inputs) -> npt.NDArray[np.float64]:
+    def forward_values(self, images: Inputs) -> FloatArray:
         """The logits and penultimate features of a batch, without gradients and without augmentations.
 
         Args:
@@ -328,12 +314,11 @@ class Extractor:
         Raises:
             ModelError: as `values`.
         """
-        parts: list[npt.NDArray[np.float64]] = []
 
-        def find(extractor: Extractor, part: slice) -> npt.NDArray[np.float64]:
+        def find(extractor: Extractor, part: slice) -> FloatArray:
             return extractor._pass.values(rows_of(images, part)).cpu().numpy()
 
-        self._in_parts(images, lambda part: parts.append(self._shared(images, part, find)))
+        parts = self._in_parts(images, lambda part: self._shared(images, part, find))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def class_sums(self) -> ClassSums:
@@ -347,40 +332,46 @@ class Extractor:
 
     def add_to(self, sums: ClassSums, images: Inputs) -> None:
         """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
-        self._in_parts(images, lambda part: self._add_at_once(sums, rows_of(images, part)))
 
-    def _in_parts(self, images: Inputs, compute: Callable[[slice], None]) -> None:
-        """Calls `compute` with the places of all images in order, as many at a time as memory allows."""
-        start, count = 0, sample_count(images)
+        def add(part: slice) -> None:
+            sums.drop()
+            outputs = self._pass.outputs(rows_of(images, part))
+            logits = outputs.detach().double()
+            predictions = logits.argmax(1)
+            for loss in self._features.losses:
+                for gradient in LOSSES[loss].terms(logits):
+                    direction = gradient.direction.to(outputs.dtype)
+                    sink = sums.taker(loss, gradient.scale, predictions)
+                    self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
+            sums.commit(predictions)
+
+        self._in_parts(images, add)
+
+    def _in_parts(self, images: Inputs, compute: Callable[[slice], Found]) -> list[Found]:
+        """What is computed of all images, by their places in order: of as many at a time as memory allows."""
+        found, start, count = [], 0, sample_count(images)
         with full_precision():
             while start < count:
                 part = slice(start, min(start + (self._fitting or count), count))
-                if self._if_memory_allows(part, compute):
+                samples, fits = part.stop - part.start, True
+                try:
+                    found.append(compute(part))
+                except torch.OutOfMemoryError as error:
+                    if samples == 1:
+                        raise ModelError(f"the device has too little memory for a single sample: {error}") from None
+                    fits = False
+                if fits:
                     start = part.stop
-                else:
-                    self._halve(part.stop - start)
+                    continue
+                torch.cuda.empty_cache()  # now that the error holds nothing any more
+                self._fitting = samples // 2
+                self.engine.notices.append(
+                    f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
+                    f"(--batch-size {self._fitting} does so from the start)"
+                )
+        return found
 
-    def _if_memory_allows(self, part: slice, compute: Callable[[slice], None]) -> bool:
-        try:
-            compute(part)
-        except torch.OutOfMemoryError as error:
-            if part.stop - part.start == 1:
-                raise ModelError(f"the device has too little memory for a single sample: {error}") from None
-            return False
-        return True
-
-    def _halve(self, samples: int) -> None:
-        """Takes half as many samples at a time from now on, and says so."""
-        torch.cuda.empty_cache()
-        self._fitting = samples // 2
-        self.engine.notices.append(
-            f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
-            f"(--batch-size {self._fitting} does so from the start)"
-        )
-
-    def _values_at_once(
-        self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool
-    ) -> npt.NDArray[np.float64]:
+    def _values_at_once(self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool) -> FloatArray:
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
@@ -432,18 +423,6 @@ class Extractor:
             extra.passed(loss, gradient)
             found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
         return found
-
-    def _add_at_once(self, sums: ClassSums, images: Inputs) -> None:
-        sums.drop()
-        outputs = self._pass.outputs(images)
-        logits = outputs.detach().double()
-        predictions = logits.argmax(1)
-        for loss in self._features.losses:
-            for gradient in LOSSES[loss].terms(logits):
-                direction = gradient.direction.to(outputs.dtype)
-                sink = sums.taker(loss, gradient.scale, predictions)
-                self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
-        sums.commit(predictions)
 
     def _forward(self, images: Inputs) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""

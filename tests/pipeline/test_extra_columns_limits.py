@@ -7,9 +7,8 @@ from columns_reference import K, extractor, made, table
 from torch import Tensor, nn
 
 from gradscore.check.differences import FeatureDrift
-from gradscore.errors import ConfigError, ModelError, StoreError
-from gradscore.extractor import class_gradients as mean_gradients
-from gradscore.extractor.class_gradients import MeanGradients
+from gradscore.errors import ConfigError, ModelError
+from gradscore.extractor import MeanGradients, extra_columns
 from gradscore.meta.inputs import logarithmic
 
 
@@ -46,7 +45,7 @@ def test_unusable_settings(settings: dict[str, object], error: type[Exception], 
 
 
 def test_too_many_parameters_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mean_gradients, "MEMORY_LIMIT", 1000)
+    monkeypatch.setattr(extra_columns, "MEMORY_LIMIT", 1000)
     model, _ = made("convolution")
     with pytest.raises(ConfigError, match=r"keep 7.44e-06 GB .*2 losses x 3 classes x 155 parameter entries.*'@last'"):
         extractor(model)
@@ -88,24 +87,13 @@ def test_cosines_need_means() -> None:
         extractor(model).values(images)
 
 
-def test_means_of_another_model_are_refused() -> None:
-    model, images = made("convolution")
-    other = extractor(made("folded")[0])
-    sums = extractor(model).class_sums()
-    with pytest.raises(StoreError, match="belong to other losses, classes or parameters"):
-        other.compare_with(sums.finished())
-    assert len(images)
-
-
 def test_means_survive_writing() -> None:
     model, images = made("convolution")
     found = extractor(model)
     sums = found.class_sums()
     found.add_to(sums, images)
     content = sums.finished().to_bytes()
-    assert MeanGradients.from_bytes(content, where="here").to_bytes() == content
-    with pytest.raises(StoreError, match="here: the mean gradients cannot be read"):
-        MeanGradients.from_bytes(content[:-5], where="here")
+    assert MeanGradients.from_bytes(content).to_bytes() == content
 
 
 def test_which_inputs_are_logarithms() -> None:

@@ -15,7 +15,7 @@ from gradscore.config import Config, FeaturesConfig
 from gradscore.data import Augmentation
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
-from gradscore.extractor.sharing import _team, at_once
+from gradscore.extractor.forward import _team, at_once
 from gradscore.pipeline import extract
 
 THREADS = 2
@@ -173,8 +173,10 @@ def test_batches_that_are_not_shared(name):
     assert not sizes_in_threads()
 
 
-def test_not_with_one_thread():
-    torch.set_num_threads(1)
+@pytest.mark.parametrize("limit", [{"threads": 1}, {"memory": 1000}], ids=str)
+def test_not_with_one_thread_and_not_with_large_copies(limit, monkeypatch):
+    torch.set_num_threads(limit.get("threads", THREADS))
+    monkeypatch.setattr("gradscore.extractor.forward.MOST_MEMORY", limit.get("memory", 1 << 30))
     extractor = live(Net())
     extractor.values(images(40))
     assert not sizes_in_threads()
@@ -185,13 +187,6 @@ def test_networks_that_use_each_weight_once_are_not_shared():
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 8000), nn.ReLU(), nn.Linear(8000, 10))
     slices = live(model)._sharing.slices(40, lambda worker: worker.model(images(2)))
     assert slices == [slice(0, 40)]
-
-
-def test_large_networks_are_not_copied(monkeypatch):
-    extractor = live(Net())
-    monkeypatch.setattr("gradscore.extractor.sharing.MOST_MEMORY", 1000)
-    extractor.values(images(40))
-    assert not sizes_in_threads()
 
 
 def test_not_where_the_caller_has_pytorch_do_things_in_another_way():
@@ -282,18 +277,6 @@ class NumpyScratch(Convolutions):
         return self.logits(found) + self.last(torch.from_numpy(self.scratch[: len(images)].copy()))
 
 
-class DataScratch(Convolutions):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("scratch", torch.zeros(64, 32))
-
-    def forward(self, images):
-        found = self.features(images)
-        self.scratch.data[: len(images)] = found.detach().mean((2, 3))
-        found = self.second(found).relu()
-        return self.logits(found) + self.last(self.scratch[: len(images)].clone())
-
-
 class Slots:
     __slots__ = ("kept",)
 
@@ -320,18 +303,7 @@ class HookInForward(Convolutions):
         return self.logits(found * seen[-1].sigmoid())
 
 
-class KeepsGradCam(Convolutions):
-    def forward(self, images):
-        found = self.features(images)
-        if torch.is_grad_enabled():
-            self.kept = found.detach()
-        return self.logits(self.second(found).relu() * (self.kept if torch.is_grad_enabled() else found).sigmoid())
-
-
-KEEPING = {
-    each.__name__: each
-    for each in (SkipStack, ExchangesData, NumpyScratch, DataScratch, SlotState, HookInForward, KeepsGradCam)
-}
+KEEPING = {each.__name__: each for each in (SkipStack, ExchangesData, NumpyScratch, SlotState, HookInForward)}
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -476,17 +448,6 @@ def test_a_run_that_goes_on_has_the_same_bytes(tmp_path, until):
     stopped = run_in(tmp_path / "stopped", until=until)
     assert len(stopped) < len(whole)
     assert run_in(tmp_path / "stopped") == whole
-
-
-def test_parts_that_take_another_way():
-    batch = images(40)
-    batch[20:] += 3
-    shared, alone = live(SecondHalfElsewhere()), live(SecondHalfElsewhere())
-    shared.prepare(batch[:3])
-    found = shared.values(batch)
-    torch.set_num_threads(1)
-    halves = [alone.values(batch[rows]) for rows in (slice(20), slice(20, 40))]
-    np.testing.assert_allclose(found, np.concatenate(halves), rtol=1e-3, atol=1e-6)
 
 
 def test_networks_for_batches_of_one_size():
