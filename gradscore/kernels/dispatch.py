@@ -15,7 +15,6 @@ import functools
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -415,7 +414,7 @@ def count_products(
     with threads(one.size * other.shape[1]) as parts:
         counts = np.zeros((2 * parts, bins * inner), np.int64)
         words = *settings, int(np.frexp(width)[0] == 0.5), *second, inner, counts.ctypes.data
-        run_parts(parts, parts, found.count_bins, *words, scratch=16 * found.BINS)
+        run_on(parts, parts, found.count_bins, *words, scratch=16 * found.BINS)
     return torch.from_numpy(counts.sum(0)).view(bins, inner)
 
 
@@ -522,29 +521,23 @@ def share(elements: int, items: int, loop: Native, *words: int, scratch: int = 0
     Raises:
         MemoryError: they are not to be had.
     """
-    with threads(elements) as parts:
-        run_parts(parts, items, loop, *words, scratch=scratch)
+    with threads(elements) as count:
+        run_on(count, items, loop, *words, scratch=scratch)
 
 
-def run_parts(parts: int, items: int, loop: Native, *words: int, scratch: int = 0) -> None:
-    """As `share`, with as many threads as there are parts; inside `threads`, which says how many."""
-    memory = ctypes.c_int64 * (5 + len(words))
-    apart = -(-scratch // CACHE_LINE) * CACHE_LINE
-    room = np.empty(parts * apart, np.uint8)
-    words = (room.ctypes.data, apart, *words)
-    if parts == 1:
-        loop(memory(items, 0, 1, *words))
-        return
+def run_on(count: int, items: int, loop: Native, *words: int, scratch: int = 0) -> None:
+    """As `share`, on so many threads; inside `threads`, which says how many."""
     from .native import start_team
 
-    start = start_team()
-    if start is not None:
-        start(loop.address, memory(items, -1, 0, *words), parts, 0)
+    memory = ctypes.c_int64 * (4 + len(words))
+    apart = -(-scratch // CACHE_LINE) * CACHE_LINE
+    room = np.empty(count * apart, np.uint8)
+    words = (room.ctypes.data, apart, *words)
+    start = start_team() if count > 1 else None
+    if start is None:
+        loop(memory(items, 1, *words))
     else:
-        others = [_helpers().submit(loop, memory(items, part, parts, *words)) for part in range(1, parts)]
-        loop(memory(items, 0, parts, *words))
-        for each in others:
-            each.result()
+        start(loop.address, memory(items, 0, *words), count, 0)
 
 
 def keep_processors() -> None:
@@ -574,8 +567,3 @@ def threads(elements: int) -> Iterator[int]:
             _TURN.release()
     else:
         yield 1
-
-
-@functools.cache
-def _helpers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gradscore")

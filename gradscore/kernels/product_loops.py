@@ -118,12 +118,12 @@ def clear(found: Doubles) -> None:
 @region(sum_rows)
 def sum_some_products(memory: Any) -> None:
     """Some products: `turned` is -1 if the matrices on the left lie transposed, 1 if those on the right do."""
-    words = carray(memory, (16,))
-    sizes = words[5], words[6], words[7]
-    left, apart, lines_apart = words[8], words[9], words[10]
-    right, beside_apart, lines_beside = words[11], words[12], words[13]
-    turned = words[14]
-    found = carray(as_pointer(words[15]), (words[0], 5), np.float64)
+    words = carray(memory, (15,))
+    sizes = words[4], words[5], words[6]
+    left, apart, lines_apart = words[7], words[8], words[9]
+    right, beside_apart, lines_beside = words[10], words[11], words[12]
+    turned = words[13]
+    found = carray(as_pointer(words[14]), (words[0], 5), np.float64)
     start, stop = first_item(memory, 0), first_item(memory, 1)
     buffer, room = own_scratch(memory), min(sizes[0] * sizes[1], BUFFER)
     lines = buffer + SIZE * room
@@ -256,14 +256,14 @@ def window_sizes(
 @region(sum_rows, fastmath=ANY_ORDER)
 def sum_some_channels(memory: Any) -> None:
     """Some channels that are convolved each by itself: sums of rows' products; words as for `multiply_some_windows`."""
-    words = carray(memory, (23,))
-    rows, columns, height, width = words[10], words[11], words[13], words[14]
-    kernel, steps = (words[15], words[16]), (words[17], words[18])
-    gaps, padding = (words[19], words[20]), (words[21], words[22])
+    words = carray(memory, (22,))
+    rows, columns, height, width = words[9], words[10], words[12], words[13]
+    kernel, steps = (words[14], words[15]), (words[16], words[17])
+    gaps, padding = (words[18], words[19]), (words[20], words[21])
     positions, inner = rows * columns, kernel[0] * kernel[1]
     start, stop = first_item(memory, 0), first_item(memory, 1)
-    gradients = carray(as_pointer(words[5]), (words[0] * positions,), np.float32)
-    pixels = carray(as_pointer(words[6]), (words[0] * height * width,), np.float32)
+    gradients = carray(as_pointer(words[4]), (words[0] * positions,), np.float32)
+    pixels = carray(as_pointer(words[5]), (words[0] * height * width,), np.float32)
     together = max(1, min(stop - start, CHANNEL_ELEMENTS // (inner * positions)))
     room = own_scratch(memory)
     windows = carray(as_pointer(room), (together * inner * positions,), np.float32)
@@ -285,7 +285,7 @@ def sum_some_channels(memory: Any) -> None:
                     total += gradients[at + place] * windows[line + place]
                 gradient[channel, tap] = total
         some = room + SIZE * windows.size
-        sum_rows(some, some, SIGNLESS, count, inner, words[7] + 5 * 8 * first)
+        sum_rows(some, some, SIGNLESS, count, inner, words[6] + 5 * 8 * first)
 
 
 @region(sum_rows)
@@ -297,14 +297,14 @@ def multiply_some_windows(memory: Any) -> None:
     stretch of memory. Where the rows of that matrix are few, the stretches of all vertical taps are copied, so that one
     product does.
     """
-    words = carray(memory, (23,))
-    out, rows, columns, channels, height, width = words[9], words[10], words[11], words[12], words[13], words[14]
-    kernel, steps = (words[15], words[16]), (words[17], words[18])
-    gaps, padding = (words[19], words[20]), (words[21], words[22])
+    words = carray(memory, (22,))
+    out, rows, columns, channels, height, width = words[8], words[9], words[10], words[11], words[12], words[13]
+    kernel, steps = (words[14], words[15]), (words[16], words[17])
+    gaps, padding = (words[18], words[19]), (words[20], words[21])
     positions = rows * columns
     whole, products, inner, stretch = window_sizes(channels, rows, columns, kernel, steps, gaps)
-    pixels = carray(as_pointer(words[6]), (words[0] * channels * height * width,), np.float32)
-    found = carray(as_pointer(words[7]), (words[0] if words[7] else 0, 5), np.float64)
+    pixels = carray(as_pointer(words[5]), (words[0] * channels * height * width,), np.float32)
+    found = carray(as_pointer(words[6]), (words[0] if words[6] else 0, 5), np.float64)
     place = own_scratch(memory)
     windows = carray(as_pointer(place), (inner * stretch,), np.float32)
     lines = place + SIZE * inner * stretch
@@ -316,17 +316,17 @@ def multiply_some_windows(memory: Any) -> None:
     for row in range(start, stop):
         sizes = (row, channels, height, width)
         copy_windows(pixels, sizes, (rows, columns), kernel, steps, gaps, padding, whole, stretch, windows)
-        turn(words[5] + SIZE * row * out * positions, out, positions, positions, lines)
+        turn(words[4] + SIZE * row * out * positions, out, positions, positions, lines)
         for tap in range(products):
             down = tap * gaps[0]
             offset = (
                 0 if whole else (down % steps[0] * used_rows(rows, kernel, steps, gaps) + down // steps[0]) * columns
             )
             one = place + SIZE * offset
-            if words[8] == 0:
+            if words[7] == 0:
                 sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, found[row])
             else:
-                into = words[8] + SIZE * (row * products + tap) * inner * out
+                into = words[7] + SIZE * (row * products + tap) * inner * out
                 brgemm(inner, out, positions, stretch, out, out, 0, one, lines, into, 0)
     set_threads(before)
 

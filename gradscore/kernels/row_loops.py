@@ -162,8 +162,8 @@ take_double_moments = Native(
 @region(sum_rows)
 def sum_some_rows(memory: Any) -> None:
     """Words: the address of the rows, the elements of one, and where sums (rows, 5) go."""
-    words = carray(memory, (8,))
-    values, width, found = words[5], words[6], words[7]
+    words = carray(memory, (7,))
+    values, width, found = words[4], words[5], words[6]
     start, stop = first_item(memory, 0), first_item(memory, 1)
     first = values + 4 * start * width
     sum_rows(first, first, SIGNLESS, stop - start, width, found + start * ROW_BYTES)
@@ -172,13 +172,13 @@ def sum_some_rows(memory: Any) -> None:
 @region(take_float_moments, take_double_moments)
 def take_some_moments(memory: Any) -> None:
     """Words: bytes of an element, deviations from the mean, matrices, where moments go; address and columns of each."""
-    words = carray(memory, (9,))
-    size, about_mean, matrices, found = words[5], words[6], words[7], words[8]
-    table = carray(memory, (9 + 2 * matrices,))
+    words = carray(memory, (8,))
+    size, about_mean, matrices, found = words[4], words[5], words[6], words[7]
+    table = carray(memory, (8 + 2 * matrices,))
     start, stop = first_item(memory, 0), first_item(memory, 1)
     for place in range(matrices):
-        width = table[9 + 2 * place + 1]
-        first = table[9 + 2 * place] + start * width * size
+        width = table[8 + 2 * place + 1]
+        first = table[8 + 2 * place] + start * width * size
         into = found + (place * words[0] + start) * ROW_BYTES
         if size == 4:
             take_float_moments(first, first, SIGNLESS, stop - start, width, about_mean, into)
@@ -192,12 +192,12 @@ def multiply_some_rows(memory: Any) -> None:
 
     Words: the addresses of values, centres, factors and sums (2, rows); the elements of a row, and the centres.
     """
-    words = carray(memory, (11,))
-    rows, width, channels = words[0], words[9], words[10]
-    values = carray(as_pointer(words[5]), (rows, width), np.float32)
-    centres = carray(as_pointer(words[6]), (channels,), np.float32)
-    factors = carray(as_pointer(words[7]), (rows, width), np.float32)
-    found = carray(as_pointer(words[8]), (2, rows), np.float32)
+    words = carray(memory, (10,))
+    rows, width, channels = words[0], words[8], words[9]
+    values = carray(as_pointer(words[4]), (rows, width), np.float32)
+    centres = carray(as_pointer(words[5]), (channels,), np.float32)
+    factors = carray(as_pointer(words[6]), (rows, width), np.float32)
+    found = carray(as_pointer(words[7]), (2, rows), np.float32)
     for row in range(first_item(memory, 0), first_item(memory, 1)):
         centre = centres[row % channels]
         products = alone = 0.0
@@ -221,15 +221,15 @@ def sum_normed(memory: Any) -> None:
     factors, (all samples * t, p), and of the sums, (2, n, p); then t, p, whether the values are by columns, and rows of
     factors from sample to sample and from t to t.
     """
-    words = carray(memory, (15,))
-    samples, tokens, width, by_columns = words[0], words[10], words[11], words[12] != 0
-    apart = words[13], words[14]
-    values = carray(as_pointer(words[5]), (samples, tokens, width), np.float32)
-    columns = carray(as_pointer(words[5]), (samples, width, tokens), np.float32)
-    centres = carray(as_pointer(words[6]), (samples, tokens), np.float32)
-    scales = carray(as_pointer(words[7]), (samples, tokens), np.float32)
-    factors = carray(as_pointer(words[8]), (samples * tokens, width), np.float32)
-    found = carray(as_pointer(words[9]), (2, samples, width), np.float32)
+    words = carray(memory, (14,))
+    samples, tokens, width, by_columns = words[0], words[9], words[10], words[11] != 0
+    apart = words[12], words[13]
+    values = carray(as_pointer(words[4]), (samples, tokens, width), np.float32)
+    columns = carray(as_pointer(words[4]), (samples, width, tokens), np.float32)
+    centres = carray(as_pointer(words[5]), (samples, tokens), np.float32)
+    scales = carray(as_pointer(words[6]), (samples, tokens), np.float32)
+    factors = carray(as_pointer(words[7]), (samples * tokens, width), np.float32)
+    found = carray(as_pointer(words[8]), (2, samples, width), np.float32)
     room = own_scratch(memory)
     total = carray(as_pointer(room), (2, width), np.float64)
     part = carray(as_pointer(room + 16 * width), (2, width), np.float32)
@@ -396,23 +396,23 @@ def count_bins(memory: Any) -> None:
     least value, the width and the number of bins; whether the width is a power of two; the address and columns of the
     bins on the second axis, and how many that has; the address of the counters.
     """
-    words = carray(memory, (17,))
-    rows, out, width, inner = words[8], words[9], words[10], words[15]
-    places = carray(as_pointer(words[13]), (out, words[14]), np.int32)
-    start, stop, scratch, exact = first_item(memory, 0), first_item(memory, 1), own_scratch(memory), words[12] != 0
-    if words[5] == 4:
-        axis = carray(as_pointer(words[11]), (3,), np.float32)
+    words = carray(memory, (16,))
+    rows, out, width, inner = words[7], words[8], words[9], words[14]
+    places = carray(as_pointer(words[12]), (out, words[13]), np.int32)
+    start, stop, scratch, exact = first_item(memory, 0), first_item(memory, 1), own_scratch(memory), words[11] != 0
+    if words[4] == 4:
+        axis = carray(as_pointer(words[10]), (3,), np.float32)
         axes = axis[0], axis[1], axis[2], exact, places, inner
-        counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(axis[2]) * inner), np.int64)
-        left = carray(as_pointer(words[6]), (rows, out), np.float32)
-        right = carray(as_pointer(words[7]), (rows, width), np.float32)
+        counts = carray(as_pointer(words[15]), (2 * words[0], np.int64(axis[2]) * inner), np.int64)
+        left = carray(as_pointer(words[5]), (rows, out), np.float32)
+        right = carray(as_pointer(words[6]), (rows, width), np.float32)
         count_parts(left, right, axes, counts, start, stop, scratch)
     else:
-        wide_axis = carray(as_pointer(words[11]), (3,), np.float64)
+        wide_axis = carray(as_pointer(words[10]), (3,), np.float64)
         wide_axes = wide_axis[0], wide_axis[1], wide_axis[2], exact, places, inner
-        counts = carray(as_pointer(words[16]), (2 * words[0], np.int64(wide_axis[2]) * inner), np.int64)
-        wide_left = carray(as_pointer(words[6]), (rows, out), np.float64)
-        wide_right = carray(as_pointer(words[7]), (rows, width), np.float64)
+        counts = carray(as_pointer(words[15]), (2 * words[0], np.int64(wide_axis[2]) * inner), np.int64)
+        wide_left = carray(as_pointer(words[5]), (rows, out), np.float64)
+        wide_right = carray(as_pointer(words[6]), (rows, width), np.float64)
         count_parts(wide_left, wide_right, wide_axes, counts, start, stop, scratch)
 
 
@@ -445,18 +445,18 @@ def add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: D
 @region()
 def add_deviations(memory: Any) -> None:
     """Of some columns. Words: bytes of an element, rows; the addresses of values, first row, sums and squares."""
-    words = carray(memory, (11,))
-    columns, rows = words[0], words[6]
+    words = carray(memory, (10,))
+    columns, rows = words[0], words[5]
     start, stop = first_item(memory, 0), first_item(memory, 1)
-    sums = carray(as_pointer(words[9]), (columns,), np.float64)
-    squares = carray(as_pointer(words[10]), (columns,), np.float64)
-    if words[5] == 4:
-        values = carray(as_pointer(words[7]), (rows, columns), np.float32)
-        first = carray(as_pointer(words[8]), (columns,), np.float32)
+    sums = carray(as_pointer(words[8]), (columns,), np.float64)
+    squares = carray(as_pointer(words[9]), (columns,), np.float64)
+    if words[4] == 4:
+        values = carray(as_pointer(words[6]), (rows, columns), np.float32)
+        first = carray(as_pointer(words[7]), (columns,), np.float32)
         add_some_deviations(values, first, sums, squares, start, stop)
     else:
-        wide = carray(as_pointer(words[7]), (rows, columns), np.float64)
-        wide_first = carray(as_pointer(words[8]), (columns,), np.float64)
+        wide = carray(as_pointer(words[6]), (rows, columns), np.float64)
+        wide_first = carray(as_pointer(words[7]), (columns,), np.float64)
         add_some_deviations(wide, wide_first, sums, squares, start, stop)
 
 
@@ -479,9 +479,9 @@ def word(key: Any, place: int) -> Any:
 @region()
 def write_signs(memory: Any) -> None:
     """Of some elements, one row each. Words: where they go, signs of an element, key, first element."""
-    words = carray(memory, (9,))
-    dim, key, first = words[6], np.uint64(words[7]), words[8]
-    found = carray(as_pointer(words[5]), (words[0], dim), np.float32)
+    words = carray(memory, (8,))
+    dim, key, first = words[5], np.uint64(words[6]), words[7]
+    found = carray(as_pointer(words[4]), (words[0], dim), np.float32)
     count = -(-dim // RUN)
     for row in range(first_item(memory, 0), first_item(memory, 1)):
         for place in range(count):
@@ -532,15 +532,15 @@ def add_runs(memory: Any) -> None:
 
     Words: bytes of an element, parts of a sample and their elements, key, places; addresses of values, firsts, sums.
     """
-    words = carray(memory, (13,))
-    samples, uses, width, key, dim = words[0], words[6], words[7], np.uint64(words[8]), words[9]
-    firsts = carray(as_pointer(words[11]), (samples, uses), np.int64)
+    words = carray(memory, (12,))
+    samples, uses, width, key, dim = words[0], words[5], words[6], np.uint64(words[7]), words[8]
+    firsts = carray(as_pointer(words[10]), (samples, uses), np.int64)
     start, stop = first_item(memory, 0), first_item(memory, 1)
-    if words[5] == 4:
-        values = carray(as_pointer(words[10]), (samples, uses, width), np.float32)
-        found = carray(as_pointer(words[12]), (samples, dim + RUN), np.float32)
+    if words[4] == 4:
+        values = carray(as_pointer(words[9]), (samples, uses, width), np.float32)
+        found = carray(as_pointer(words[11]), (samples, dim + RUN), np.float32)
         add_some_runs(values, firsts, key, dim, found, start, stop)
     else:
-        wide = carray(as_pointer(words[10]), (samples, uses, width), np.float64)
-        wide_found = carray(as_pointer(words[12]), (samples, dim + RUN), np.float64)
+        wide = carray(as_pointer(words[9]), (samples, uses, width), np.float64)
+        wide_found = carray(as_pointer(words[11]), (samples, dim + RUN), np.float64)
         add_some_runs(wide, firsts, key, dim, wide_found, start, stop)
