@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import Config, dump_config, parse_config, placed
 from ..data import FIT
-from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError, reason
+from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..extractor import MeanGradients, read_means
 from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
@@ -109,7 +109,7 @@ class Job:
 
     @classmethod
     def of(cls, plan: RunPlan) -> Job:
-        """That of a run."""
+        """That of a run; its workers trust code where the caller does."""
         identity = identity_of(plan.inputs, package_versions())
         return cls(plan.config.run, dump_config(plan.config), identity, is_code_trusted())
 
@@ -232,7 +232,7 @@ class _Workers:
             raise (error.cause if isinstance(error.cause, GradscoreError) else error) from None
         except ray.exceptions.RayError as error:
             raise DistributedError(
-                f"Ray: {ATTEMPTS} workers were lost {where} ({reason(error)}); out of memory? Run the same "
+                f"Ray: {ATTEMPTS} workers were lost {where} ({_first_line(error)}); out of memory? Run the same "
                 "command again, with fewer workers (--num-workers) if it happens again"
             ) from None
 
@@ -269,6 +269,10 @@ def check_answers(address: str) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> DistributedError:
     return DistributedError(
-        f"--address {address}: no Ray cluster can be reached there ({reason(error)}); start one (ray start "
+        f"--address {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
         "--head), or leave out --address for one on this machine"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]

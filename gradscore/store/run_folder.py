@@ -32,7 +32,6 @@ from ..models import CodeOrigin, Head
 from ..objects import CHECKSUMS, CONFIG, MANIFEST, OF_A_RUN, is_copy
 from ..system import (
     BoolArray,
-    FloatArray,
     as_address,
     closest,
     file_sha256,
@@ -229,7 +228,7 @@ class RunFolder:
         """The rows of a split that were computed twice: as `read` gives them, and as they were the second time.
 
         Raises:
-            StoreError: as `read`, or values of another number than there are columns.
+            StoreError: as `read`.
         """
         names = self.columns(split_name)
         where = split_folder(self.path, split_name)
@@ -238,10 +237,10 @@ class RunFolder:
         for path, table in self._shards(split_name, [*names, RECOMPUTED]):
             column = table[RECOMPUTED]
             parts.append((path, table.filter(pc.is_valid(column)).drop_columns([RECOMPUTED])))
-            again += _rows_of_lists(column.drop_null(), len(values), where=path)
+            again += column.drop_null().to_pylist()
         once = _frame(_joined(parts), where=where)
         same = once[[name for name in names if name in META_COLUMNS]]
-        second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values)
+        second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values, dtype=np.float64)
         return once, pd.concat([same, second], axis=1)
 
     def signatures(self, split_name: str) -> NDArray[np.uint8] | None:
@@ -359,15 +358,6 @@ class RunFolder:
         if not splits[split_name].finished:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
-
-
-def _rows_of_lists(column: pa.ChunkedArray, length: int, *, where: Path) -> list[FloatArray]:
-    """The rows of a column of lists of so many numbers, NaN where there is none."""
-    kind = column.type
-    is_list = pa.types.is_list(kind) and kind.value_type == pa.float64()
-    if not is_list or any(each != length for each in pc.list_value_length(column).to_pylist()):
-        raise StoreError(f"{where}: wanted {length} numbers in each row of {RECOMPUTED}; delete it and extract again")
-    return [np.array(row, dtype=np.float64) for row in column.to_pylist()]
 
 
 def _check_columns(columns: Sequence[str], available: Sequence[str], *, split_name: str) -> None:

@@ -40,7 +40,7 @@ def test_a_worker_makes_the_shards_of_a_run(tmp_path: Path) -> None:
     with trusting_code():
         plan = RunPlan.of(settings(tmp_path))
         job = Job.of(plan)
-    digest, _ = make_for(job, Shard("ood.noise", 0), None)  # its code is trusted there as it is here
+    digest, _ = make_for(job, Shard("ood.noise", 0), None)
     assert digest == file_sha256(plan.config.run / "features/ood.noise/part-00000.parquet")
 
 
@@ -51,3 +51,16 @@ def test_a_worker_that_sees_other_code_is_refused(tmp_path: Path) -> None:
         code.write("\nOTHER = 1\n")
     with pytest.raises(StoreError, match="a worker sees other data, code, weights"):
         opened(job)
+
+
+def test_workers_trust_code_where_the_caller_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command does, which says so once for all it calls."""
+    jobs: list[Job] = []
+    monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: name)
+    monkeypatch.setattr(
+        "gradscore.distributed.ray_engine.complete_run",
+        lambda _plan, make_shards, **_: jobs.append(make_shards.__self__._job),
+    )
+    with trusting_code():
+        extract_with_ray(settings(tmp_path), RayOptions())
+    assert [job.trust_code for job in jobs] == [True]

@@ -74,7 +74,7 @@ def columns(table):
     return table[[name for name in table if name.startswith("loss/")]].to_numpy()
 
 
-@pytest.mark.parametrize("batches", [[5], [3, 2], [1, 4], [1, 1, 1, 1, 1]], ids=str)
+@pytest.mark.parametrize("batches", [[5], [1, 4]], ids=str)
 def test_a_padded_batch_gives_each_text_its_own_figures(model, texts, batches):
     starts = np.cumsum([0, *batches])
     loader = [padded(texts[start : start + size]) for start, size in zip(starts, batches, strict=False)]
@@ -94,7 +94,7 @@ def test_losses_of_tokens_are_summed(model, texts):
     np.testing.assert_allclose(table.drop(columns="sample_id"), sums.drop(columns="sample_id"), rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 4])
+@pytest.mark.parametrize("samples", [1, 4])
 def test_each_token_has_the_gradient_of_its_own_loss(model, texts, samples):
     batch = padded(texts[:samples])
     table = gradscore.features(model, [batch], losses=each_token, statistics=STATISTICS, tokens="each")
@@ -159,11 +159,9 @@ class Output(transformers.utils.ModelOutput):
 
 
 CONTAINERS = {
-    "named tuple": Pair,
     "dataclass": Example,
     "named tuple in a list": lambda inputs, targets: [Pair(inputs, targets), "text", torch.Size([2])],
     "output of transformers": lambda inputs, targets: Output(inputs=inputs, targets=targets),
-    "batch of a tokenizer": lambda inputs, targets: transformers.BatchEncoding({"inputs": inputs, "targets": targets}),
     "mapping that cannot change": lambda inputs, targets: [
         SimpleNamespace(targets=None), MappingProxyType({"pair": Pair(inputs, targets)})
     ],
@@ -228,9 +226,7 @@ REFUSED = {
         r"of shape \(2,\).*got \(\)",
     ),
     "another number of losses": (lambda *given: each_token(*given).flatten(), {}, EngineError, "one value for each"),
-    "all logits": (lambda model, batch: model(**batch).logits, {}, EngineError, "one value for each sample"),
     "no tensor": (lambda model, batch: model(**batch), {}, EngineError, "must return a tensor"),
-    "no graph": (lambda *given: mean_of_text(*given).detach(), {}, EngineError, "does not depend on the parameters"),
     "of a copy": (
         lambda model, batch: mean_of_text(copy.deepcopy(model), batch),
         {},
@@ -248,11 +244,8 @@ REFUSED = {
     "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(2, tokens\)"),
     "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
     "a function in a list": ([mean_of_text], {}, ConfigError, r"losses=function.*got a function in a list"),
-    "other tokens": (each_token, {"tokens": "last"}, ConfigError, "wanted one of sum, each, got 'last'"),
     "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
-    "features of classifiers": (each_token, {"penultimate": True}, ConfigError, "penultimate: does not go with"),
     "no such statistic": (each_token, {"statistics": ["l-2"]}, ConfigError, "no statistic 'l-2'"),
-    "no such parameter": (each_token, {"parameters": ["lm_head.bias"]}, ConfigError, "matches no parameter"),
 }
 
 
@@ -271,8 +264,6 @@ DATA = {
     "one batch": (lambda batch: batch, "wanted batches for the loss"),
     "a tensor": (lambda batch: batch["input_ids"], "give \\[batch\\]"),
     "none": (lambda batch: [], "wanted batches, got none"),
-    "no tensors": (lambda batch: [{"text": ["a", "b"]}], "hold tensors"),
-    "no samples": (lambda batch: [batch["input_ids"][:0]], "one sample or more"),
     "packed": (lambda batch: [pack_sequence([torch.ones(2), torch.ones(1)])], "got a PackedSequence; give padded"),
     "a class that keeps its entries": (
         lambda batch: [Kept(batch)],

@@ -9,13 +9,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from run_inputs import run_inputs
 
-from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
+from gradscore.columns import META_COLUMNS
 from gradscore.config import Config
 from gradscore.data import SplitInfo
 from gradscore.errors import StoreError
@@ -116,12 +115,6 @@ def test_blocks_are_the_table_cut_in_pieces(run: Path, rows: int, sizes: list[in
     pd.testing.assert_frame_equal(pd.concat(found, ignore_index=True), RunFolder(run).read("in_dist.fit"))
 
 
-def test_column_kinds(run: Path) -> None:
-    frame = RunFolder(run).read("in_dist.test")
-    assert feature_columns(frame) == ["uniform/fc.weight/max"]
-    assert logit_columns(frame) == ["logit_0", "logit_1"]
-
-
 def with_recomputed(path: Path, *values: float) -> RunFolder:
     """A run whose samples b and c of in_dist.fit were computed twice."""
     with RunWriter.opened(path, config=make_config(), inputs=INPUTS) as writer:
@@ -146,17 +139,6 @@ def test_rows_that_were_computed_twice(tmp_path: Path) -> None:
 def test_where_no_row_was_computed_twice(run: Path) -> None:
     once, again = RunFolder(run).recomputed("in_dist.fit")
     assert (len(once), len(again)) == (0, 0)
-
-
-@pytest.mark.parametrize("column", [pa.array([None, 1.0, None]), pa.array([None, [1.0], None])], ids=["number", "few"])
-def test_recomputed_values_of_another_form_are_refused(tmp_path: Path, column: pa.Array) -> None:
-    run = with_recomputed(tmp_path / "run", *VALUES[2])
-    path = run.path / "features/in_dist.fit/part-00000.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.set_column(table.column_names.index("recomputed"), "recomputed", column), path)
-    (run.path / "SHA256SUMS").unlink()
-    with pytest.raises(StoreError, match=r"part-00000\.parquet: wanted \d+ numbers in each row of recomputed"):
-        RunFolder(run.path).recomputed("in_dist.fit")
 
 
 def test_some_columns_in_the_order_asked_for(run: Path) -> None:
@@ -190,13 +172,9 @@ def test_config_reads_back(run: Path) -> None:
     assert RunFolder(run).config == make_config()
 
 
-MOVES = {"moved": shutil.move, "copied": shutil.copytree}
-
-
-@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_a_run_folder_works_elsewhere(run: Path, tmp_path: Path, move) -> None:
+def test_a_run_folder_works_elsewhere(run: Path, tmp_path: Path) -> None:
     before = RunFolder(run).read("ood.noise")
-    move(run, tmp_path / "elsewhere" / "copy")
+    shutil.move(run, tmp_path / "elsewhere" / "copy")
     pd.testing.assert_frame_equal(RunFolder(tmp_path / "elsewhere" / "copy").read("ood.noise"), before)
 
 
@@ -204,10 +182,6 @@ def test_the_same_rows_give_the_same_bytes(run: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "again")
     part = "features/ood.noise/part-00000.parquet"
     assert (tmp_path / "again" / part).read_bytes() == (run / part).read_bytes()
-
-
-def test_nothing_temporary_is_left(run: Path) -> None:
-    assert list(run.rglob("*.tmp")) == []
 
 
 def truncate(path: Path) -> None:
@@ -220,14 +194,8 @@ def flip_a_value(path: Path) -> None:
     path.write_bytes(content)
 
 
-def spoil_a_name(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b"uniform/fc.weight", b"uniform/\xff\xff.weight"))
-
-
 DAMAGES = {
     "truncated": truncate,
-    "a name that is no text": spoil_a_name,
-    "empty": lambda path: path.write_bytes(b""),
     "a flipped byte": flip_a_value,
     "missing": Path.unlink,
 }
