@@ -204,10 +204,13 @@ OTHER_TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "suffix"), zip(OTHER_TABLES.values(), ["csv", "parquet", "csv"], strict=True),
-                         ids=OTHER_TABLES)  # fmt: skip
-def test_columns_of_a_table_are_known_by_name(standardised, tmp_path: Path, change, suffix: str) -> None:
+SUFFIXES = dict(zip(OTHER_TABLES, ["csv", "parquet", "csv"], strict=True))
+
+
+@pytest.mark.parametrize(("name", "suffix"), SUFFIXES.items(), ids=SUFFIXES)
+def test_columns_of_a_table_are_known_by_name(standardised, tmp_path: Path, name: str, suffix: str) -> None:
     scorer, table, wanted = standardised
+    change = OTHER_TABLES[name]
     WRITTEN[suffix](change(table), tmp_path / f"t.{suffix}")
     of_file, of_frame = scorer(str(tmp_path / f"t.{suffix}")), scorer(change(table), raw=True)
     pd.testing.assert_frame_equal(of_file.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
