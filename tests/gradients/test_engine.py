@@ -1,7 +1,5 @@
 """What the engine leaves behind, is not misled by, gives up on and refuses."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from both_ways import assert_reference, exactly, streamed
@@ -10,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from gradscore.errors import CoupledSamplesError, EngineError
-from gradscore.gradients import RULES, Dense, Engine, GradientWarning, Layout, NotCoveredError, Use, output_gradient
+from gradscore.gradients import RULES, Dense, Engine, GradientWarning, output_gradient
 
 
 def engine_of(model):
@@ -95,12 +93,6 @@ def test_a_function_of_ones_own_by_the_reference_and_by_a_rule_that_is_added(mon
     engine = engine_of(model)
     assert_reference(engine, outputs, rtol=1e-13, atol=1e-14)
     assert engine.coverage == {"weight": "rule"}
-
-
-def test_other_nodes_have_no_saved_tensors():
-    edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "MulBackward0"), slot=1, shape=torch.Size([6]))
-    with pytest.raises(NotCoveredError, match=r"MulBackward0 is no torch\.autograd\.Function"):
-        _ = Use(edge, Layout(0, True, N, 1)).saved_tensors
 
 
 class Shared(nn.Module):

@@ -11,45 +11,13 @@ from gradscore.gradients.graph import ALONG_AN_AXIS, CAST, INDICES, RESHAPES, SE
 from gradscore.gradients.plan import ATTENTION, BATCH_NORMS, BATCHED, PRODUCTS, TABLES
 from gradscore.gradients.rules import RULES
 
-BATCH_NORM = "training input result1 result2 running_mean running_var"
-CELL = "input_gates hidden_gates input_bias hidden_bias"
-
 READ_BY_RULES = {
-    "AddBackward0": "alpha",
-    "AddcmulBackward0": "tensor1 tensor2 value",
-    "AddmmBackward0": "mat1 mat2 alpha beta",
-    "BaddbmmBackward0": "batch1 batch2 alpha beta",
-    "BmmBackward0": "self mat2",
-    "ConvolutionBackward0": "input groups transposed stride dilation padding",
-    "CudnnBatchNormBackward0": f"{BATCH_NORM} epsilon",
-    "DivBackward0": "self other",
-    "EmbeddingBackward0": "indices padding_idx scale_grad_by_freq",
-    "EmbeddingBagBackward0": "indices offsets padding_idx mode per_sample_weights result3 scale_grad_by_freq",
-    "ExpandBackward0": "",
+    "CudnnBatchNormBackward0": "training input result1 result2 running_mean running_var epsilon",
     "FusedRmsNormBackward0": "input result1",
-    "IndexBackward0": "indices",
-    "IndexSelectBackward0": "dim index",
-    "LerpBackward0": "weight",
-    "LerpBackward1": "self end weight",
-    "MaskedFillBackward1": "mask",
-    "MaximumBackward0": "self other",
-    "MinimumBackward0": "self other",
-    "MkldnnRnnLayerBackward0": "mode input reverse has_biases weight0 weight1 weight2 weight3 hx_ cx_",
-    "MmBackward0": "self mat2",
-    "MulBackward0": "self other",
-    "MvBackward0": "self",
-    "NativeBatchNormBackward0": f"{BATCH_NORM} eps",
-    "NativeGroupNormBackward0": "input result1 result2",
-    "NativeLayerNormBackward0": "input result1 result2",
-    "PowBackward1": "self exponent result",
-    "PreluKernelBackward0": "self",
-    "RepeatBackward0": "repeats",
-    "SubBackward0": "alpha",
-    "ThnnFusedGruCellBackward0": f"{CELL} hx",
-    "ThnnFusedLstmCellBackward0": f"{CELL} cx",
-    "TrilinearBackward0": "i1 i3 expand1 expand2 expand3 sumdim",
-    "WhereBackward0": "condition",
+    "ThnnFusedGruCellBackward0": "input_gates hidden_gates input_bias hidden_bias hx",
+    "ThnnFusedLstmCellBackward0": "input_gates hidden_gates input_bias hidden_bias cx",
 }
+"""Nodes that a processor never makes: what the rules of others read is there where they equal the reference."""
 
 HAVE_SETTINGS = {
     "CatBackward0": "dim",
@@ -97,8 +65,7 @@ def test_each_node_saves_what_is_looked_for(node: str, name: str) -> None:
     assert hasattr(getattr(torch._C._functions, node), f"_saved_{name}")
 
 
-def test_all_rules_and_settings_are_listed_here() -> None:
-    assert READ_BY_RULES.keys() == set(RULES.built_in)
+def test_all_settings_are_listed_here() -> None:
     assert set(SETTINGS) <= {name for names in HAVE_SETTINGS.values() for name in names.split()}
 
 

@@ -13,6 +13,19 @@ from torch.nn.utils import parametrizations
 from gradscore.gradients import RULES, Engine, Layout, NotCoveredError, Use
 
 
+def function(shape, of, *size):
+    """A function of a parameter and images of a size."""
+    return lambda: (Function(shape, of), images(*size))
+
+
+def first(layer, x):
+    return layer(x)[0]
+
+
+def with_itself(layer, x):
+    return layer(x, x, x)[0]
+
+
 def bags(offsets, **options):
     """A bag per sample of the first numbers of a batch."""
     return lambda: (
@@ -24,9 +37,8 @@ def bags(offsets, **options):
 
 
 def weighted_bags(bag, x):
-    return bag(
-        x, per_sample_weights=torch.linspace(-1, 1, x.numel(), dtype=torch.float64, device=x.device).view(x.shape)
-    )
+    weights = torch.linspace(-1, 1, x.numel(), dtype=torch.float64, device=x.device)
+    return bag(x, per_sample_weights=weights.view(x.shape))
 
 
 def standardised(weight, x):
@@ -39,20 +51,15 @@ LAYERS = {
     "linear": lambda: (nn.Linear(6, 4), images(6)),
     "linear, one extra dimension": lambda: (nn.Linear(6, 4), images(3, 6)),
     "linear, as many tokens as samples": lambda: (nn.Linear(6, 4), images(N, 6)),
-    "linear, time first, in-projection bias": lambda: (
-        Function((4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).to(x), b).transpose(0, 1)),
-        images(N, 6),
+    "linear, time first, in-projection bias": function(
+        (4,), lambda b, x: F.linear(x.transpose(0, 1), torch.ones(4, 6).to(x), b).transpose(0, 1), N, 6
     ),
-    "matrix on the left": lambda: (Function((4, 6), lambda w, x: (w @ x.t()).t()), images(6)),
-    "einsum": lambda: (Function((4, 6), lambda w, x: torch.einsum("nti,oi->nto", x, w)), images(3, 6)),
-    "addmm with factors": lambda: (
-        Function((6, 4), lambda w, x: torch.addmm(w[0], x, w, beta=0.5, alpha=3)),
-        images(6),
-    ),
+    "matrix on the left": function((4, 6), lambda w, x: (w @ x.t()).t(), 6),
+    "einsum": function((4, 6), lambda w, x: torch.einsum("nti,oi->nto", x, w), 3, 6),
+    "addmm with factors": function((6, 4), lambda w, x: torch.addmm(w[0], x, w, beta=0.5, alpha=3), 6),
     "convolution 1-d": lambda: (nn.Conv1d(4, 6, 3), images(4, 9)),
     "convolution 2-d": lambda: (nn.Conv2d(4, 6, 3), images(4, 7, 8)),
     "convolution 3-d": lambda: (nn.Conv3d(2, 4, 3, stride=(1, 2, 1)), images(2, 6, 7, 5)),
-    "convolution 1x1": lambda: (nn.Conv2d(4, 6, 1), images(4, 5, 5)),
     "padding same, even kernel": lambda: (nn.Conv2d(4, 6, (2, 4), padding="same", dilation=2), images(4, 5, 6)),
     "stride and dilation": lambda: (nn.Conv2d(4, 6, 3, stride=2, dilation=2, padding=3), images(4, 7, 8)),
     "groups": lambda: (nn.Conv2d(4, 6, 3, groups=2), images(4, 5, 6)),
@@ -82,22 +89,21 @@ LAYERS = {
     "embedding": lambda: (nn.Embedding(20, 6, padding_idx=2), tokens()),
     "embedding, small table": lambda: (nn.Embedding(4, 6), tokens(size=4)),
     "embedding, sparse": lambda: (nn.Embedding(20, 6, sparse=True), tokens()),
-    "add": lambda: (Function((3, 1), lambda w, x: x + w), images(3, 4)),
-    "add with factor": lambda: (Function((4,), lambda w, x: torch.add(x, w, alpha=3)), images(3, 4)),
-    "subtract": lambda: (Function((4,), lambda w, x: torch.sub(x, w, alpha=2) + (w - x)), images(3, 4)),
-    "multiply": lambda: (Function((3, 1), lambda w, x: x * w), images(3, 4)),
-    "divide": lambda: (Function((4,), lambda w, x: w / x + x / w), images(3, 4)),
-    "expand": lambda: (Function((1, 1, 4), lambda w, x: w.expand(len(x), 3, -1) * x), images(3, 4)),
-    "repeat": lambda: (Function((2, 4), lambda w, x: w.repeat(len(x), 3, 1).view(N, 6, 4) * x), images(6, 4)),
-    "scalar": lambda: (Function((), lambda w, x: x * w), images(4)),
-    "used twice": lambda: (Function((4, 4), lambda w, x: torch.tanh(x @ w) @ w + w[0]), images(4)),
-    "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
-    "spectral norm": lambda: (nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), images(3, 6)),
-    "relative position table": lambda: (
-        Function((9, 2), lambda w, x: (x + w[torch.arange(9).view(3, 3)].permute(2, 0, 1)).softmax(-1)),
-        images(2, 3, 3),
+    "add": function((3, 1), lambda w, x: x + w, 3, 4),
+    "add with factor": function((4,), lambda w, x: torch.add(x, w, alpha=3), 3, 4),
+    "subtract": function((4,), lambda w, x: torch.sub(x, w, alpha=2) + (w - x), 3, 4),
+    "multiply": function((3, 1), lambda w, x: x * w, 3, 4),
+    "divide": function((4,), lambda w, x: w / x + x / w, 3, 4),
+    "expand": function((1, 1, 4), lambda w, x: w.expand(len(x), 3, -1) * x, 3, 4),
+    "repeat": function((2, 4), lambda w, x: w.repeat(len(x), 3, 1).view(N, 6, 4) * x, 6, 4),
+    "scalar": function((), lambda w, x: x * w, 4),
+    "used twice": function((4, 4), lambda w, x: torch.tanh(x @ w) @ w + w[0], 4),
+    "weight norm": lambda: (parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
+    "spectral norm": lambda: (parametrizations.spectral_norm(nn.Linear(6, 4)), images(3, 6)),
+    "relative position table": function(
+        (9, 2), lambda w, x: (x + w[torch.arange(9).view(3, 3)].permute(2, 0, 1)).softmax(-1), 2, 3, 3
     ),
-    "cast": lambda: (Function((4, 6), lambda w, x: F.linear(x, w.float().double())), images(6)),
+    "cast": function((4, 6), lambda w, x: F.linear(x, w.float().double()), 6),
     "transposed convolution 2-d, dilated": lambda: (
         nn.ConvTranspose2d(4, 6, 3, dilation=2, padding=1),
         images(4, 5, 6),
@@ -106,31 +112,21 @@ LAYERS = {
         nn.ConvTranspose3d(4, 4, 2, stride=2, groups=2, bias=False),
         images(4, 3, 2, 3),
     ),
-    "instance norm 3-d": lambda: (nn.InstanceNorm3d(3, affine=True), images(3, 2, 3, 2)),
     "instance norm, running statistics": lambda: (
         nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
         images(3, 4, 4),
     ),
     "local response norm": lambda: (nn.Sequential(nn.Conv2d(3, 6, 1), nn.LocalResponseNorm(2)), images(3, 4, 4)),
-    "weight norm, linear": lambda: (parametrizations.weight_norm(nn.Linear(6, 4), dim=1), images(3, 6)),
-    "spectral norm, convolution": lambda: (parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
     "orthogonal": lambda: (parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map="cayley"), images(4)),
-    "weight standardisation": lambda: (Function((4, 3, 2, 2), standardised), images(3, 5, 5)),
+    "weight standardisation": function((4, 3, 2, 2), standardised, 3, 5, 5),
     "rnn, last state, relu": lambda: (
         Module(nn.RNN(6, 4, nonlinearity="relu"), lambda rnn, x: rnn(x.transpose(0, 1))[1][0]),
         images(3, 6),
     ),
-    "gru, bidirectional": lambda: (
-        Module(nn.GRU(6, 4, bidirectional=True, batch_first=True), lambda gru, x: gru(x)[0]),
-        images(3, 6),
-    ),
-    "lstm, projected": lambda: (
-        Module(nn.LSTM(6, 4, proj_size=2, batch_first=True), lambda lstm, x: lstm(x)[0]),
-        images(3, 6),
-    ),
+    "gru, bidirectional": lambda: (Module(nn.GRU(6, 4, bidirectional=True, batch_first=True), first), images(3, 6)),
+    "lstm, projected": lambda: (Module(nn.LSTM(6, 4, proj_size=2, batch_first=True), first), images(3, 6)),
     "lstm cell": lambda: (Module(nn.LSTMCell(6, 4), lambda cell, x: cell(x, cell(x))[0]), images(6)),
     "embedding bag, max of repeated rows": lambda: (nn.EmbeddingBag(2, 4, mode="max"), indices(5, size=2)),
-    "embedding bag, max, padding": lambda: (nn.EmbeddingBag(6, 4, mode="max", padding_idx=2), indices(4, size=6)),
     "embedding bag, weighted": lambda: (Module(nn.EmbeddingBag(12, 4, mode="sum"), weighted_bags), indices(3)),
     "embedding bag, sparse": lambda: (nn.EmbeddingBag(12, 4, mode="sum", sparse=True), indices(3)),
     "embedding bag, mean of nothing but padding": lambda: (
@@ -148,34 +144,28 @@ LAYERS = {
     "prelu, one slope": lambda: (nn.PReLU(), images(3, 4)),
     "index, negative": lambda: (Function((12, 2, 3), lambda w, x: w[x - 12]), indices(3)),
     "index select": lambda: (Function((12, 4), lambda w, x: w.index_select(0, x)), indices()),
-    "addcmul": lambda: (
-        Function((2, 1, 4), lambda w, x: torch.addcmul(w[0], w[1], x, value=2) + torch.addcmul(x, x, w[0])),
-        images(3, 4),
+    "addcmul": function(
+        (2, 1, 4), lambda w, x: torch.addcmul(w[0], w[1], x, value=2) + torch.addcmul(x, x, w[0]), 3, 4
     ),
     "baddbmm": lambda: (
         Function((3, 4, 4), lambda w, x: torch.baddbmm(w[:, :1], x, w, beta=0.5, alpha=2).transpose(0, 1)),
         torch.randn(3, N, 4).double(),
     ),
-    "power": lambda: (Function((4,), lambda w, x: x.abs() ** w + w.abs() ** x), images(3, 4)),
-    "power of zero": lambda: (Function((), lambda w, x: x.relu() ** w.abs()), images(3, 4)),
-    "matrix and vector": lambda: (Function((6,), lambda w, x: (x @ w).unsqueeze(1)), images(6)),
-    "matrix and vector, tokens": lambda: (Function((6,), lambda w, x: (x.transpose(0, 1) @ w).t()), images(3, 6)),
-    "interpolated": lambda: (
-        Function((3, 4), lambda w, x: torch.lerp(w[0], x, w[1]) + torch.lerp(x, w[2], 0.3) + torch.lerp(w[0], x, 0.2)),
-        images(3, 4),
+    "power": function((4,), lambda w, x: x.abs() ** w + w.abs() ** x, 3, 4),
+    "power of zero": function((), lambda w, x: x.relu() ** w.abs(), 3, 4),
+    "matrix and vector": function((6,), lambda w, x: (x @ w).unsqueeze(1), 6),
+    "matrix and vector, tokens": function((6,), lambda w, x: (x.transpose(0, 1) @ w).t(), 3, 6),
+    "interpolated": function(
+        (3, 4), lambda w, x: torch.lerp(w[0], x, w[1]) + torch.lerp(x, w[2], 0.3) + torch.lerp(w[0], x, 0.2), 3, 4
     ),
-    "larger and smaller": lambda: (
-        Function((2, 4), lambda w, x: torch.maximum(x, w[0]) + torch.minimum(w[1], x) + torch.maximum(w[0], 2 * x)),
-        images(3, 4),
+    "larger and smaller": function(
+        (2, 4), lambda w, x: torch.maximum(x, w[0]) + torch.minimum(w[1], x) + torch.maximum(w[0], 2 * x), 3, 4
     ),
-    "as large": lambda: (
-        Function((4,), lambda w, x: torch.maximum(x.sign() * w.abs(), w) * x),
-        images(3, 4),
-    ),
-    "filled": lambda: (Function((), lambda w, x: x.masked_fill(x > 0, w)), images(3, 4)),
-    "where": lambda: (Function((2, 4), lambda w, x: torch.where(x > 0, x * w[0], w[1])), images(3, 4)),
+    "as large": function((4,), lambda w, x: torch.maximum(x.sign() * w.abs(), w) * x, 3, 4),
+    "filled": function((), lambda w, x: x.masked_fill(x > 0, w), 3, 4),
+    "where": function((2, 4), lambda w, x: torch.where(x > 0, x * w[0], w[1]), 3, 4),
     "attention, fused projections": lambda: (
-        Module(nn.MultiheadAttention(6, 2, batch_first=True), lambda layer, x: layer(x, x, x)[0]),
+        Module(nn.MultiheadAttention(6, 2, batch_first=True), with_itself),
         images(N, 6),
     ),
     "attention, biases for keys and values": lambda: (
@@ -189,9 +179,8 @@ LAYERS = {
         ),
         images(3, 6),
     ),
-    "attention with a learned mask": lambda: (
-        Function((3, 3), lambda w, x: F.scaled_dot_product_attention(x, x, x, attn_mask=w)),
-        images(2, 3, 4),
+    "attention with a learned mask": function(
+        (3, 3), lambda w, x: F.scaled_dot_product_attention(x, x, x, attn_mask=w), 2, 3, 4
     ),
     "channels last, network": lambda: (
         nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2)).to(
@@ -224,7 +213,7 @@ LAYERS = {
         ),
         images(3, 8, 8),
     ),
-    "added in place": lambda: (Function((4,), lambda w, x: x.clone().add_(w).mul_(w)), images(3, 4)),
+    "added in place": function((4,), lambda w, x: x.clone().add_(w).mul_(w), 3, 4),
 }
 
 
@@ -265,7 +254,7 @@ LSTMS = {
         nn.LSTM(6, 4, 2, batch_first=True, bidirectional=True),
         lambda lstm, x: lstm(x)[0][:, -1],
     ),
-    "without biases": (nn.LSTM(6, 4, batch_first=True, bias=False), lambda lstm, x: lstm(x)[0]),
+    "without biases": (nn.LSTM(6, 4, batch_first=True, bias=False), first),
     "given states": (
         nn.LSTM(6, 4, batch_first=True),
         lambda lstm, x: lstm(x, (x[:, :1, :4].transpose(0, 1), x[:, 1:2, :4].transpose(0, 1)))[0],
@@ -297,5 +286,8 @@ def test_rms_norm_as_one_node():
 
 def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
     edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
+    use = Use(edge, Layout(0, True, N, 1))
     with pytest.raises(NotCoveredError, match="FusedRmsNormBackward0 did not save input"):
-        RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (images(3, 6), None))
+        RULES["FusedRmsNormBackward0"](use, (images(3, 6), None))
+    with pytest.raises(NotCoveredError, match=r"FusedRmsNormBackward0 is no torch\.autograd\.Function"):
+        _ = use.saved_tensors
