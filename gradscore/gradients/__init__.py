@@ -23,9 +23,6 @@ from .per_sample import (
     Tied,
     Total,
     sample_slices,
-    shifted_blocks,
-    suits_groups,
-    suits_windows,
 )
 from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
 
@@ -55,8 +52,5 @@ __all__ = [
     "read_graph",
     "reference_gradients",
     "sample_slices",
-    "shifted_blocks",
-    "suits_groups",
-    "suits_windows",
     "sum_to_shape",
 ]

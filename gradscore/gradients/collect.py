@@ -89,15 +89,15 @@ class Collection:
         self._taps = taps or {}
         order = graph.order
         self._layouts = {order[place]: layout for place, layout in plan.layouts.items()}
-        self._waiting = {
-            name: {Edge(order[place], slot) for place, slot in uses}
-            for name, uses in plan.uses.items()
-            if name not in plan.references
-        }
+        self._waiting: dict[str, set[Edge]] = {}
         self._owners: dict[Edge, list[str]] = {}
-        for name in self._waiting:
-            for place, slot in plan.uses[name]:
-                self._owners.setdefault(Edge(order[place], slot), []).append(name)
+        for name, uses in plan.uses.items():
+            if name in plan.references:
+                continue
+            edges = [Edge(order[place], slot) for place, slot in uses]
+            self._waiting[name] = set(edges)
+            for edge in edges:
+                self._owners.setdefault(edge, []).append(name)
         self._edges: dict[Node, list[Edge]] = {}
         for edge in self._owners:
             self._edges.setdefault(edge.node, []).append(edge)

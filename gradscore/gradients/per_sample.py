@@ -283,6 +283,24 @@ class Convolved(PerSample):
                 for part, block in self.factored(rows).blocks(budget):
                     yield slice(rows.start + part.start, rows.start + part.stop), block
 
+    def block_entries(self) -> list[Tensor] | None:
+        """Which entries of the flattened parameter the parts of `blocks` hold, in turn: (p,) int64 each.
+
+        None where blocks are cut otherwise.
+        """
+        groups, out = self.left.shape[2:4]
+        taps = (1, *self.kernel)[-2:] if len(self.kernel) <= 2 else self.kernel
+        entries = torch.arange(prod(self.shape), device=self.device)
+        by_tap = entries.view(groups, out, self.image.shape[2] // groups, *taps)
+        if suits_windows(self):
+            return [by_tap.permute(0, 3, 4, 2, 1).flatten()]
+        if suits_groups(self):
+            return [entries]
+        if len(self.kernel) <= 2 and self.left.shape[1] == 1:
+            # A part is of one vertical tap, and has horizontal taps before channels.
+            return [by_tap[:, :, :, tap].transpose(2, 3).flatten() for tap in range(taps[0])]
+        return None
+
     @override
     def dense(self, rows: slice) -> Tensor:
         return self.factored(rows).dense(slice(None))

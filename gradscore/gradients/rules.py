@@ -169,9 +169,7 @@ def mv(use: Use, gradients: Gradients) -> PerSample:
     """matrix @ vector, the rows of the matrix being samples: the vector (slot 1)."""
     if use.slot != 1:
         raise NotCoveredError("a matrix that meets one vector per sample")
-    rows = use.layout.samples_first(use.saved("self")).transpose(1, 2).unsqueeze(1)
-    gradient = use.layout.samples_first(output_gradient(gradients))
-    return Factored(gradient.unsqueeze(1).unsqueeze(1), rows, use.shape)
+    return rows_multiplied(use, output_gradient(gradients).unsqueeze(1), use.saved("self"))
 
 
 def product(use: Use, gradient: Tensor, other: str) -> Factored:

@@ -21,9 +21,6 @@ from ..gradients import (
     PerSample,
     Sink,
     sample_slices,
-    shifted_blocks,
-    suits_groups,
-    suits_windows,
 )
 from ..kernels import add_deviations
 from .quantity import MODEL, Row, SampleGradientQuantity
@@ -133,32 +130,16 @@ def aligned_blocks(gradient: PerSample, budget: int) -> Iterator[Aligned]:
     Yields:
         Blocks, good until the next one is asked for.
     """
-    if isinstance(gradient, Convolved) and suits_windows(gradient):
-        entries = _entries(gradient).permute(0, 3, 4, 2, 1).flatten()  # in the order of gradients.window_blocks
-        for _, block in gradient.blocks(budget):
-            yield Aligned(block, entries)
-    elif isinstance(gradient, Convolved) and suits_groups(gradient):
-        for _, block in gradient.blocks(budget):
-            yield Aligned(block)
-    elif isinstance(gradient, Convolved) and len(gradient.kernel) <= 2 and gradient.left.shape[1] == 1:
-        # A block is of one vertical tap, and has horizontal taps before channels.
-        every_tap = _entries(gradient).flatten(0, 1)
-        taps = [every_tap[:, :, tap].transpose(1, 2).flatten() for tap in range(every_tap.shape[2])]
-        turn = 0
-        for _, block in shifted_blocks(gradient, budget):
-            for part in block if block.dim() == 3 else (block,):
-                yield Aligned(part, taps[turn % len(taps)], turn % len(taps))
-                turn += 1
-    else:
+    entries = gradient.block_entries() if isinstance(gradient, Convolved) else None
+    if entries is None:
         for rows in sample_slices(len(gradient), prod(gradient.shape), budget):
             yield Aligned(gradient.dense(rows).reshape(rows.stop - rows.start, -1))
-
-
-def _entries(gradient: Convolved) -> Tensor:
-    """The places of a parameter, by groups, output and input channels, and taps."""
-    groups, out = gradient.left.shape[2:4]
-    sizes = groups, out, gradient.image.shape[2] // groups, *(1,) * (2 - len(gradient.kernel)), *gradient.kernel
-    return torch.arange(prod(gradient.shape), device=gradient.device).view(sizes)
+        return
+    turn = 0
+    for _, block in gradient.blocks(budget):
+        for part in block if block.dim() == 3 else (block,):
+            yield Aligned(part, entries[turn % len(entries)], turn % len(entries))
+            turn += 1
 
 
 Key = TypeVar("Key")
