@@ -29,13 +29,13 @@ GRAPHS = 64
 """Kinds of graphs whose plans are kept; of networks that move rows by what is in a batch, each batch may be one."""
 
 OFTEN = 8
-"""Graphs of one structure that have to be learnt before it is said."""
+"""Graphs of one structure that have to be learnt before there is a notice."""
 
 CHANGED = {
     "modified by an inplace operation": "the model changes in place what its gradients need; let it work on copies",
     "does not require grad": "the model stops its parameters from needing gradients; leave requires_grad as it is",
 }
-"""What autograd says of networks that change themselves or their inputs, and what to do."""
+"""Messages of autograd where networks change themselves or their inputs, and what to do."""
 
 INDEPENDENCE_TOLERANCE = 1e-2
 """Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit.
@@ -64,10 +64,10 @@ class Engine:
             names; its gradient, which adds up all uses, is that of each of them.
         self_check: compare two samples of the first batch of every new graph with the reference, and leave parameters
             that differ to it.
-        warns: say notices as a `GradientWarning`, too; what passes its notices on has no need to.
+        warns: give notices as a `GradientWarning`, too; what passes its notices on has no need to.
 
     Attributes:
-        notices: what is computed the slow way, and why; each is said once.
+        notices: what is computed the slow way, and why; each comes once.
         coverage: for every parameter of the last graph: "rule", "parameter-side product", "reference", "unused" or
             "frozen".
     """
@@ -124,7 +124,8 @@ class Engine:
                 or recomputes its activations.
         """
         with self._collecting(outputs, grad_outputs, sink, taps) as (graph, batch):
-            backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=retain_graph)
+            if len(outputs):
+                backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=retain_graph)
 
     def backward(
         self,

@@ -51,35 +51,36 @@ class Layout:
 
     Attributes:
         axis: the axis of the output gradient that holds the samples.
-        major: True if the rows of one sample are neighbours (sample-major), False if the samples alternate.
         samples: the number of samples N.
         repeats: the number of rows a sample has on the axis.
-        output: the output of the node that was looked at, the first one that has a gradient.
-        neighbours: rows of one sample next to each other where the samples alternate: 1, unless the samples lie on an
-            axis between others that were flattened together.
+        neighbours: the number of these next to each other: all of them (sample-major), one (the samples alternate), or
+            others where the samples lie on an axis between others that were flattened together.
+        output: the output of the node that was probed, the first one that has a gradient.
         certain: False if the probe saw too little to believe in this layout, because most of it was zero.
         alternatives: other layouts that explain what the probe saw as well.
     """
 
     axis: int
-    major: bool
     samples: int
     repeats: int
+    neighbours: int
     output: int = 0
-    neighbours: int = 1
     certain: bool = True
     alternatives: tuple[Layout, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """True if each row of the first axis is a sample."""
+        return self.axis == 0 and self.repeats == 1
 
     def split(self, tensor: Tensor) -> Tensor:
         """Splits the sample axis in two, samples at `axis` and their repeats at `axis + 1`."""
         if self.repeats == 1 and tensor.shape[self.axis] == self.samples:  # as nearly always, for every use
             return tensor.unsqueeze(self.axis + 1)
         before, after = tensor.shape[: self.axis], tensor.shape[self.axis + 1 :]
-        if self.major:
-            return tensor.reshape(*before, self.samples, self.repeats, *after)
         sizes = (self.repeats // self.neighbours, self.samples, self.neighbours)
-        alternating = tensor.reshape(*before, *sizes, *after).transpose(self.axis, self.axis + 1)
-        return alternating.flatten(self.axis + 1, self.axis + 2)
+        apart = tensor.reshape(*before, *sizes, *after).transpose(self.axis, self.axis + 1)
+        return apart.flatten(self.axis + 1, self.axis + 2)
 
     def samples_first(self, tensor: Tensor) -> Tensor:
         """Returns the tensor as (N, repeats, other axes in order)."""
@@ -101,7 +102,7 @@ class Layout:
     def owners(self, device: torch.device) -> Tensor:
         """The sample of each row of the axis, (samples * repeats,) int64."""
         rows = torch.arange(self.samples * self.repeats, device=device)
-        return rows // self.repeats if self.major else rows // self.neighbours % self.samples
+        return rows // self.neighbours % self.samples
 
     def is_disputed(self, gradient: Tensor) -> Tensor:
         """Whether an alternative gives what is not zero in a gradient to another sample: () bool, on its device."""
@@ -221,15 +222,14 @@ def _match(plain: Marks, scaled: Marks, powers: Tensor, tolerance: float, output
             rows = powers.repeat_interleave(neighbours).repeat(repeats // neighbours)
             expected = [torch.ldexp(mark, rows).to(mark.dtype) for mark in before]
             if _agree(expected, scaled[axis], tolerance):
-                major = neighbours == repeats
-                fitting.append(Layout(axis, major, samples, repeats, output, 1 if major else neighbours))
+                fitting.append(Layout(axis, samples, repeats, neighbours, output))
     if not fitting:
         return None
     first, *others = fitting
     largest, _ = plain[first.axis]
     present = int((replace(first, axis=0).samples_first(largest) != 0).any(1).sum())
     # Where others fit as well: only zeros along a diagonal make samples look as if they followed one another by chance.
-    usual = first.axis == 0 and first.major and present >= ENOUGH_SAMPLES
+    usual = first.axis == 0 and first.neighbours == first.repeats and present >= ENOUGH_SAMPLES
     return replace(first, certain=present > 1 and (usual or not others), alternatives=tuple(others))
 
 

@@ -133,7 +133,7 @@ def sum_to_shape(use: Use, gradient: Tensor, shape: tuple[int, ...] | None = Non
     """
     layout, shape = use.layout, use.shape if shape is None else shape
     missing = gradient.dim() - len(shape)
-    if missing and layout.axis == 0 and layout.repeats == 1 and gradient.shape[1:].numel() == prod(shape):
+    if missing and layout.is_plain and gradient.shape[1:].numel() == prod(shape):
         return Dense(gradient.reshape(layout.samples, *use.shape))  # as for most biases: there is nothing to add up
     full = (1,) * missing + shape
     if full[layout.axis] != 1:
@@ -261,7 +261,7 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
         eps = use.number("eps", use.number("epsilon", 0.0))
         mean, scale = use.saved("running_mean"), (use.saved("running_var") + eps).rsqrt()
     image = use.saved("input")
-    if use.layout != Layout(0, True, len(image), 1):
+    if not use.layout.is_plain:
         normalised = (image - mean.view(channels)).mul_(scale.view(channels))
         return sum_over_positions(use, normalised.mul_(gradient))
     if image.dim() > 2:
@@ -422,21 +422,19 @@ def expand(use: Use, gradients: Gradients) -> PerSample:
 
 def repeat(use: Use, gradients: Gradients) -> PerSample:
     """A tensor tiled along its axes, the axis of the samples among them."""
-    gradient, axis = output_gradient(gradients), use.layout.axis
-    times = use.sizes("repeats")
+    layout, axis, times = use.layout, use.layout.axis, use.sizes("repeats")
     shape = (1,) * (len(times) - len(use.shape)) + use.shape
-    samples, major = use.layout.samples, use.layout.major
-    if use.layout.neighbours > 1 or times[axis] % samples or not (major or shape[axis] == 1):
+    if layout.neighbours % shape[axis]:
         raise NotCoveredError("the tiles are not whole samples")
-    tiles = [samples, times[axis] // samples, shape[axis]]
-    split = gradient.reshape(
-        *(size for item in zip(times[:axis], shape[:axis], strict=True) for size in item),
-        *(tiles if major else [tiles[1], samples, 1]),
-        *(size for item in zip(times[axis + 1 :], shape[axis + 1 :], strict=True) for size in item),
-    )
-    samples_first = split.movedim(2 * axis + (0 if major else 1), 0)
-    summed = samples_first.sum([1 + 2 * number for number in range(len(times))])
-    return Dense(summed.reshape(samples, *use.shape))
+    tiles = (layout.repeats // layout.neighbours, layout.samples, layout.neighbours // shape[axis])
+    sizes = [
+        pair if place != axis else (*tiles, shape[axis]) for place, pair in enumerate(zip(times, shape, strict=True))
+    ]
+    split = output_gradient(gradients).reshape([size for group in sizes for size in group])
+    # The samples come first now; of each axis, what counts its tiles is summed over.
+    counts = [1 + 2 * place + (place > axis) for place in range(len(times))]
+    summed = split.movedim(2 * axis + 1, 0).sum([*counts, 2 + 2 * axis])
+    return Dense(summed.reshape(layout.samples, *use.shape))
 
 
 class BagMode(Enum):
@@ -496,7 +494,7 @@ def picked_rows(use: Use, values: Tensor, index: Tensor) -> TableRows:
 def embedding_bag(use: Use, gradients: Gradients) -> PerSample:
     """Sum, mean or maximum of the rows of a table in every bag."""
     gradient, index = output_gradient(gradients), use.saved("indices")
-    if use.slot != 0 or use.layout.axis != 0 or not use.layout.major:
+    if use.slot != 0 or use.layout.axis != 0 or use.layout.neighbours != use.layout.repeats:
         raise NotCoveredError("the weights of the rows, or bags in another order")
     if use.setting("scale_grad_by_freq"):
         raise NotCoveredError("rows are scaled by their frequency in the batch")

@@ -373,7 +373,7 @@ class LayerWatch:
             number, point = next(((n, each) for n, each in enumerate(call.points) if each.node in present), (0, None))
             layout = None if point is None else found.get(point.node)
             if point is not None and len(outputs) == 1 and point.shape:
-                layout = Layout(0, True, 1, point.shape[0], output=point.output, certain=False)
+                layout = Layout(0, 1, point.shape[0], point.shape[0], output=point.output, certain=False)
             if point is None or layout is None or layout.output != point.output:
                 self._places[call.key] = None
                 self._say(f"{call.layer}: an output that does not hold the samples apart counts nothing in its columns")
@@ -481,7 +481,7 @@ def _points(tensor: Tensor, *, with_base: bool) -> tuple[Point, ...]:
 
 def _sample_first(layout: Layout, tensor: Tensor) -> Tensor:
     """(N, ...) with all elements of a sample behind the first axis."""
-    if layout.axis == 0 and layout.major and layout.repeats == 1:
+    if layout.is_plain:
         return tensor if tensor.dim() > 1 else tensor.unsqueeze(1)
     return layout.samples_first(tensor)
 

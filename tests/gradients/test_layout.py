@@ -24,11 +24,11 @@ def time_first(x):
 
 
 CASES = {
-    "rows of a sample together": (LINEAR, (5, 3, 6), Layout(0, True, 5, 3)),
-    "samples alternate": (time_first, (5, 3, 6), Layout(0, False, 5, 3)),
-    "as many tokens as samples, time first": (time_first, (6, 6, 6), Layout(0, False, 6, 6)),
-    "more samples than exponents": (time_first, (70, 2, 6), Layout(0, False, 70, 2)),
-    "samples between other axes": (time_first, (5, 4, 3, 6), Layout(0, False, 5, 12, neighbours=3)),
+    "rows of a sample together": (LINEAR, (5, 3, 6), Layout(0, 5, 3, 3)),
+    "samples alternate": (time_first, (5, 3, 6), Layout(0, 5, 3, 1)),
+    "as many tokens as samples, time first": (time_first, (6, 6, 6), Layout(0, 6, 6, 1)),
+    "more samples than exponents": (time_first, (70, 2, 6), Layout(0, 70, 2, 1)),
+    "samples between other axes": (time_first, (5, 4, 3, 6), Layout(0, 5, 12, 3)),
     "samples mixed": (lambda x: torch.tanh((y := LINEAR(x)) - y.mean(0)), (5, 6), None),
 }
 
@@ -42,13 +42,13 @@ def test_ignores_shapes_that_mislead():
     """The bias of a time-first projection is added to (tokens, batch, features), with as many tokens as samples."""
     linear = nn.Linear(6, 6)
     outputs = linear(torch.randn(6, 6, 6).transpose(0, 1)).transpose(0, 1).flatten(1)
-    assert found(outputs)["AddBackward0"] == Layout(axis=1, major=True, samples=6, repeats=1)
+    assert found(outputs)["AddBackward0"] == Layout(1, 6, 1, 1)
 
 
 SPLITS = {
-    "major": (Layout(0, True, 2, 3), [[0, 1, 2], [3, 4, 5]]),
-    "minor": (Layout(0, False, 2, 3), [[0, 2, 4], [1, 3, 5]]),
-    "between": (Layout(0, False, 2, 4, neighbours=2), [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    "major": (Layout(0, 2, 3, 3), [[0, 1, 2], [3, 4, 5]]),
+    "minor": (Layout(0, 2, 3, 1), [[0, 2, 4], [1, 3, 5]]),
+    "between": (Layout(0, 2, 4, 2), [[0, 1, 4, 5], [2, 3, 6, 7]]),
 }
 
 
@@ -84,7 +84,7 @@ def test_is_certain_only_of_what_it_saw(function, shape, certain):
 def test_rows_of_another_number_of_samples_are_no_ones(samples):
     """A tensor that is the same for all samples, say: to give each its row would be wrong in silence."""
     with pytest.raises(RuntimeError):
-        Layout(0, True, 2, 1).split(torch.ones(samples, 4))
+        Layout(0, 2, 1, 1).split(torch.ones(samples, 4))
 
 
 class Spectrum(nn.Module):
@@ -106,7 +106,7 @@ def test_complex_numbers_spoil_nothing(samples):
     nodes = [node for node in graph.order if node.name() not in ("TBackward0", "torch::autograd::AccumulateGrad")]
     layouts = probe(outputs, torch.randn_like(outputs), graph, nodes)
     assert sum(node._input_metadata[0].dtype.is_complex for node in nodes) == 2
-    assert list(layouts.values()) == [Layout(axis=0, major=True, samples=samples, repeats=1)] * 6
+    assert list(layouts.values()) == [Layout(0, samples, 1, 1)] * 6
 
 
 class Clipped(torch.autograd.Function):
@@ -124,4 +124,4 @@ class Clipped(torch.autograd.Function):
 def test_a_gradient_that_is_lost_where_it_is_scaled_has_no_layout():
     layouts = found(torch.tanh(Clipped.apply(LINEAR(torch.randn(5, 6)))))
     assert layouts["MmBackward0"] is None
-    assert layouts["TanhBackward0"] == Layout(axis=0, major=True, samples=5, repeats=1)
+    assert layouts["TanhBackward0"] == Layout(0, 5, 1, 1)

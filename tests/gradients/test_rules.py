@@ -96,6 +96,9 @@ LAYERS = {
     "divide": function((4,), lambda w, x: w / x + x / w, 3, 4),
     "expand": function((1, 1, 4), lambda w, x: w.expand(len(x), 3, -1) * x, 3, 4),
     "repeat": function((2, 4), lambda w, x: w.repeat(len(x), 3, 1).view(N, 6, 4) * x, 6, 4),
+    "repeat, time first": function(
+        (4,), lambda w, x: (w.repeat(3 * len(x), 1).view(3, N, 4) * x.transpose(0, 1)).transpose(0, 1), 3, 4
+    ),
     "scalar": function((), lambda w, x: x * w, 4),
     "used twice": function((4, 4), lambda w, x: torch.tanh(x @ w) @ w + w[0], 4),
     "weight norm": lambda: (parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), images(3, 5, 5)),
@@ -280,13 +283,13 @@ def test_rms_norm_as_one_node():
     scale = (inputs.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()
     node = SimpleNamespace(_saved_input=inputs, _saved_result1=scale, name=lambda: "FusedRmsNormBackward0")
     edge = SimpleNamespace(node=node, slot=1, shape=torch.Size([6]))
-    found = RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, True, N, 1)), (gradient, None))
+    found = RULES["FusedRmsNormBackward0"](Use(edge, Layout(0, N, 1, 1)), (gradient, None))
     torch.testing.assert_close(found.dense(slice(None)), (gradient * inputs * scale).sum(1))
 
 
 def test_a_node_that_did_not_save_what_a_rule_needs_is_not_covered():
     edge = SimpleNamespace(node=SimpleNamespace(name=lambda: "FusedRmsNormBackward0"), slot=1, shape=torch.Size([6]))
-    use = Use(edge, Layout(0, True, N, 1))
+    use = Use(edge, Layout(0, N, 1, 1))
     with pytest.raises(NotCoveredError, match="FusedRmsNormBackward0 did not save input"):
         RULES["FusedRmsNormBackward0"](use, (images(3, 6), None))
     with pytest.raises(NotCoveredError, match=r"FusedRmsNormBackward0 is no torch\.autograd\.Function"):
