@@ -184,7 +184,7 @@ def trust(context: typer.Context, allowed: bool) -> bool:
     if allowed or "GRADSCORE_TRUST_CODE" in os.environ:
         from gradscore.models import trusting_code  # imports PyTorch, which help need not wait for
 
-        def tell(code: object) -> None:
+        def tell(code: str) -> None:
             Output(quiet=context.params["quiet"]).tell(f"running {code}", stderr=True)
 
         context.with_resource(trusting_code(allowed, tell=tell))

@@ -30,7 +30,7 @@ from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
 from ..extractor import Extractor, input_dtype, run_means
 from ..meta import Inputs, MetaModel, contributions, read_notes, tolerance
-from ..models import NamedCode, build_model, to_be_named, trusting_code, weights_sha256
+from ..models import build_model, to_be_named, trusting_code, weights_sha256
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
@@ -78,7 +78,6 @@ def make_bundle(
     trust_code: bool = False,
     model_source: str | None = None,
     scores: Sequence[str] = (),
-    tell: Callable[[NamedCode], None] | None = None,
     model: nn.Module | None = None,
     samples: ModelInputs | None = None,
     shifted_copies: int = 0,
@@ -95,7 +94,6 @@ def make_bundle(
         model_source: where the model's code is, if not in a file beside the run or in the working directory.
         scores: baselines that decide in the place of meta models: names for all detectors, or `ood=<name>` and
             `wrong=<name>` for one.
-        tell: called before the code of a `python:` model or augmentation runs.
         model: the model of the run, where it need not be built.
         samples: a few (n, ...) as the model takes them, which the inputs of the self-test are made like; by default
             the first test samples.
@@ -125,7 +123,7 @@ def make_bundle(
         if model_source is not None:
             known = origin.hashes[run.config.model.source]
             own = replace(own, folders=None, hashes={config.model.source: known})
-        with trusting_code(trust_code, origin=own, tell=tell):
+        with trusting_code(trust_code, origin=own):
             model = build_model(config.model, seed=config.extract.seed)
     _check_weights(run, model)
     calibration = calibration_samples(run)
@@ -139,7 +137,7 @@ def make_bundle(
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
-    with trusting_code(trust_code, origin=origin, tell=tell):
+    with trusting_code(trust_code, origin=origin):
         extractor = Extractor.of(model, features=config.features, num_classes=config.model.num_classes, means=means)
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])

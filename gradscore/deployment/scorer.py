@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from ..meta import MetaModel, contributions, drivers, loudest_group, probabiliti
 from ..models import (
     CodeOrigin,
     Interface,
-    NamedCode,
     build_model,
     memory_state,
     to_be_named,
@@ -137,7 +136,6 @@ class Scorer:
         model_source: str | None = None,
         weights: Path | None = None,
         sha256: str | None = None,
-        tell: Callable[[NamedCode], None] | None = None,
         model: nn.Module | None = None,
     ) -> Self:
         """Reads a bundle and makes a scorer of it.
@@ -150,7 +148,6 @@ class Scorer:
             model_source: where the model's code is, if not in a file beside the bundle or below its folder.
             weights: where its weights are now, if not where they were.
             sha256: refuse a file with another SHA-256.
-            tell: called before the code of a `python:` model runs.
             model: the model with its weights, in eval mode, where it need not be built.
 
         Returns:
@@ -185,7 +182,7 @@ class Scorer:
         if model is None:
             own = origin if model_source is None else replace(origin, folders=None)
             try:
-                with trusting_code(trust_code, origin=own, tell=tell):
+                with trusting_code(trust_code, origin=own):
                     built = build_model(config)
             except ModelError as error:
                 if not is_lost or str(config.checkpoint) not in str(error):
@@ -194,7 +191,7 @@ class Scorer:
             model = _with_weights(built, config, bundle)
         else:
             check_mode(model)
-        with trusting_code(trust_code, origin=origin, tell=tell):
+        with trusting_code(trust_code, origin=origin):
             return cls(bundle, model, device=device)
 
     def __call__(

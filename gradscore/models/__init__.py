@@ -17,11 +17,12 @@ from .build import (
     class_names,
     coarsest_dtype,
     code_sha256,
+    processor_sha256,
     to_eval,
     weight_files_sha256,
     weights_sha256,
 )
-from .code import CodeOrigin, NamedCode, is_code_trusted, load_function, trusting_code
+from .code import CodeOrigin, is_code_trusted, load_function, trusting_code
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
 from .layers import (
@@ -36,7 +37,7 @@ from .layers import (
     group_parameters,
     owners,
 )
-from .processors import FolderProcessor, processor_files, processor_sha256
+from .processors import FolderProcessor
 from .sources import (
     MODEL_SOURCES,
     TRANSFORMERS,
@@ -46,6 +47,7 @@ from .sources import (
     ModelSource,
     at_path,
     is_file_source,
+    processor_files,
     source_path,
     to_be_named,
 )
@@ -71,7 +73,6 @@ __all__ = [
     "ModelConfig",
     "ModelRequest",
     "ModelSource",
-    "NamedCode",
     "at_path",
     "build_classifier",
     "build_model",

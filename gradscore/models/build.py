@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from torch import nn
 
 from ..errors import ModelError
 from ..objects import fetched
-from ..system import as_address, closest, file_sha256, is_address, some
+from ..system import as_address, closest, file_sha256, is_address, sha256, some
 from .code import code_hash
 from .interface import Interface, refuse_foreign
-from .sources import MODEL_SOURCES, PYTHON, ModelConfig, ModelRequest, ModelSource, source_path
+from .sources import MODEL_SOURCES, PYTHON, ModelConfig, ModelRequest, ModelSource, processor_files, source_path
 from .weights import Loaded, load_checkpoint, weight_files
 
 
@@ -197,10 +198,17 @@ def code_sha256(source: str) -> str | None:
         return code_hash(rest.rpartition(":")[0])
     entry = MODEL_SOURCES.get(kind)
     files = [each for each in (entry.files(rest) if entry and entry.files else ()) if each.is_file()]
-    if len(files) == 1:
-        return file_sha256(files[0])
+    return file_sha256(files[0]) if len(files) == 1 else _sha256_of(files)
+
+
+def processor_sha256(folder: Path | None) -> str | None:
+    """The hash of the files of a folder that say what becomes of samples; None without such files."""
+    return None if folder is None else _sha256_of(processor_files(folder))
+
+
+def _sha256_of(files: Sequence[Path]) -> str | None:
     lines = [f"{each.name} {file_sha256(each)}\n" for each in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+    return sha256("".join(lines).encode()) if lines else None
 
 
 def weight_files_sha256(config: ModelConfig) -> str | None:
@@ -223,10 +231,7 @@ def weight_files_sha256(config: ModelConfig) -> str | None:
     if place is None or is_address(place):
         return None
     files = weight_files(place) if place.is_dir() else [place]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file_sha256(file)}\n".encode())
-    return digest.hexdigest()
+    return sha256("".join(f"{file_sha256(file)}\n" for file in files).encode())
 
 
 def class_names(config: ModelConfig) -> list[str] | None:

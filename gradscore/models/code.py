@@ -42,26 +42,6 @@ _TURN = threading.RLock()
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedCode:
-    """Code that is about to run.
-
-    Attributes:
-        source: `python:<file.py or module>:<function>`, or `program:<file>`.
-        arguments: what the function is called with; none for an augmentation, which is called with samples.
-        sha256: hash of the code; None for a module without a file.
-    """
-
-    source: str
-    arguments: Mapping[str, Any]
-    sha256: str | None
-
-    def __str__(self) -> str:
-        """All of it on one line."""
-        arguments = json.dumps(dict(self.arguments), default=repr)
-        return f"{self.source} with arguments {arguments}, SHA-256 of the code {self.sha256 or 'unknown'}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class CodeOrigin:
     """A bundle or run folder that names code: nothing may run but what it was made with.
 
@@ -82,7 +62,7 @@ class CodeOrigin:
 class _Trust:
     allowed: bool = False
     origin: CodeOrigin | None = None
-    tell: Callable[[NamedCode], None] | None = None
+    tell: Callable[[str], None] | None = None
 
 
 _TRUST: ContextVar[_Trust] = ContextVar("gradscore_code", default=_Trust())  # noqa: B039 - nothing changes in it
@@ -90,7 +70,7 @@ _TRUST: ContextVar[_Trust] = ContextVar("gradscore_code", default=_Trust())  # n
 
 @contextmanager
 def trusting_code(
-    allowed: bool = True, *, origin: CodeOrigin | None = None, tell: Callable[[NamedCode], None] | None = None
+    allowed: bool = True, *, origin: CodeOrigin | None = None, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Says, until the block ends and in this thread alone, which code of others may run.
 
@@ -99,7 +79,7 @@ def trusting_code(
     Args:
         allowed: the user trusts the code: that of `python:` sources and of programs.
         origin: the bundle or run folder that names the code; without one it is the user's own configuration.
-        tell: called before code runs that an origin names.
+        tell: called before code runs that an origin names, with its source, what it will be called with, and its hash.
     """
     around = _TRUST.get()
     before = _TRUST.set(_Trust(allowed or around.allowed, origin or around.origin, tell or around.tell))
@@ -157,7 +137,8 @@ def ask_for_code(
             "on, get the file it was made with, or make it anew with the code that is there now"
         )
     if trust.tell is not None:
-        trust.tell(NamedCode(source=source, arguments=arguments or {}, sha256=found))
+        called_with = json.dumps(dict(arguments or {}), default=repr)
+        trust.tell(f"{source} with arguments {called_with}, SHA-256 of the code {found}")
 
 
 def _check_place(origin: CodeOrigin, where: str, suffix: str) -> None:

@@ -21,18 +21,7 @@ ROUNDING = 1e-5
 """By how much rows of probabilities may miss one, in float32 and wider types; sixteen roundings of narrower ones."""
 
 _PASSED_ON = {
-    *(
-        "View",
-        "UnsafeView",
-        "Reshape",
-        "ReshapeAlias",
-        "Squeeze",
-        "Unsqueeze",
-        "Select",
-        "Slice",
-        "Index",
-        "Alias",
-    ),
+    *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "Alias"),
     *("Transpose", "T", "Permute", "Expand", "ToCopy", "Clone", "Cat", "Stack", "Split", "Unbind"),
 }
 """Beginnings of the names of nodes that move values and leave them as they are."""
@@ -169,7 +158,7 @@ def refuse_probabilities(logits: Tensor) -> None:
             "sample), gradscore cannot score the model: it is for one class out of several; with one output for two "
             "classes, make forward return what enters the sigmoid"
         )
-    if "Softmax" in last or are_distributions(logits):
+    if "Softmax" in last or _are_distributions(logits):
         raise ModelError(
             "model outputs: every row is a probability distribution (nothing below zero, sums of one), so they went "
             "through a softmax; wanted logits, which are what enters it: take the softmax out of forward (its last "
@@ -177,7 +166,7 @@ def refuse_probabilities(logits: Tensor) -> None:
         )
 
 
-def are_distributions(outputs: Tensor) -> bool:
+def _are_distributions(outputs: Tensor) -> bool:
     """Whether no value (N, K) is below zero and every row sums to one, up to rounding."""
     values = outputs.detach()
     if values.dim() != 2 or not values.numel() or not bool((values >= 0).all()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError, ModelError, reason
-from ..system import file_sha256, import_torchvision
-from .sources import PROCESSORS, optional, quietly
+from ..system import import_torchvision
+from .sources import optional, processor_files, quietly
 
 LONGEST = 256
 """Tokens of a text, unless the setting, the tokenizer or the model say otherwise; longer ones are cut."""
-
-
-def processor_files(folder: Path) -> list[Path]:
-    """The files in a folder that say what becomes of samples."""
-    return [folder / name for name in PROCESSORS if (folder / name).is_file()]
-
-
-def processor_sha256(folder: Path | None) -> str | None:
-    """The hash of what becomes of samples; None without such files."""
-    files = [] if folder is None else processor_files(folder)
-    lines = [f"{each.name} {file_sha256(each)}\n" for each in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 
 class FolderProcessor:

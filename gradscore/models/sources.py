@@ -35,7 +35,7 @@ from ..system import (
     import_torchvision,
 )
 from .code import ask_for_code, load_function
-from .weights import READING_ERRORS, format_of, misfits, refuse_unsafe, weight_files
+from .weights import READING_ERRORS, format_of, misfits, read_state_dict, weight_files
 
 TRANSFORMERS = "transformers"
 """The kind of model source that brings its own processor of samples."""
@@ -128,6 +128,11 @@ def at_path(source: str, path: Path) -> str:
     kind = source.partition(":")[0]
     function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
     return f"{kind}:{path.as_posix()}{function}"
+
+
+def processor_files(folder: Path) -> list[Path]:
+    """The files of a folder of transformers that say what becomes of samples."""
+    return [folder / name for name in PROCESSORS if (folder / name).is_file()]
 
 
 def to_be_named(source: str) -> str:
@@ -288,7 +293,8 @@ def transformers_model(request: ModelRequest) -> nn.Module:
         if not request.with_weights:
             return made(lambda: model_class(config), source, request.arguments)
         for file in weight_files(folder):
-            refuse_unsafe(file)
+            if file.suffix != ".safetensors":
+                read_state_dict(file)  # refuses one that could run code while transformers reads it
         return made(lambda: _with_weights(model_class, folder, config), source, request.arguments)
 
 

@@ -104,16 +104,6 @@ class StateDict:
     beside: tuple[str, ...] = ()
 
 
-def refuse_unsafe(path: Path) -> None:
-    """Refuses a file of weights that could run code while others read it.
-
-    Raises:
-        ModelError: it is none of `torch.save` or safetensors, or holds more than weights.
-    """
-    if path.suffix != ".safetensors":
-        read_state_dict(path)
-
-
 def read_state_dict(path: Path) -> StateDict:
     """The weights in a file.
 

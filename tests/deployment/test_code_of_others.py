@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gradscore.deployment import Scorer, make_bundle, read_bundle
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
-from gradscore.models import NamedCode, trusting_code
+from gradscore.models import trusting_code
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
@@ -67,10 +67,11 @@ def test_code_in_a_folder_below_is_run(place: Path) -> None:
 
 def test_code_elsewhere_is_run_where_its_user_names_it(place: Path) -> None:
     bundle = renamed(place / "x.gradscore", "python:../net.py:net")
-    told: list[NamedCode] = []
+    told: list[str] = []
     source = f"python:{place.parent}/net.py:net"
-    Scorer.load(bundle, trust_code=True, model_source=source, tell=told.append)
-    assert told == [NamedCode(source=source, arguments={}, sha256=file_sha256(place.parent / "net.py"))]
+    with trusting_code(tell=told.append):
+        Scorer.load(bundle, model_source=source)
+    assert told == [f"{source} with arguments {{}}, SHA-256 of the code {file_sha256(place.parent / 'net.py')}"]
 
 
 def test_a_module_is_run_where_its_user_names_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
