@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -34,6 +34,17 @@ SHARD_SIZE = 1000
 SAME = 1e-3
 """Largest difference between projections of the same gradient, relative to its norm: a thousand roundings of float32,
 since another number of threads, or of samples in a batch, may round otherwise."""
+
+
+class SampleOptions(TypedDict, total=False):
+    """Settings that say which loss of which samples; see `project`."""
+
+    loss: str | LossFunction | None
+    losses: LossOfBatch | None
+    preprocessing: Mapping[str, Any] | None
+    batch_size: int | None
+    output: str | int | None
+    one_logit: bool
 
 
 def project(
@@ -384,38 +395,21 @@ class StoredGradients:
 
 
 def store_gradients(
-    model: nn.Module,
-    data: Any,
-    *,
-    loss: str | LossFunction | None = None,
-    losses: LossOfBatch | None = None,
-    parameters: str | Sequence[str] = "*",
-    preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int | None = None,
-    output: str | int | None = None,
-    one_logit: bool = False,
+    model: nn.Module, data: Any, *, parameters: str | Sequence[str] = "*", **options: Unpack[SampleOptions]
 ) -> StoredGradients:
     """The whole gradients of a few samples, to take products with.
 
     Args:
         model: as for `project`.
         data: as for `project`; how many samples is limited by memory (`MEMORY_LIMIT`).
-        loss: as for `project`.
-        losses: as for `project`.
         parameters: as for `project`.
-        preprocessing: as for `project`.
-        batch_size: as for `project`.
-        output: as for `project`.
-        one_logit: as for `project`.
+        options: loss, losses, preprocessing, batch_size, output and one_logit, as for `project`.
 
     Raises:
         ConfigError: an unknown loss or setting, or more gradients than memory.
-        DataError: as `project`.
-        ModelError: as `project`.
-        EngineError: as `project`.
+        DataError: as `project`; so do ModelError and EngineError.
     """
-    options: Any = {"preprocessing": preprocessing, "batch_size": batch_size, "output": output, "one_logit": one_logit}
-    with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
+    with gradients_of(model, data, parameters, **options) as stream:
         kept, of_parameters = ListSink[tuple[dict[str, Tensor], FloatArray]](), stream.engine.parameters
         elements = sum(each.numel() for each in of_parameters.values())
 
@@ -454,13 +448,8 @@ def dot_products(
     data: Any,
     stored: StoredGradients,
     *,
-    loss: str | LossFunction | None = None,
-    losses: LossOfBatch | None = None,
-    preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int | None = None,
-    output: str | int | None = None,
-    one_logit: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[SampleOptions],
 ) -> FloatArray:
     """Exact products of the gradients of all samples with stored ones.
 
@@ -468,22 +457,15 @@ def dot_products(
         model: as for `project`.
         data: as for `project`: N samples.
         stored: M gradients of parameters of this model.
-        loss: as for `project`.
-        losses: as for `project`.
-        preprocessing: as for `project`.
-        batch_size: as for `project`.
-        output: as for `project`.
-        one_logit: as for `project`.
         progress: told how far it is.
+        options: as for `store_gradients`.
 
     Returns:
         (N, M) float64.
 
     Raises:
         ConfigError: an unknown loss or setting, or gradients of parameters or weights that the model does not have.
-        DataError: as `project`.
-        ModelError: as `project`.
-        EngineError: as `project`.
+        DataError: as `project`; so do ModelError and EngineError.
     """
     of_model = dict(model.named_parameters())
     for name, shape in stored.shapes.items():
@@ -496,8 +478,7 @@ def dot_products(
             "stored: gradients of other weights than those of the model; store gradients of this model as it is"
         )
     parameters = [glob.escape(name) for name in stored.values]
-    options: Any = {"preprocessing": preprocessing, "batch_size": batch_size, "output": output, "one_logit": one_logit}
-    with gradients_of(model, data, parameters, loss=loss, losses=losses, **options) as stream:
+    with gradients_of(model, data, parameters, **options) as stream:
         products, kept = _AgainstStored(stored), ListSink[Projected]()
         stream.run(lambda batch: projected(stream, products, batch), kept, shard_size=ONE_PIECE, progress=progress)
         return np.concatenate([each.values * each.scale[:, None] for each in kept.found]) * stored.scale

@@ -30,15 +30,6 @@ def net(dead=False, growing=False, ill=False):
     return model
 
 
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear, self.scale = nn.Linear(64, 10), nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x):
-        return self.scale * self.linear(x.flatten(1))
-
-
 def by_class():
     last = nn.Linear(24, 10)
     first = nn.Linear(64, 24)
@@ -47,11 +38,6 @@ def by_class():
         first.weight.copy_(torch.eye(64)[inner])
         first.bias.fill_(-0.5)
     return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
-
-
-def scaled():
-    return Scaled()
-
 
 
 class Spectral(nn.Module):
@@ -196,15 +182,6 @@ def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.output
     groups = set(pd.read_parquet(run / "inspect" / "figures.parquet")["group"])
     assert groups == {"right", "wrong", "noise"}
-
-
-def test_a_model_with_a_parameter_without_axes(config_file: Path, tmp_path: Path) -> None:
-    result = inspect(
-        config_file, "--trust-code", "--samples", 12, "--batch-size", 4, "--set", "model.source=python:net.py:scaled"
-    )
-    assert result.exit_code == 0, result.output
-    bins = pd.read_parquet(tmp_path / "runs" / "inspect" / "histograms.parquet")
-    assert bins[(bins["layer"] == "scale") & (bins["group"] == "noise")]["count"].sum() == 12
 
 
 SICK = {

@@ -19,6 +19,7 @@ from gradscore.inspect import (
     Running,
     Series,
 )
+from gradscore.inspect.layer_quantities import precise_norm
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
@@ -310,3 +311,26 @@ def test_figures_pushed_by_hand():
     assert quantity.value["loss"]["(model)"].mean == 2.0
     with pytest.raises(ConfigError, match=r"'loss': wanted one number, got a tensor of shape \(2,\)"):
         quantity.push("loss", torch.zeros(2))
+
+
+SHAPES = {"long": (5_000_000,), "a matrix": (300, 70), "no elements": (0, 3), "one number": ()}
+
+
+def random_tensor(shape, factor=1.0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)) * factor
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-30, 1e30], ids=["usual", "tiny", "huge"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_norms(shape, factor):
+    tensor = random_tensor(shape, factor)
+    found = precise_norm(tensor)
+    assert (found.dtype, found.shape) == (torch.float64, ())
+    np.testing.assert_allclose(found, np.sqrt((tensor.double().numpy() ** 2).sum()), rtol=1e-7)
+
+
+@pytest.mark.parametrize("layout", ["by rows", "by columns"])
+def test_norms_of_rows(layout):
+    tensor = random_tensor((7, 20_000)) if layout == "by rows" else random_tensor((20_000, 7)).t()
+    found = precise_norm(tensor, dim=1)
+    np.testing.assert_allclose(found, np.sqrt((tensor.double().numpy() ** 2).sum(1)), rtol=1e-7)
