@@ -42,83 +42,6 @@ class Finding:
         return f"{text}."
 
 
-def described(figures: ModelFigures, site: str) -> str:
-    """A layer with its type and its position."""
-    layer = figures.layers[site]
-    return f"{site} ({layer.kind}, layer {layer.place} of {len(figures.layers)})"
-
-
-def _upstream(figures: ModelFigures, cause: str, among: set[str]) -> tuple[str, ...]:
-    """Which of some layers lie before a layer, with nothing but such layers between."""
-    found = {cause}
-    for site in reversed(figures.layers):
-        if site in among and figures.behind.get(site, set()) & found:
-            found.add(site)
-    return tuple(site for site in figures.layers if site in found and site != cause)
-
-
-MANY_DEAD = 0.25
-"""Share of units without a gradient from which on a layer is named.
-
-The digits model is right 93 % of the time with a fifth of the units of a layer dead, over 256 samples.
-"""
-
-ENOUGH_SAMPLES = 16
-"""Samples below which units are not called dead: some are silent for a few samples in every network."""
-
-UNDERFLOW = -30.0
-"""Gradients below so many decades, against 1 at the logits, may be followed by zeros that are none in other numbers:
-float32 ends at 1e-38, or 1e-45 with fewer digits."""
-
-
-def _dead(figures: ModelFigures) -> list[Finding]:
-    """Layers that no gradient gets through, and layers with many units that none reaches."""
-    layers = figures.layers
-    silent = {site for site, layer in layers.items() if layer.is_silent}
-    found = []
-    for site in _silent_causes(figures):
-        units = layers[site].width
-        what = f"no gradient reaches any of its {units} units" if units else "no gradient reaches its outputs"
-        follows = _upstream(figures, site, silent)
-        found.append(Finding("dead layer", site, f"{described(figures, site)} is dead: {what}", follows))
-    if figures.samples_ever < ENOUGH_SAMPLES or figures.is_fresh:
-        return found
-    shares = {
-        site: layer.dead_units / layer.width if layer.width else 0.0
-        for site, layer in layers.items()
-        if site not in silent
-    }
-    for site, share in shares.items():
-        later = [shares.get(each, 0.0) for each in figures.behind.get(site, set())]
-        if share >= MANY_DEAD and all(other < share for other in later):
-            few, units = layers[site].dead_units, layers[site].width
-            follows = tuple(_same_units(figures, site, shares))
-            sentence = (
-                f"{described(figures, site)} is partly dead: {few} of {units} units get no gradient from any sample"
-            )
-            found.append(Finding("dead units", site, sentence, follows))
-    return found
-
-
-def _silent_causes(figures: ModelFigures) -> list[str]:
-    """Layers without a gradient at their output though there is one behind them, the last one first."""
-    layers = figures.layers
-
-    def reaches(site: str) -> bool:
-        return site == OUTPUT or layers[site].slope > UNDERFLOW
-
-    silent = [site for site in layers if layers[site].is_silent and site not in figures.immaterial]
-    return [site for site in reversed(silent) if any(map(reaches, figures.behind.get(site, ())))]
-
-
-def _same_units(figures: ModelFigures, site: str, shares: Mapping[str, float]) -> Iterator[str]:
-    """Layers right before a partly dead one whose units are dead with it: what batch norm is given, say."""
-    for before in figures.layers:
-        if site in figures.behind.get(before, set()) and shares.get(before, 0.0) >= MANY_DEAD:
-            yield before
-            yield from _same_units(figures, before, shares)
-
-
 LOOKED_FOR = (
     "inputs, weights, outputs and gradients that are not finite",
     "inputs out of scale",
@@ -132,33 +55,6 @@ LOOKED_FOR = (
 
 INPUT, LABELS = "(input)", "(labels)"
 """Stand for a layer in findings about the data."""
-
-GROWTH = 4.0
-"""Gradients that grow or shrink by so many decades from the last layer to the first are named.
-
-Seen: 3.6 at most on fresh networks of torchvision, timm and transformers, which begin with a last layer of 1e-3; 7.6 on
-eight hidden layers of sigmoids, 6.5 on sixteen of ReLU as PyTorch initialises them.
-"""
-
-LARGE_INPUT = 30.0
-"""Root mean square of inputs from which on they are out of scale: 1 is usual, bytes have about 130."""
-
-FAR_MEAN, FAR_DECADES = 5.0, 2.0
-"""Batch statistics this far from running ones are named: running standard deviations, and decades of the variance.
-
-Seen: 0.6 and 0.5 at most for samples like the training samples.
-"""
-
-CERTAIN = 87.0
-"""A logit this far above all others leaves a gradient of e^-87 = 1.6e-38, below what float32 holds in full."""
-
-MANY_CERTAIN = 0.25
-"""Share of samples from which on a network is too certain."""
-
-CONTRADICTED, MANY_CONTRADICTED, MOSTLY_RIGHT = 4.6, 0.1, 0.9
-"""Labels whose logit is e^4.6 = 100 times less likely than that of the prediction are contradicted; share of them from
-which on labels are named, if the network is right for most of the others: one that is often wrong is not believed.
-"""
 
 
 def diagnose(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
@@ -191,30 +87,6 @@ def diagnose(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> l
         first, *others = causes
         return [replace(first, because=(*first.because, *map(_short, follows))), *others]
     return causes or follows[:1]
-
-
-def contradicted(logits: torch.Tensor, labels: torch.Tensor) -> list[Finding]:
-    """Names labels that a network contradicts with certainty, though it is right elsewhere.
-
-    Args:
-        logits: (N, K).
-        labels: (N,) int64, -1 for none.
-    """
-    known = labels >= 0
-    if int(known.sum()) < ENOUGH_SAMPLES:
-        return []
-    logits, labels = logits[known].double(), labels[known]
-    behind = logits.amax(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
-    against = behind > CONTRADICTED
-    share = float(against.double().mean())
-    right = float((behind[~against] == 0).double().mean()) if bool((~against).any()) else 0.0
-    if share < MANY_CONTRADICTED or right < MOSTLY_RIGHT:
-        return []
-    sentence = (
-        f"labels may be wrong: the network gives {int(against.sum())} of {len(labels)} labels less than a hundredth of "
-        f"the probability of its prediction, and is right for {right:.0%} of the others"
-    )
-    return [Finding("label noise", LABELS, sentence)]
 
 
 def _inputs(figures: ModelFigures) -> list[Finding]:
@@ -260,6 +132,16 @@ def _made_between(figures: ModelFigures) -> list[Finding]:
         f"no layer makes them so: look at what a forward computes {where}"
     )
     return [Finding("bad output", MODEL, sentence)]
+
+
+LARGE_INPUT = 30.0
+"""Root mean square of inputs from which on they are out of scale: 1 is usual, bytes have about 130."""
+
+FAR_MEAN, FAR_DECADES = 5.0, 2.0
+"""Batch statistics this far from running ones are named: running standard deviations, and decades of the variance.
+
+Seen: 0.6 and 0.5 at most for samples like the training samples.
+"""
 
 
 def _scale(figures: ModelFigures) -> list[Finding]:
@@ -313,6 +195,71 @@ def _bad_gradients(figures: ModelFigures) -> list[Finding]:
     ]
 
 
+MANY_DEAD = 0.25
+"""Share of units without a gradient from which on a layer is named.
+
+The digits model is right 93 % of the time with a fifth of the units of a layer dead, over 256 samples.
+"""
+
+ENOUGH_SAMPLES = 16
+"""Samples below which units are not called dead: some are silent for a few samples in every network."""
+
+UNDERFLOW = -30.0
+"""Gradients below so many decades, against 1 at the logits, may be followed by zeros that are none in other numbers:
+float32 ends at 1e-38, or 1e-45 with fewer digits."""
+
+
+def _dead(figures: ModelFigures) -> list[Finding]:
+    """Layers that no gradient gets through, and layers with many units that none reaches."""
+    layers = figures.layers
+    silent = {site for site, layer in layers.items() if layer.is_silent}
+
+    def reaches(site: str) -> bool:
+        return site == OUTPUT or layers[site].slope > UNDERFLOW
+
+    found = []
+    for site in reversed([site for site in layers if site in silent and site not in figures.immaterial]):
+        if not any(map(reaches, figures.behind.get(site, ()))):
+            continue
+        units = layers[site].width
+        what = f"no gradient reaches any of its {units} units" if units else "no gradient reaches its outputs"
+        follows = _upstream(figures, site, silent)
+        found.append(Finding("dead layer", site, f"{described(figures, site)} is dead: {what}", follows))
+    if figures.samples_ever < ENOUGH_SAMPLES or figures.is_fresh:
+        return found
+    shares = {
+        site: layer.dead_units / layer.width if layer.width else 0.0
+        for site, layer in layers.items()
+        if site not in silent
+    }
+    for site, share in shares.items():
+        later = [shares.get(each, 0.0) for each in figures.behind.get(site, set())]
+        if share >= MANY_DEAD and all(other < share for other in later):
+            few, units = layers[site].dead_units, layers[site].width
+            follows = tuple(_same_units(figures, site, shares))
+            sentence = (
+                f"{described(figures, site)} is partly dead: {few} of {units} units get no gradient from any sample"
+            )
+            found.append(Finding("dead units", site, sentence, follows))
+    return found
+
+
+def _same_units(figures: ModelFigures, site: str, shares: Mapping[str, float]) -> Iterator[str]:
+    """Layers right before a partly dead one whose units are dead with it: what batch norm is given, say."""
+    for before in figures.layers:
+        if site in figures.behind.get(before, set()) and shares.get(before, 0.0) >= MANY_DEAD:
+            yield before
+            yield from _same_units(figures, before, shares)
+
+
+GROWTH = 4.0
+"""Gradients that grow or shrink by so many decades from the last layer to the first are named.
+
+Seen: 3.6 at most on fresh networks of torchvision, timm and transformers, which begin with a last layer of 1e-3; 7.6 on
+eight hidden layers of sigmoids, 6.5 on sixteen of ReLU as PyTorch initialises them.
+"""
+
+
 def _growth(figures: ModelFigures) -> list[Finding]:
     slopes = {site: each.slope for site, each in figures.layers.items() if each.parameters and each.slope == each.slope}
     finite = [site for site, slope in slopes.items() if slope > -inf]
@@ -354,6 +301,13 @@ def constant(figures: ModelFigures) -> list[Finding]:
     return [Finding("constant output", site, sentence, tuple(constant[-2::-1]))]
 
 
+CERTAIN = 87.0
+"""A logit this far above all others leaves a gradient of e^-87 = 1.6e-38, below what float32 holds in full."""
+
+MANY_CERTAIN = 0.25
+"""Share of samples from which on a network is too certain."""
+
+
 def _certain(figures: ModelFigures) -> list[Finding]:
     certain = sum(margin > CERTAIN for margin in figures.margins)
     if not figures.margins or certain < MANY_CERTAIN * len(figures.margins) or figures.is_fresh:
@@ -364,6 +318,51 @@ def _certain(figures: ModelFigures) -> list[Finding]:
         f"{CERTAIN:.0f}; weights or inputs are too large"
     )
     return [Finding("saturated", MODEL, sentence)]
+
+
+CONTRADICTED, MANY_CONTRADICTED, MOSTLY_RIGHT = 4.6, 0.1, 0.9
+"""Labels whose logit is e^4.6 = 100 times less likely than that of the prediction are contradicted; share of them from
+which on labels are named, if the network is right for most of the others: one that is often wrong is not believed.
+"""
+
+
+def contradicted(logits: torch.Tensor, labels: torch.Tensor) -> list[Finding]:
+    """Names labels that a network contradicts with certainty, though it is right elsewhere.
+
+    Args:
+        logits: (N, K).
+        labels: (N,) int64, -1 for none.
+    """
+    known = labels >= 0
+    if int(known.sum()) < ENOUGH_SAMPLES:
+        return []
+    logits, labels = logits[known].double(), labels[known]
+    behind = logits.amax(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    against = behind > CONTRADICTED
+    share = float(against.double().mean())
+    right = float((behind[~against] == 0).double().mean()) if bool((~against).any()) else 0.0
+    if share < MANY_CONTRADICTED or right < MOSTLY_RIGHT:
+        return []
+    sentence = (
+        f"labels may be wrong: the network gives {int(against.sum())} of {len(labels)} labels less than a hundredth of "
+        f"the probability of its prediction, and is right for {right:.0%} of the others"
+    )
+    return [Finding("label noise", LABELS, sentence)]
+
+
+def described(figures: ModelFigures, site: str) -> str:
+    """A layer with its type and its position."""
+    layer = figures.layers[site]
+    return f"{site} ({layer.kind}, layer {layer.place} of {len(figures.layers)})"
+
+
+def _upstream(figures: ModelFigures, cause: str, among: set[str]) -> tuple[str, ...]:
+    """Which of some layers lie before a layer, with nothing but such layers between."""
+    found = {cause}
+    for site in reversed(figures.layers):
+        if site in among and figures.behind.get(site, set()) & found:
+            found.add(site)
+    return tuple(site for site in figures.layers if site in found and site != cause)
 
 
 def _short(finding: Finding) -> str:

@@ -19,97 +19,6 @@ from .layer_figures import ModelFigures
 from .layer_quantities import precise_norm
 from .quantity import MODEL, Schedule, layer_of
 
-FILL = 1e-2
-"""What frozen parameters that are all zero are filled with, so that they let a change through."""
-
-
-def confirmed(
-    figures: ModelFigures, parameters: Mapping[str, nn.Parameter], does_matter: Callable[[str], bool]
-) -> list[Finding]:
-    """Findings without layers that get no gradient because nothing depends on them, whatever the weights are.
-
-    Attention over a single key, say, gives it the weight 1 always, and query and key get no gradient by construction.
-
-    Args:
-        figures: what was gathered; such layers are noted in it as immaterial.
-        parameters: of the model, by name.
-        does_matter: whether the outputs of the model depend on those of a layer, by call.
-    """
-    found = diagnose(figures, parameters)
-    idle = {each.layer for each in found if each.kind == "dead layer" and not does_matter(each.layer)}
-    if not idle:
-        return found
-    figures.immaterial |= idle
-    return diagnose(figures, parameters)
-
-
-def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
-    """Whether outputs change when random numbers take the place of what a layer returns.
-
-    Args:
-        model: has the layer; frozen parameters that are all zero are other numbers meanwhile.
-        site: a call of the layer.
-        run: runs the model, the same every time, and returns its outputs.
-    """
-    layer, number = layer_of(site)
-    calls, parameters = [0], dict(model.named_parameters())
-    closed = {
-        name: torch.full_like(each, FILL)
-        for name, each in parameters.items()
-        if not each.requires_grad and not bool(each.any())
-    }
-
-    def scramble(module: nn.Module, inputs: object, output: object) -> object:
-        del module, inputs
-        calls[0] += 1
-        if calls[0] != number:
-            return None
-        first = first_tensor(output)
-        return with_tensors(output, lambda each: _scrambled(each) if each is first else each)
-
-    devices = {each.device for each in parameters.values() if each.device.type == "cuda"}
-    with torch.no_grad(), replaced(parameters, closed), torch.random.fork_rng(devices):
-        torch.manual_seed(0)
-        before = list(tensors_in(run()))
-        handle = learning_modules(model)[layer].register_forward_hook(scramble)
-        try:
-            torch.manual_seed(0)
-            after = list(tensors_in(run()))
-        finally:
-            handle.remove()
-    return any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
-
-
-@contextmanager
-def replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
-    """Parameters with other values, and with their own afterwards."""
-    before = {name: parameters[name].detach().clone() for name in others}
-    try:
-        with torch.no_grad():
-            for name, values in others.items():
-                parameters[name].copy_(values)
-        yield
-    finally:
-        with torch.no_grad():
-            for name, values in before.items():
-                parameters[name].copy_(values)
-
-
-def _scrambled(tensor: Tensor) -> Tensor:
-    """Random numbers of the size of a tensor, of either sign."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return tensor
-    size = max(1.0, float(tensor.double().square().mean().sqrt()))
-    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return (size * noise).to(tensor)
-
-
-NUDGE = 1e-2
-"""Length of the step which parameters that are all zero are moved by."""
-
-SMALL = 0.1
-"""Scales that begin so small, or smaller, hold a branch back until it has learned: 1e-6 to 0.1 are usual."""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -214,6 +123,13 @@ def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[ModelFigures, dict
     return figures, totals, torch.cat(logits)
 
 
+NUDGE = 1e-2
+"""Length of the step which parameters that are all zero are moved by."""
+
+SMALL = 0.1
+"""Scales that begin so small, or smaller, hold a branch back until it has learned: 1e-6 to 0.1 are usual."""
+
+
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     """Where a parameter goes that holds a branch back; None for any other."""
     values = parameter.detach()
@@ -246,10 +162,94 @@ def _cut_off(model: nn.Module, figures: ModelFigures, batch: Group) -> list[Find
     return []
 
 
+def confirmed(
+    figures: ModelFigures, parameters: Mapping[str, nn.Parameter], does_matter: Callable[[str], bool]
+) -> list[Finding]:
+    """Findings without layers that get no gradient because nothing depends on them, whatever the weights are.
+
+    Attention over a single key, say, gives it the weight 1 always, and query and key get no gradient by construction.
+
+    Args:
+        figures: what was gathered; such layers are noted in it as immaterial.
+        parameters: of the model, by name.
+        does_matter: whether the outputs of the model depend on those of a layer, by call.
+    """
+    found = diagnose(figures, parameters)
+    idle = {each.layer for each in found if each.kind == "dead layer" and not does_matter(each.layer)}
+    if not idle:
+        return found
+    figures.immaterial |= idle
+    return diagnose(figures, parameters)
+
+
+def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
+    """Whether outputs change when random numbers take the place of what a layer returns.
+
+    Args:
+        model: has the layer; frozen parameters that are all zero are other numbers meanwhile.
+        site: a call of the layer.
+        run: runs the model, the same every time, and returns its outputs.
+    """
+    layer, number = layer_of(site)
+    calls, parameters = [0], dict(model.named_parameters())
+    closed = {
+        name: torch.full_like(each, FILL)
+        for name, each in parameters.items()
+        if not each.requires_grad and not bool(each.any())
+    }
+
+    def scramble(module: nn.Module, inputs: object, output: object) -> object:
+        del module, inputs
+        calls[0] += 1
+        if calls[0] != number:
+            return None
+        first = first_tensor(output)
+        return with_tensors(output, lambda each: _scrambled(each) if each is first else each)
+
+    devices = {each.device for each in parameters.values() if each.device.type == "cuda"}
+    with torch.no_grad(), replaced(parameters, closed), torch.random.fork_rng(devices):
+        torch.manual_seed(0)
+        before = list(tensors_in(run()))
+        handle = learning_modules(model)[layer].register_forward_hook(scramble)
+        try:
+            torch.manual_seed(0)
+            after = list(tensors_in(run()))
+        finally:
+            handle.remove()
+    return any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+FILL = 1e-2
+"""What frozen parameters that are all zero are filled with, so that they let a change through."""
+
+
+@contextmanager
+def replaced(parameters: Mapping[str, nn.Parameter], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Parameters with other values, and with their own afterwards."""
+    before = {name: parameters[name].detach().clone() for name in others}
+    try:
+        with torch.no_grad():
+            for name, values in others.items():
+                parameters[name].copy_(values)
+        yield
+    finally:
+        with torch.no_grad():
+            for name, values in before.items():
+                parameters[name].copy_(values)
+
+
+def _scrambled(tensor: Tensor) -> Tensor:
+    """Random numbers of the size of a tensor, of either sign."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    size = max(1.0, float(tensor.double().square().mean().sqrt()))
+    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (size * noise).to(tensor)
+
+
 AT_ONCE = frozenset({"bad input", "bad weight", "bad output", "wrong scale", "frozen", "exploding", "saturated"})
 """Kinds that are believed when they are seen first. Others have to be there at two looks in a row: branches that begin
 at zero get no gradient in the first step, and with float16 a gradient now and then is not finite."""
-
 
 NO_NUMBERS = frozenset({"bad weight", "bad output", "bad gradient"})
 """Kinds that are no news once a weight is no number: all others follow."""

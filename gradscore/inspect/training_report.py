@@ -185,7 +185,7 @@ class Logbook:
             layer: histogram
             for quantity in quantities
             if isinstance(quantity, GradHist1d)
-            for layer, histogram in _of_model_or_layers(quantity)
+            for layer, histogram in quantity.of_layers().items()
             if histogram.total
         }
         if found and not number % self._every:
@@ -242,13 +242,6 @@ class Logbook:
                     if count:
                         step = self.last_steps[epoch]
                         yield GradHist1d.name, layer, epoch, step, edges[place], edges[place + 1], count
-
-
-def _of_model_or_layers(quantity: GradHist1d) -> Iterator[tuple[str, Histogram]]:
-    """The histogram of the model, or those of parameters where each has a range of its own."""
-    if len({histogram.ranges for histogram in quantity.histograms.values()}) == 1:
-        yield MODEL, quantity.model
-    yield from quantity.histograms.items()
 
 
 def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
@@ -347,7 +340,7 @@ def _time_plots(records: Sequence[TrainingRecord], quantity: str, drawing: Drawi
                     rows,
                     name=file_name(f"{quantity}-{measure}-{by}s"),
                     title=f"{measure[:1].upper()}{measure[1:]}, by {by}",
-                    caption=_caption_of_steps(drawing, measure, parts) if by == "step" else _caption_of_epochs(drawing),
+                    caption=_caption(drawing, by, measure, parts),
                     x_label=by,
                     log=_is_log(drawing, measure, rows),
                     marks=marks[:MOST_MARKS],
@@ -427,19 +420,16 @@ def _last(numbers: pd.Series[int]) -> int:
     return int(numbers.max()) if len(numbers) else 0
 
 
-def _caption_of_steps(drawing: Drawing, measure: str, parts: Sequence[pd.DataFrame]) -> str:
-    """Of stretches of steps there are no median and no quartiles."""
-    lines, bands = (
-        [name for name in names if name in (*POINTS, "min-max")] for names in (drawing.lines, drawing.bands)
-    )
+def _caption(drawing: Drawing, by: str, measure: str, parts: Sequence[pd.DataFrame]) -> str:
+    lines, bands = drawing.lines, drawing.bands
+    if by == "epoch":
+        return f"Lines: {', '.join(lines)}; bands: {', '.join(bands) or 'none'}; of the values of an epoch."
+    # Of stretches of steps there are no median and no quartiles.
+    lines, bands = (tuple(name for name in names if name in (*POINTS, "min-max")) for names in (lines, bands))
     lost = sum(int(part["non_finite"].sum()) for part in parts)
     missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
     how = f"Lines: {', '.join(lines or ['mean'])}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
     return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
-
-
-def _caption_of_epochs(drawing: Drawing) -> str:
-    return f"Lines: {', '.join(drawing.lines)}; bands: {', '.join(drawing.bands) or 'none'}; of the values of an epoch."
 
 
 def _epochs_of_findings(record: TrainingRecord) -> list[float]:
