@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -241,15 +242,13 @@ class _Histograms(SampleGradientQuantity):
         histograms: by parameter.
     """
 
-    model: Any
-
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.histograms: dict[str, Histogram] = {}
 
+    @abstractmethod
     def of_layers(self) -> dict[str, Histogram]:
         """The histograms by parameter, and that of the model where there is one."""
-        return {**self.histograms, MODEL: self.model}
 
     @override
     def summary(self) -> Iterator[Row]:
@@ -332,7 +331,7 @@ class GradHist1d(_Histograms):
 
     @override
     def of_layers(self) -> dict[str, Histogram]:
-        return self.histograms if self._spans else super().of_layers()
+        return self.histograms if self._spans else {**self.histograms, MODEL: self.model}
 
     def reset(self) -> None:
         """Forgets the counts and adapts the range to them."""
@@ -395,6 +394,10 @@ class GradHist2d(_Histograms):
         self.model.merge(found)
         if self.keep_individual:
             self.merge_histograms({name: found})
+
+    @override
+    def of_layers(self) -> dict[str, Histogram]:
+        return {**self.histograms, MODEL: self.model}
 
     def reset(self) -> None:
         """Forgets the counts and adapts the ranges to them."""

@@ -360,7 +360,7 @@ def _tables_of(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
             edges = histogram.edges[0]
             yield TABLES[1], layer, {"low": edges[:-1], "high": edges[1:], "count": histogram.counts.numpy()}
     elif isinstance(quantity, GradHist2d):
-        for layer, histogram in {**quantity.histograms, MODEL: quantity.model}.items():
+        for layer, histogram in quantity.of_layers().items():
             counts = histogram.counts.numpy()
             x, y = counts.nonzero()
             gradient, parameter = histogram.edges

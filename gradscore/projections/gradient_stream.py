@@ -73,30 +73,15 @@ def gradient_at(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> Log
     return normalised(gradient.detach(), torch.zeros_like(gradient[:, 0]), values.detach().double())
 
 
-def check_alone(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> None:
-    """Makes sure that the loss of a sample does not change with the others of its batch.
+def check_alone(loss: str | LossFunction, logits: Tensor, labels: Tensor, together: Tensor, *, size: int) -> None:
+    """Makes sure that the losses (N,) of a batch are those of `size` samples of it at a time.
 
     Raises:
-        CoupledSamplesError: it does.
+        CoupledSamplesError: one changes with the other samples of its batch.
         EngineError: as `gradient_at`.
     """
-    if isinstance(loss, str):
-        return
-    parts = [slice(place, place + 1) for place in range(len(logits))]
-    _compare_parts(loss, logits, labels, gradient_at(loss, logits, labels).value, parts)
-
-
-def check_halves(loss: str | LossFunction, logits: Tensor, labels: Tensor, values: Tensor) -> None:
-    """Makes sure that the losses (N,) of a batch are those of its two halves; raises as `check_alone`."""
-    half = len(logits) // 2
-    if not isinstance(loss, str) and half:
-        _compare_parts(loss, logits, labels, values, [slice(0, half), slice(half, None)])
-
-
-def _compare_parts(
-    loss: LossFunction, logits: Tensor, labels: Tensor, together: Tensor, parts: Sequence[slice]
-) -> None:
-    for part in parts:
+    for start in range(0, 0 if isinstance(loss, str) else len(logits), size):
+        part = slice(start, start + size)
         apart = gradient_at(loss, logits[part], labels[part]).value
         differ = (apart - together[part]).abs() > ALONE * apart.abs()
         if bool(differ.any()):
@@ -318,16 +303,18 @@ def logit_gradients(
         labels = first.labels[:WARM_UP]
         with full_precision():
             forward.try_out(few)
-            check_alone(loss, forward.outputs(few).detach(), labels)
-            here = each_input(few, lambda each: each.to(device))
-            prepare(engine, model, here, lambda logits: gradient_at(loss, logits, labels).direction)
+            logits = forward.outputs(few).detach()
+            check_alone(loss, logits, labels, gradient_at(loss, logits, labels).value, size=1)
+            few = each_input(few, lambda each: each.to(device))
+            prepare(engine, model, few, lambda logits: gradient_at(loss, logits, labels).direction)
 
         def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
             with full_precision():
                 outputs = forward.outputs(batch.inputs)
                 logits = outputs.detach()
                 gradient = gradient_at(loss, logits, batch.labels)
-                check_halves(loss, logits, batch.labels, gradient.value)
+                if len(logits) > 1:
+                    check_alone(loss, logits, batch.labels, gradient.value, size=-(-len(logits) // 2))
                 engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
             return gradient.scale, logits.double().argmax(1)
 

@@ -299,7 +299,7 @@ def test_training_goes_on_where_its_page_cannot_be_written(tmp_path, monkeypatch
     assert inspector.step == 0
 
 
-def test_histograms_of_many_epochs_are_thinned_evenly():
+def test_histograms_of_many_epochs_are_subsampled_evenly():
     model, quantity = nn.Linear(2, 2), GradHist1d(bins=3)
     with Inspector(model, [quantity]) as inspector:
         for _ in range(150):

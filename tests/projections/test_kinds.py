@@ -83,23 +83,16 @@ def test_projection_is_that_of_the_references_gradient(kind, case):
 
 
 @pytest.mark.usefixtures("loops")
-@pytest.mark.parametrize("dim", [64, 100, 1024])
+@pytest.mark.parametrize(
+    ("case", "dim"), [("LeNet", 64), ("LeNet", 100), ("LeNet", 1024), ("large table, few uses", 64)]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_of_dimensions_and_kernels(kind, dim):
+def test_numbers_of_dimensions_and_kernels(kind, case, dim):
     torch.manual_seed(0)
-    case = outputs_of(CASES["LeNet"])
-    truth = by_matrix(kind, dim, *case)
-    found = projected(make_projection(kind, dim, 3), *case)
+    given = outputs_of(CASES[case])
+    truth = by_matrix(kind, dim, *given)
+    found = projected(make_projection(kind, dim, 3), *given)
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-11 * np.abs(truth).max())
-
-
-@pytest.mark.usefixtures("loops")
-@pytest.mark.parametrize("kind", KINDS)
-def test_table(kind):
-    torch.manual_seed(0)
-    case = outputs_of(CASES["large table, few uses"])
-    truth = by_matrix(kind, 64, *case)
-    np.testing.assert_allclose(projected(make_projection(kind, 64, 3), *case), truth, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("case", ["large table, few uses", "small table, many uses"])
@@ -111,31 +104,26 @@ def test_table_use_by_use_as_on_an_accelerator(case, monkeypatch):
     np.testing.assert_allclose(found, by_matrix("rademacher", 70, *given), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_precision(kind):
-    torch.manual_seed(0)
-    model, batch = CASES["wide convolution"]()
-    outputs = model(batch.float()).flatten(1)
-    upstream = torch.randn_like(outputs)
-    found = projected(make_projection(kind, 128, 3), dict(model.named_parameters()), outputs, upstream)
-    outputs = model.double()(batch.float().double()).flatten(1)
-    truth = by_matrix(kind, 128, dict(model.named_parameters()), outputs, upstream.double())
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, truth, rtol=0, atol=2e-6 * np.linalg.norm(truth, axis=1).max())
+PRECISIONS = {
+    "single": (torch.float32, lambda: (nn.Conv2d(20, 30, 3, padding=1), torch.randn(N, 20, 5, 4)), 2e-6),
+    "half, projected in single": (torch.bfloat16, lambda: (nn.Linear(90, 70), torch.randn(N, 90)), 0.02),
+}
 
 
+@pytest.mark.parametrize(("dtype", "make", "tolerance"), PRECISIONS.values(), ids=PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_precision_is_projected_in_single(kind):
+def test_precisions(kind, dtype, make, tolerance):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(90, 70), nn.Tanh(), nn.Linear(70, 3)).bfloat16()
-    batch, upstream = torch.randn(N, 90).bfloat16(), torch.randn(N, 3).bfloat16()
-    parameters, outputs = dict(model.named_parameters()), model(batch)
-    sums = make_projection(kind, 128, 3).blank(N, dtype=torch.float32, device=outputs.device)
-    Engine(parameters).stream(outputs, upstream, make_projection(kind, 128, 3).sink(sums))
-    found = make_projection(kind, 128, 3).finished(sums).numpy()
+    model, batch = (each.to(dtype) for each in make())
+    outputs = model(batch).flatten(1)
+    upstream = torch.randn(outputs.shape).to(dtype)
+    projection = make_projection(kind, 128, 3)
+    sums = projection.blank(N, dtype=torch.float32, device=outputs.device)
+    Engine(dict(model.named_parameters())).stream(outputs, upstream, projection.sink(sums))
     exact = model.double()
-    truth = by_matrix(kind, 128, dict(exact.named_parameters()), exact(batch.double()), upstream.double())
-    np.testing.assert_allclose(found, truth, rtol=0, atol=0.02 * np.linalg.norm(truth, axis=1).max())
+    truth = by_matrix(kind, 128, dict(exact.named_parameters()), exact(batch.double()).flatten(1), upstream.double())
+    found = projection.finished(sums).numpy()
+    np.testing.assert_allclose(found, truth, rtol=0, atol=tolerance * np.linalg.norm(truth, axis=1).max())
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
