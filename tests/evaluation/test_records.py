@@ -173,5 +173,5 @@ def test_nothing_to_remark():
 
 @pytest.mark.parametrize("name", [*LEADING, "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
-    with pytest.raises(ConfigError, match=f"score '{name}': this name means something else already"):
+    with pytest.raises(ConfigError, match=f"baseline '{name}': this name means something else already"):
         baselines.BASELINES.add(name, baselines.BASELINES["msp"])
