@@ -3,6 +3,8 @@
 The gradient is computed in float64 in closed form and without cancellation, and comes as a direction of moderate size
 and a power of two. The direction can pass through a network in any precision; statistics of the result are multiplied
 by the scale afterwards. So a sample that the classifier is certain of neither underflows to zero nor ties with others.
+
+A loss is a function of logits (N, K), and of labels (N,) int64 from 0 to K - 1 where it looks at given ones.
 """
 
 from __future__ import annotations
@@ -47,12 +49,6 @@ def pseudo_label(logits: Tensor) -> LogitGradient:
     Its gradient is p, less one at the predicted class; that entry is computed as minus the sum of the other
     probabilities, which keeps its digits where p[argmax] rounds to one.
 
-    Args:
-        logits: (N, K).
-
-    Returns:
-        The gradient at the logits.
-
     Source: Oberdiek, Rottmann, Gottschalk 2018, "Classification uncertainty of deep neural networks based on gradient
         information", section 2.
 
@@ -68,14 +64,8 @@ def pseudo_label(logits: Tensor) -> LogitGradient:
 def label(logits: Tensor, labels: Tensor) -> LogitGradient:
     """Cross entropy against the given label: -log p[label].
 
-    Its gradient is p, less one at the label, computed as in `pseudo_label`.
-
-    Args:
-        logits: (N, K).
-        labels: (N,) int64, classes from 0 to K - 1.
-
-    Returns:
-        The gradient at the logits. Its L2 norm there is the score EL2N, that over all parameters the score GraNd.
+    Its gradient is p, less one at the label, computed as in `pseudo_label`. Its L2 norm at the logits is the score
+    EL2N, that over all parameters the score GraNd.
 
     Source: Paul, Ganguli, Dziugaite 2021, "Deep learning on a data diet: finding important examples early in training".
     """
@@ -88,13 +78,6 @@ def label_focal(logits: Tensor, labels: Tensor) -> LogitGradient:
 
     With t = -log p[label] and q = 1 - p[label], its gradient is p[k] q (q + 2 p[label] t) at every other class k, and
     minus the sum of these at the label.
-
-    Args:
-        logits: (N, K).
-        labels: (N,) int64, classes from 0 to K - 1.
-
-    Returns:
-        The gradient at the logits.
 
     Source: Lin, Goyal, Girshick, He, Dollar 2017, "Focal loss for dense object detection", equation 4.
     """
@@ -115,13 +98,6 @@ def label_squared(logits: Tensor, labels: Tensor) -> LogitGradient:
     With q = 1 - p[label], its gradient is 2 p[k] (p[label] (p[k] + q) + sum over j of p[j] (p[k] - p[j])) at every
     other class k, where j are the classes that are not the label, and minus the sum of these at the label.
 
-    Args:
-        logits: (N, K).
-        labels: (N,) int64, classes from 0 to K - 1.
-
-    Returns:
-        The gradient at the logits.
-
     Source: Brier 1950, "Verification of forecasts expressed in terms of probability", equation 2.
     """
     log_p = _log_softmax(logits)
@@ -130,8 +106,8 @@ def label_squared(logits: Tensor, labels: Tensor) -> LogitGradient:
     relative, size = (others - shift).exp(), shift.exp()
     q = relative.sum(1, keepdim=True)
     # Class by class, since differences of sums would cancel where two classes share nearly everything.
-    spread = torch.stack([(relative * (each.unsqueeze(1) - relative)).sum(1) for each in relative.unbind(1)], 1)
-    gradient = 2 * relative * (log_label.exp() * (relative + q) + size * spread)
+    differences = torch.stack([(relative * (each.unsqueeze(1) - relative)).sum(1) for each in relative.unbind(1)], 1)
+    gradient = 2 * relative * (log_label.exp() * (relative + q) + size * differences)
     value = size**2 * (q**2 + relative.square().sum(1, keepdim=True))
     return normalised(_balanced(gradient, chosen), 2 * shift.squeeze(1), value.squeeze(1))
 
@@ -140,12 +116,6 @@ def uniform(logits: Tensor) -> LogitGradient:
     """Mean over classes of -log softmax: cross entropy against the uniform distribution.
 
     Its gradient is p - 1/K.
-
-    Args:
-        logits: (N, K).
-
-    Returns:
-        The gradient at the logits.
 
     Source: Huang, Geng, Li 2021, "On the importance of gradients for detecting distributional shifts in the wild",
         equation 4 (up to a constant).
@@ -160,12 +130,6 @@ def entropy(logits: Tensor) -> LogitGradient:
     """Entropy of the softmax distribution.
 
     Its gradient is -p * (log p + H).
-
-    Args:
-        logits: (N, K).
-
-    Returns:
-        The gradient at the logits.
     """
     log_p = _log_softmax(logits)
     predicted = log_p.argmax(1, keepdim=True)
@@ -186,12 +150,6 @@ def confounding(logits: Tensor) -> LogitGradient:
     Its gradient is (sigmoid(z) - 1) / K = -sigmoid(-z) / K, computed from log sigmoid(-z), which keeps its digits for
     large logits.
 
-    Args:
-        logits: (N, K).
-
-    Returns:
-        The gradient at the logits.
-
     Source: Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks", section 3.
     """
     z = _checked(logits)
@@ -206,13 +164,7 @@ def expected(logits: Tensor) -> Iterator[LogitGradient]:
 
     For every class y, p[y] * -log p[y] with the weight p[y] held fixed; its gradient is p[y] * p, less p[y] at y, where
     that entry is computed as minus the sum of the others. A norm of each, summed over the classes, is the expectation
-    of the norm over the predicted distribution.
-
-    Args:
-        logits: (N, K).
-
-    Yields:
-        K gradients at the logits; their values add up to the entropy.
+    of the norm over the predicted distribution. The values of the K gradients add up to the entropy.
 
     Source: Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?", ExGrad.
     """

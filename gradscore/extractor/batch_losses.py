@@ -72,8 +72,16 @@ class BatchLosses:
         batch = with_tensors(batch, lambda tensor: tensor.to(self.device))
         few = self._learned(batch, samples, tuple(tensor.shape[1:] for tensor in tensors_in(batch) if tensor.dim()))
         losses = self._losses(batch, samples)
-        if few is not None:
-            _refuse_coupling(few, losses.detach())
+        if few is None:
+            return losses
+        those = losses.detach()
+        difference = float((few - those[: len(few)]).abs().max()) if few.shape[1:] == those.shape[1:] else np.inf
+        if difference > ALONE * float(those.abs().max()):
+            raise CoupledSamplesError(
+                f"the loss of a sample changes with the other samples of its batch (by {difference:.3g}); per-sample "
+                "gradients are not defined for it. Put batch norm and dropout in eval mode, and divide by the number "
+                "of tokens of each sample, not of the batch"
+            )
         return losses
 
     def _learned(self, batch: Any, samples: int, shapes: tuple[torch.Size, ...]) -> Tensor | None:
@@ -113,7 +121,14 @@ class BatchLosses:
             raise EngineError(
                 "the loss does not depend on the parameters of the model; compute it with gradients enabled"
             )
-        self._check_model(losses)
+        if not self._depends:  # looked at once: gradients by another model would all be zero
+            graph = read_graph(losses, {**dict(self._model.named_parameters()), **self.engine.parameters})
+            if not graph.leaves:
+                raise EngineError(
+                    "the loss does not depend on the parameters of the model; compute it with the model that the "
+                    "function is called with, not with another one or a copy"
+                )
+            self._depends = True
         bad = np.flatnonzero(~losses.detach().isfinite().reshape(samples, -1).all(1).cpu().numpy())
         if len(bad):
             raise EngineError(
@@ -121,30 +136,6 @@ class BatchLosses:
                 "tokens is not: divide by the number of tokens or 1"
             )
         return losses
-
-    def _check_model(self, losses: Tensor) -> None:
-        """Makes sure, once, that losses come from the model: gradients by it were all zero otherwise."""
-        if self._depends:
-            return
-        graph = read_graph(losses, {**dict(self._model.named_parameters()), **self.engine.parameters})
-        if not graph.leaves:
-            raise EngineError(
-                "the loss does not depend on the parameters of the model; compute it with the model that the function "
-                "is called with, not with another one or a copy"
-            )
-        self._depends = True
-
-
-def _refuse_coupling(few: Tensor, all_of_them: Tensor) -> None:
-    difference = (
-        float((few - all_of_them[: len(few)]).abs().max()) if few.shape[1:] == all_of_them.shape[1:] else np.inf
-    )
-    if difference > ALONE * float(all_of_them.abs().max()):
-        raise CoupledSamplesError(
-            f"the loss of a sample changes with the other samples of its batch (by {difference:.3g}); per-sample "
-            "gradients are not defined for it. Put batch norm and dropout in eval mode, and divide by the number of "
-            "tokens of each sample, not of the batch"
-        )
 
 
 class LossExtractor:

@@ -69,30 +69,15 @@ class GradientMetric:
         return self._get_metric().reshape(-1)
 
     def _collect(self, grad: Tensor) -> None:
-        """Takes in the gradient of one parameter. To be implemented; must not change `grad`.
-
-        Args:
-            grad: the gradient.
-
-        Raises:
-            NotImplementedError: not implemented by the subclass.
-        """
+        """Takes in the gradient of one parameter. To be implemented; must not change `grad`."""
         raise NotImplementedError
 
     def _get_metric(self) -> Tensor:
-        """The value for everything collected since the last reset. To be implemented.
-
-        Raises:
-            NotImplementedError: not implemented by the subclass.
-        """
+        """The value for everything collected since the last reset. To be implemented."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Forgets everything collected. To be implemented.
-
-        Raises:
-            NotImplementedError: not implemented by the subclass.
-        """
+        """Forgets everything collected. To be implemented."""
         raise NotImplementedError
 
 
