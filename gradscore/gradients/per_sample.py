@@ -349,15 +349,7 @@ def suits_windows(gradient: Convolved) -> bool:
 
 
 def window_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
-    """Blocks of a convolution's weight gradient by compiled loops; see `suits_windows`.
-
-    Args:
-        gradient: of a convolution over one or two axes, one image per sample.
-        budget: elements of a block.
-
-    Yields:
-        See `PerSample.blocks`; elements are ordered (groups, *kernel, input channels, output channels).
-    """
+    """Blocks by compiled loops, whose elements are ordered (groups, *kernel, input channels, output channels)."""
     (left, image), sliding = gradient.by_groups(), gradient.sliding()
     elements = prod(gradient.shape)
     step = max(1, min(len(gradient), budget // elements))
@@ -383,15 +375,7 @@ def suits_groups(gradient: Convolved) -> bool:
 
 
 def grouped_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
-    """Blocks of a convolution's weight gradient from one convolution that has a group per sample.
-
-    Args:
-        gradient: of a convolution.
-        budget: elements of a block.
-
-    Yields:
-        See `PerSample.blocks`.
-    """
+    """Blocks from one convolution that has a group per sample."""
     repeats, groups, out = gradient.left.shape[1:4]
     channels = gradient.image.shape[2]
     nothing = [0] * len(gradient.kernel)
@@ -408,18 +392,11 @@ def grouped_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
 
 
 def shifted_blocks(gradient: Convolved, budget: int) -> Iterator[Block]:
-    """Blocks of a convolution's weight gradient from a few shifted copies of the images instead of all windows.
+    """Blocks, of one or two axes and one image per sample, from a few shifted copies of the images, not all windows.
 
     Only the horizontal shifts are copied, kernel-width times the image. In each of them, rows that are a vertical
     stride apart are put next to each other, so that the positions under one vertical tap are a contiguous view, and one
-    batched product per vertical tap gives the gradient.
-
-    Args:
-        gradient: of a convolution over one or two axes, one image per sample.
-        budget: elements of a block.
-
-    Yields:
-        See `PerSample.blocks`; blocks are (vertical taps, samples, elements).
+    batched product per vertical tap gives the gradient: blocks are (vertical taps, samples, elements).
     """
     (left, images), sliding = gradient.by_groups(), gradient.sliding()
     (height, width), (down, right) = sliding["kernel"], sliding["stride"]

@@ -145,8 +145,8 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
     plan = Plan(
         uses={name: [(graph.places[edge.node], edge.slot) for edge in edges] for name, edges in uses.items()},
         parameter_side=frozenset(name for name, edges in uses.items() if any(map(is_parameter_side, edges))),
-        batched=tuple(place for node, place in graph.places.items() if _is_batched(node, node.name(), met)),
-        holds_once=any(_mixes(node, node.name(), met, samples) for node in graph.places),
+        batched=tuple(place for node, place in graph.places.items() if _is_batched(node, met)),
+        holds_once=any(_mixes(node, met, samples) for node in graph.places),
     )
     for name, edges in uses.items():
         for edge in edges:
@@ -214,20 +214,20 @@ def _refuse_scaled_rows(graph: Graph) -> None:
             )
 
 
-def _mixes(node: Node, name: str, uses: Container[Edge], samples: int) -> bool:
+def _mixes(node: Node, uses: Container[Edge], samples: int) -> bool:
     """Whether a node may send rows of samples to where its numbers say.
 
     Args:
         node: a node.
-        name: its name.
         uses: where parameters meet the batch: what is multiplied there is no row of a sample.
         samples: N.
     """
+    name = node.name()
     if name in HIDDEN:
         return True
     if name in TABLES:
         return not _is_of_parameters(node, 0, uses)
-    if _is_batched(node, name, uses):
+    if _is_batched(node, uses):
         return output_shape(node, 0)[0] % samples != 0
     if name not in PRODUCTS:
         return False
@@ -240,8 +240,9 @@ def _mixes(node: Node, name: str, uses: Container[Edge], samples: int) -> bool:
     return output_shape(node, 0)[0] % samples != 0
 
 
-def _is_batched(node: Node, name: str, uses: Container[Edge]) -> bool:
+def _is_batched(node: Node, uses: Container[Edge]) -> bool:
     """Whether a node multiplies samples with samples, and keeps apart what lies along its first axis."""
+    name = node.name()
     if name.startswith(ATTENTION):
         return True
     return name in BATCHED and not any(_is_of_parameters(node, slot, uses) for slot in BATCHED[name])

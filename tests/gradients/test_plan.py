@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from both_ways import assert_reference
+from layers import Function
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -33,38 +34,26 @@ def hidden(model: TwoLayers, x: Tensor) -> Tensor:
     return torch.tanh(model.first(x))
 
 
-class LastToken(TwoLayers):
-    """Tokens first, and the last one of each sample is looked at."""
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        return self.last(hidden(self, x.transpose(0, 1))[lengths - 1, torch.arange(len(x))])
-
-
 @pytest.mark.parametrize(
     ("tokens", "lengths"), [(16, [3, 7, 11, 15]), (8, [2, 4, 6, 8]), (64, [12, 28, 44, 60]), (3, [1, 2, 3])], ids=str
 )
 def test_rows_that_fit_another_layout_by_chance(tokens: int, lengths: list[int]) -> None:
-    model = LastToken()
+    """Tokens first, and the last one of each sample is looked at."""
+    model = TwoLayers()
     engine = engine_of(model)
     for given in (lengths, lengths[::-1], [tokens] * len(lengths), [1, *lengths, tokens, 2]):
-        assert_reference(engine, model(numbers(len(given), tokens, 5), torch.tensor(given)))
+        last = hidden(model, numbers(tokens, len(given), 5))[torch.tensor(given) - 1, torch.arange(len(given))]
+        assert_reference(engine, model.last(last))
 
 
-class FirstToken(TwoLayers):
-    """A transformer's way: samples first, and the first token of each is looked at."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(hidden(self, x)[:, 0])
-
-
-def test_what_fits_another_layout_and_goes_on_fitting_is_not_looked_at_again(monkeypatch) -> None:
-    """With T = N + 1 the row of sample n is n (T + 1), so it is n modulo N too, in every batch."""
-    model = FirstToken()
+def test_what_fits_another_layout_and_goes_on_fitting_is_not_probed_again(monkeypatch) -> None:
+    """The first token of each. With T = N + 1 the row of sample n is n (T + 1), so it is n modulo N in every batch."""
+    model = TwoLayers()
     engine = engine_of(model)
-    assert_reference(engine, model(numbers(4, 5, 5)))
+    assert_reference(engine, model.last(hidden(model, numbers(4, 5, 5))[:, 0]))
     monkeypatch.setattr("gradscore.gradients.engine.make_plan", None)
     for _ in range(2):
-        assert_reference(engine, model(numbers(4, 5, 5)))
+        assert_reference(engine, model.last(hidden(model, numbers(4, 5, 5))[:, 0]))
 
 
 class Sorted(TwoLayers):
@@ -128,21 +117,15 @@ def test_samples_in_another_order(way) -> None:
         assert_reference(engine, model(numbers(8, 5)))
 
 
-class OneNumber(nn.Module):
+def one_number(weight: Tensor, x: Tensor) -> Tensor:
     """One number for each sample, whose only axis is the first and the last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(numbers(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        order = x.argsort()
-        moved = (x.gather(-1, order) * self.scale[0]).tanh().gather(-1, order.argsort())
-        return torch.stack([moved, x * self.scale[1]], 1)
+    order = x.argsort()
+    moved = (x.gather(-1, order) * weight[0]).tanh().gather(-1, order.argsort())
+    return torch.stack([moved, x * weight[1]], 1)
 
 
 def test_samples_that_are_numbers_in_another_order() -> None:
-    model = OneNumber()
+    model = Function(2, one_number).double()
     engine = engine_of(model)
     assert_reference(engine, model(numbers(6).sort()[0]))
     for _ in range(3):
@@ -158,23 +141,21 @@ def test_products_of_attention_from_sample_to_sample_are_refused() -> None:
         assert_reference(engine, model(x))
 
 
-class TokensFirst(TwoLayers):
+def tokens_first(model: TwoLayers, x: Tensor) -> Tensor:
     """Samples in the order of a number of theirs, along the second axis."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        order = x[0, :, 0].argsort()
-        found = hidden(self, x.gather(1, order[None, :, None].expand_as(x)))
-        return self.last(found.gather(1, order.argsort()[None, :, None].expand_as(found)).mean(0))
+    order = x[0, :, 0].argsort()
+    found = hidden(model, x.gather(1, order[None, :, None].expand_as(x)))
+    return model.last(found.gather(1, order.argsort()[None, :, None].expand_as(found)).mean(0))
 
 
 @pytest.mark.parametrize("tokens", [4, 6, 8])
 def test_samples_in_another_order_on_the_second_axis(tokens: int) -> None:
-    model = TokensFirst()
+    model = TwoLayers()
     engine = engine_of(model)
     x = numbers(tokens, 4, 5)
-    assert_reference(engine, model(x[:, x[0, :, 0].argsort()]))
+    assert_reference(engine, tokens_first(model, x[:, x[0, :, 0].argsort()]))
     for _ in range(3):
-        assert_reference(engine, model(numbers(tokens, 4, 5)))
+        assert_reference(engine, tokens_first(model, numbers(tokens, 4, 5)))
 
 
 class Dispatched(nn.Module):
