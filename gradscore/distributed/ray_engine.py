@@ -69,7 +69,7 @@ def extract_with_ray(
         options: where it is computed.
         out: the run folder, instead of `config.run`.
         trust_code: allow a `python:` model and augmentations, whose code is run.
-        progress: told after every shard.
+        progress: called after every shard.
 
     Returns:
         A summary of the run.

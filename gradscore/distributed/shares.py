@@ -146,7 +146,7 @@ def extract_share(
         share: which shards.
         out: the run folder, instead of `config.run`.
         trust_code: allow a `python:` model and augmentations, whose code is run.
-        progress: told after every batch.
+        progress: called after every batch.
 
     Raises:
         StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
@@ -169,15 +169,12 @@ def extract_share(
     plan.warm_up()
     _begin(plan)
     _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
-    records = partial(read_records, run, identity=identity_of(plan.inputs, package_versions()), config=config)
+    identity = identity_of(plan.inputs, package_versions())
+    records = partial(read_records, run, identity=identity, config=config)
     own = next((record for record in records() if record.share == share), None)
     if own is None:
-        own = ShareRecord(
-            index=share.index,
-            count=share.count,
-            identity=identity_of(plan.inputs, package_versions()),
-            settings=_kept_settings(config),
-        )
+        settings = _kept_settings(config)
+        own = ShareRecord(index=share.index, count=share.count, identity=identity, settings=settings)
         own.write(run)
     began, counter = time.perf_counter(), Counter(sum(shard.samples(plan) for shard in [*sums, *tables]), progress)
     computed = _make(plan, own, sums, counter)
@@ -239,7 +236,7 @@ def merge(
         run: the run folder that the shares were written into.
         sources: run folders with shares of the same run, which are copied into it first.
         trust_code: allow a `python:` model and augmentations, whose code is run.
-        progress: told how many samples are there.
+        progress: called with how many samples are there.
 
     Returns:
         A summary of the run, which is equal to that of one process.

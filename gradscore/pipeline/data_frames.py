@@ -63,7 +63,7 @@ def features(
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         tokens: what becomes of losses (N, T): their sum over the tokens, or, for "each", a row of the table for every
             token, at the price of a backward pass for each.
-        progress: told how far it is.
+        progress: called with how far it is.
         **settings: others of the section `features` (parameters, granularity, preset, penultimate, augmentations).
 
     Returns:
@@ -147,7 +147,7 @@ def feature_table(
         wanted: what is computed.
         options: batch size and part size.
         interface: how the model returns logits.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Raises:
         ConfigError: as `features`; so do DataError, ModelError and EngineError.

@@ -141,7 +141,7 @@ def extract(
         trust_code: allow a `python:` model and augmentations, whose code is run.
         check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
             few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
-        progress: told after every batch.
+        progress: called after every batch.
 
     Returns:
         A summary of the run.
@@ -183,7 +183,7 @@ def complete_run(
         make_shards: has what is missing made elsewhere; None to compute it here.
         mean_gradients: gives those of `in_dist.fit`; None to compute them here.
         notices: of what was made elsewhere; they are looked at when everything is there.
-        progress: told after every batch.
+        progress: called after every batch.
 
     Returns:
         A summary of the run.
@@ -213,8 +213,8 @@ def complete_run(
                 _compare_with_means(plan, writer, counter, mean_gradients)
         splits = [_completed(plan, writer, counter, split, make_shards) for split in plan.datasets]
         if not was_complete:
-            said = list(dict.fromkeys([*plan.notices, *notices]))
-            writer.finish(feature_count=len(extractor.feature_names), notices=said)
+            known = list(dict.fromkeys([*plan.notices, *notices]))
+            writer.finish(feature_count=len(extractor.feature_names), notices=known)
     return _summary(writer, extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
 
 
@@ -367,7 +367,7 @@ def extract_given(
         samples: of the splits that are not there yet, perhaps mixed; they are looked at once, in the order they come.
         onto: the run in `config.run` that goes on; None for a new one.
         fit_again: the samples of `in_dist.fit` once more, for `gradient_cosine`.
-        progress: told after every batch.
+        progress: called after every batch.
         total: how many samples there are, for `progress`; 0 if that is unknown.
 
     Returns:
@@ -384,7 +384,7 @@ def extract_given(
     # Fingerprints of samples that nobody has seen yet are empty.
     inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
     rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, _ReadSamples] = {}
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
         means: MeanGradients | None = None
         if onto is None:
@@ -438,7 +438,7 @@ def extract_given(
 
 
 @dataclass
-class _Seen:
+class _ReadSamples:
     """What is known of the samples of a split that were read."""
 
     content_hashes: list[str] = field(default_factory=list)
@@ -447,10 +447,10 @@ class _Seen:
     seconds: float = 0.0
 
 
-def _noted(samples: Iterable[Batch], seen: dict[str, _Seen]) -> Iterator[Batch]:
+def _noted(samples: Iterable[Batch], seen: dict[str, _ReadSamples]) -> Iterator[Batch]:
     """Notes ids, labels and content of samples as they pass."""
     for batch in samples:
-        found = seen.setdefault(batch.split, _Seen())
+        found = seen.setdefault(batch.split, _ReadSamples())
         found.content_hashes += batch.content_hashes
         for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
             found.digest.update(json.dumps(row).encode())

@@ -1,15 +1,14 @@
 """Run folders: resumable feature tables, and the manifest that says what they were made from.
 
 In come the rows of one shard after the other; out come feature tables as data frames. `run_folder` writes and reads,
-`shards` has the Parquet files, `manifest` the identity of a run and what is kept when it changes, `checksums` those of
-every file, `labels` doubts of labels; all that changes a run folder does so within `changing`.
+`run_files` has the Parquet files and the checksums of all, `manifest` the identity of a run and what is kept when it
+changes, `labels` doubts of labels; all that changes a run folder does so within `changing`.
 """
 
 from __future__ import annotations
 
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
-from .checksums import Verification, changing, is_intact, verify_run
-from .labels import EVERYWHERE, Agreement, agreement_of, label_warnings, raw_labels, renaming_advice
+from .labels import EVERYWHERE, agreement_of, label_warnings, raw_labels, renaming_advice
 from .manifest import (
     Changes,
     CodeInputs,
@@ -24,9 +23,25 @@ from .manifest import (
     first_fault,
     package_versions,
 )
+from .run_files import (
+    MEAN_GRADIENTS,
+    Recomputed,
+    ShardNote,
+    ShardRows,
+    Verification,
+    changing,
+    is_complete,
+    is_intact,
+    listed_files,
+    read_note,
+    read_shard,
+    shard_path,
+    split_folder,
+    verify_run,
+    write_shard,
+)
 from .run_folder import (
     PARTIAL,
-    RunContents,
     RunFolder,
     RunSummary,
     RunWriter,
@@ -35,21 +50,7 @@ from .run_folder import (
     find_runs,
     read_head,
     refuse_run_files,
-    summarise_run,
     write_head,
-)
-from .shards import (
-    MEAN_GRADIENTS,
-    Recomputed,
-    ShardNote,
-    ShardRows,
-    is_complete,
-    listed_files,
-    read_note,
-    read_shard,
-    shard_path,
-    split_folder,
-    write_shard,
 )
 
 __all__ = [
@@ -59,13 +60,11 @@ __all__ = [
     "MANIFEST",
     "MEAN_GRADIENTS",
     "PARTIAL",
-    "Agreement",
     "Changes",
     "CodeInputs",
     "Manifest",
     "Recomputed",
     "Record",
-    "RunContents",
     "RunFolder",
     "RunInputs",
     "RunSummary",
@@ -97,7 +96,6 @@ __all__ = [
     "renaming_advice",
     "shard_path",
     "split_folder",
-    "summarise_run",
     "verify_run",
     "write_head",
     "write_shard",

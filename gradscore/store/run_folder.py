@@ -40,7 +40,6 @@ from ..system import (
     write_bytes,
     write_text,
 )
-from .checksums import changing, read_checksums
 from .manifest import (
     Changes,
     Manifest,
@@ -52,11 +51,13 @@ from .manifest import (
     other_inputs,
     package_versions,
 )
-from .shards import (
+from .run_files import (
     MEAN_GRADIENTS,
     ShardNote,
     ShardRows,
+    changing,
     is_complete,
+    read_checksums,
     read_note,
     read_shard,
     shard_columns,

@@ -20,11 +20,9 @@ pytestmark = pytest.mark.slow
 
 WRITTEN = {
     "one slash": ("s3:/bucket/key", "s3:/bucket/key: an address has two slashes after the colon; give s3://bucket/key"),
-    "no slash": ("s3:bucket/key", "s3:bucket/key: an address has two slashes after the colon; give s3://bucket/key"),
     "three slashes": ("s3:///b/k", "s3:///b/k: an address has two slashes after the colon; give s3://b/k"),
     "an empty part": ("s3://b//k", "s3://b//k: a part of the key is empty, which no path can have; give s3://b/k"),
     "capital letters": ("S3://b/k", "S3://b/k: the kind of storage is written in small letters; give s3://b/k"),
-    "a file": ("file://x", "file://x: a file of this machine is named by its path alone; give x"),
     "a file, in full": (
         "file:///tmp/x",
         "file:///tmp/x: a file of this machine is named by its path alone; give /tmp/x",
@@ -96,7 +94,6 @@ def test_what_has_to_be_local_is_called_by_its_address(
 
 SETTINGS = {
     "weights": ("model.checkpoint=s3:/bucket/w.pt", "two slashes after the colon; give s3://bucket/w.pt"),
-    "a run": ("run=s3://bucket//run", "a part of the key is empty"),
     "samples": ("data.in_dist.fit.source=npz:S3://bucket/a.npz", "written in small letters; give s3://bucket/a.npz"),
     "what a table names": ("data.in_dist.fit.arguments.root=s3:/b/images", "give s3://b/images"),
 }

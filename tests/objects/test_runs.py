@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -115,12 +114,7 @@ def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local:
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
 
 
-SHARES = {"two": ["0/2", "1/2"], "one has nothing new": ["0/1", "1/3"]}
-
-
-@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES)
 def test_shares_from_several_machines_are_merged(
-    shares: Sequence[str],
     bucket: Bucket,
     config_file: str,
     local: Path,
@@ -128,7 +122,7 @@ def test_shares_from_several_machines_are_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = bucket.address("runs/a")
-    for share in shares:
+    for share in ("0/1", "1/3"):  # the second has nothing new
         monkeypatch.setenv("GRADSCORE_CACHE", str(tmp_path / share.replace("/", "-")))
         assert extracted(config_file, address, "--shard", share).exit_code == 0
     result = command("merge", address, "--trust-code")

@@ -12,7 +12,7 @@ from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.reporting import write_report
 from gradscore.store import CHECKSUMS, RunFolder, changing, verify_run
-from gradscore.store.checksums import read_checksums
+from gradscore.store.run_files import read_checksums
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +98,15 @@ def test_a_missing_shard_of_the_manifest_is_named_without_a_checksum(run: Path) 
     assert verify_run(run).damaged == [f"{name}: missing" for name in names]
 
 
-MISSING = [
-    "head.safetensors",
-    "features/ood.noise/part-00000.parquet",
-    "meta/misclassification/in_dist_only/all/model.json",
-    "evaluation/scores.parquet",
-]
+MISSING = {
+    "head.safetensors": "features",
+    "features/ood.noise/part-00000.parquet": "meta",
+    "meta/misclassification/in_dist_only/all/model.json": "meta",
+    "evaluation/scores.parquet": "features",
+}
 
 
-@pytest.mark.parametrize("part", ["meta", "evaluation", "features"])
-@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize(("name", "part"), MISSING.items())
 def test_a_failed_command_does_not_forget_a_missing_file(run: Path, name: str, part: str) -> None:
     (run / name).unlink()
     with pytest.raises(OSError, match="full"), changing(run, [part]):

@@ -385,7 +385,7 @@ def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.M
         where.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gradscore.store.shards.pq.write_table", fail)
+    monkeypatch.setattr("gradscore.store.run_files.pq.write_table", fail)
     with (
         pytest.raises(KeyboardInterrupt),
         RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer,
