@@ -124,7 +124,7 @@ def make_bundle(
             known = origin.hashes[run.config.model.source]
             own = replace(own, folders=None, hashes={config.model.source: known})
         with trusting_code(trust_code, origin=own):
-            model = build_model(config.model, seed=config.extract.seed)
+            model = build_model(config.model, seed=config.extract.seed).model
     _check_weights(run, model)
     calibration = calibration_samples(run)
     right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))

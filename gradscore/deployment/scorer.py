@@ -183,7 +183,7 @@ class Scorer:
             own = origin if model_source is None else replace(origin, folders=None)
             try:
                 with trusting_code(trust_code, origin=own):
-                    built = build_model(config)
+                    built = build_model(config).model
             except ModelError as error:
                 if not is_lost or str(config.checkpoint) not in str(error):
                     raise

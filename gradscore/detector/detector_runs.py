@@ -102,7 +102,7 @@ def check_recipe(recipe: ModelConfig, model: nn.Module) -> None:
         ModelError: they do not fit, or it cannot be built.
     """
     with trusting_code():
-        built = build_model(recipe)
+        built = build_model(recipe).model
     try:
         built.load_state_dict(model.state_dict())
         same = weights_sha256(built) == weights_sha256(model)

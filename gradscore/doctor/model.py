@@ -19,7 +19,7 @@ from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import (
     BuiltModel,
     Interface,
-    build_classifier,
+    build_model,
     check_module,
     group_parameters,
     refuse_foreign,
@@ -278,7 +278,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     device = resolve_device(config.extract.device)
     check_features(config.features)
     with trusting_code(trust_code):
-        built = build_classifier(config.model, seed=config.extract.seed)
+        built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
         model = built.model.to(device)
         group_parameters(model, config.features.parameters, granularity=config.features.granularity)
         datasets = open_datasets(config)

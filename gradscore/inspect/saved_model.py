@@ -156,9 +156,9 @@ def inspect_config(
     names = list(dict.fromkeys(quantities or QUANTITIES))
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
-    origin: list[str] = []
     with trusting_code(trust_code):
-        model = build_model(config.model, seed=config.extract.seed, notices=origin).to(device)
+        built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+        model = built.model.to(device)
         hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
         if hard is not None and _of_samples(templates):
             fitting = [name for name in QUANTITIES if not _of_samples([QUANTITIES[name]()])]
@@ -171,7 +171,7 @@ def inspect_config(
     notices: list[str] = []
     groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
     found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)
-    return replace(found, notices=[*notices, *origin, *found.notices])
+    return replace(found, notices=[*notices, *built.notices, *found.notices])
 
 
 def _chosen_groups(

@@ -12,7 +12,6 @@ from __future__ import annotations
 from .build import (
     LIVE,
     BuiltModel,
-    build_classifier,
     build_model,
     class_names,
     coarsest_dtype,
@@ -74,7 +73,6 @@ __all__ = [
     "ModelRequest",
     "ModelSource",
     "at_path",
-    "build_classifier",
     "build_model",
     "check_module",
     "class_names",

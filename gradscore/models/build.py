@@ -41,48 +41,20 @@ LIVE = "object"
 """Stands for a kind of source where a program gave the model itself; what follows is the name of its class."""
 
 
-def build_model(
-    config: ModelConfig,
-    *,
-    seed: int = 0,
-    notices: list[str] | None = None,
-) -> nn.Module:
+def build_model(config: ModelConfig, *, seed: int = 0, look_for_random: bool = False) -> BuiltModel:
     """Builds a classifier and loads its weights.
 
     Args:
         config: source, arguments and checkpoint.
         seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
-        notices: takes what a reader of the figures should know of the weights.
+        look_for_random: where no checkpoint is named, find out which weights are random: the model is made twice.
 
     Returns:
-        The model on the CPU, in eval mode, with gradients enabled for all parameters. It takes a tensor or a mapping of
-        keyword arguments, and returns logits (N, K).
+        The model, and what is known of its weights.
 
     Raises:
         ModelError: the source or the checkpoint cannot be used.
         MissingExtraError: the source needs a package that is not installed.
-    """
-    built = build_classifier(config, seed=seed, look_for_random=notices is not None)
-    if notices is not None:
-        notices += built.notices
-    return built.model
-
-
-def build_classifier(
-    config: ModelConfig,
-    *,
-    seed: int = 0,
-    look_for_random: bool = True,
-) -> BuiltModel:
-    """As `build_model`, with what is known of the weights.
-
-    Args:
-        config: source, arguments and checkpoint.
-        seed: of random weights.
-        look_for_random: find out which weights are random, for which the model is made twice.
-
-    Raises:
-        ModelError: as `build_model`; so does MissingExtraError.
     """
     kind, _, name = config.source.partition(":")
     if kind == LIVE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Self
@@ -53,7 +53,7 @@ class RunPlan:
     datasets: dict[str, SampleDataset]
     extractor: Extractor
     inputs: RunInputs
-    model_notices: list[str]
+    model_notices: Sequence[str]
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -66,10 +66,9 @@ class RunPlan:
         """
         device = resolve_device(config.extract.device)
         check_features(config.features)
-        notices: list[str] = []
-        model = build_model(config.model, seed=config.extract.seed, notices=notices)
+        built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
         extractor = Extractor.of(
-            model.to(device),
+            built.model.to(device),
             features=config.features,
             num_classes=config.model.num_classes,
         )
@@ -78,7 +77,7 @@ class RunPlan:
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
         inputs = extractor.describe(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
-        return cls(config, datasets, extractor, inputs, notices)
+        return cls(config, datasets, extractor, inputs, built.notices)
 
     @property
     def notices(self) -> list[str]:
@@ -195,7 +194,7 @@ class OpenSplit:
     model: nn.Module
     dataset: SampleDataset
     samples: Samples
-    model_notices: list[str]
+    model_notices: Sequence[str]
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -224,8 +223,7 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
     device = resolve_device(config.extract.device)
     dataset = open_datasets(config, only=[split])[split]
     check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)
-    notices: list[str] = []
-    model = build_model(config.model, seed=config.extract.seed, notices=notices).to(device)
+    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
     skipped: list[str] = []
     options = config.extract
     samples = split_samples(
@@ -236,7 +234,9 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
         on_error=options.on_error,
         skipped=skipped,
     )
-    return OpenSplit(model=model, dataset=dataset, samples=samples, model_notices=notices, skipped=skipped)
+    return OpenSplit(
+        model=built.model.to(device), dataset=dataset, samples=samples, model_notices=built.notices, skipped=skipped
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,13 +59,13 @@ def test_a_dotted_module_is_a_source() -> None:
 
 def test_torchvision_models_take_arguments() -> None:
     config = make_config("torchvision:squeezenet1_1", arguments={"num_classes": 4})
-    model = build_model(config)
+    model = build_model(config).model
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_235_496 - 996 * 513  # less 996 classes
 
 
 def test_code_is_trusted_through_the_environment(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADSCORE_TRUST_CODE", "1")
-    assert isinstance(build_model(make_config(f"{source}:net")), nn.Sequential)
+    assert isinstance(build_model(make_config(f"{source}:net")).model, nn.Sequential)
 
 
 UNTRUSTED = {"not set": "", "set to something else": "yes"}

@@ -18,7 +18,6 @@ from gradscore.models import (
     MODEL_SOURCES,
     ModelConfig,
     ModelSource,
-    build_classifier,
     build_model,
     class_names,
     code_sha256,
@@ -76,7 +75,7 @@ FOLDERS = {
 def test_classifiers_of_transformers(tmp_path: Path, make, batch) -> None:
     model = make().eval()
     model.save_pretrained(tmp_path)
-    found = build_classifier(ModelConfig.model_validate({"source": f"transformers:{tmp_path}", "num_classes": 3}))
+    found = build_model(ModelConfig(source=f"transformers:{tmp_path}", num_classes=3), look_for_random=True)
     wanted = model(**batch).logits if isinstance(batch, dict) else model(batch).logits
     torch.testing.assert_close(found.model(batch), wanted)
     assert found.random == ()
@@ -89,7 +88,7 @@ def test_weights_of_a_checkpoint_replace_those_of_the_folder(tmp_path: Path) -> 
     torch.save(
         {"state_dict": {f"model.{name}": each for name, each in trained.state_dict().items()}}, tmp_path / "a.ckpt"
     )
-    model = build_model(config(f"transformers:{tmp_path}/folder", checkpoint=tmp_path / "a.ckpt"))
+    model = build_model(config(f"transformers:{tmp_path}/folder", checkpoint=tmp_path / "a.ckpt")).model
     torch.testing.assert_close(model(IMAGES), trained(IMAGES).logits)
 
 
@@ -157,14 +156,14 @@ def test_unusable_folders(tmp_path: Path, save, classes: int, message: str) -> N
 def test_one_output_may_be_declared_a_logit(tmp_path: Path) -> None:
     model = bert(num_labels=1).eval()
     model.save_pretrained(tmp_path)
-    found = build_model(config(f"transformers:{tmp_path}", num_classes=1))(TOKENS)
+    found = build_model(config(f"transformers:{tmp_path}", num_classes=1)).model(TOKENS)
     torch.testing.assert_close(found, torch.cat([torch.zeros(4, 1), model(TOKENS).logits], 1))
 
 
 def test_timm_gets_the_number_of_classes(tmp_path: Path) -> None:
     trained = timm.create_model("test_vit", num_classes=3).eval()
     torch.save(trained.state_dict(), tmp_path / "weights.pth")
-    model = build_model(config("timm:test_vit", checkpoint=tmp_path / "weights.pth"))
+    model = build_model(config("timm:test_vit", checkpoint=tmp_path / "weights.pth")).model
     images = torch.randn(2, 3, 160, 160)
     torch.testing.assert_close(model(images), trained(images))
 
@@ -215,7 +214,7 @@ def test_programs(tmp_path: Path) -> None:
     model = network().eval()
     path = exported(tmp_path / "net.pt2", model)
     with trusting_code():
-        found = build_classifier(ModelConfig.model_validate({"source": f"program:{path}", "num_classes": 3}))
+        found = build_model(ModelConfig(source=f"program:{path}", num_classes=3), look_for_random=True)
     torch.testing.assert_close(found.model(IMAGES[:3]), model(IMAGES[:3]))
     wanted = [name for name, _ in model.named_parameters()]
     assert [name for name, each in found.model.named_parameters() if each.requires_grad] == wanted
@@ -324,12 +323,10 @@ WEIGHTS = {
     ("factory", "random", "notice"), [(name, *each) for name, each in WEIGHTS.items()], ids=WEIGHTS
 )
 def test_weights_of_the_factory_are_told_from_random_ones(code: str, factory: str, random: tuple, notice: str) -> None:
-    notices: list[str] = []
-    settings = config(f"{code}:{factory}")
     with trusting_code():
-        build_model(settings, seed=7, notices=notices)
-        assert build_classifier(settings, seed=7).random == random
-    assert re.search(notice, "".join(notices))
+        found = build_model(config(f"{code}:{factory}"), seed=7, look_for_random=True)
+    assert found.random == random
+    assert re.search(notice, "".join(found.notices))
 
 
 def written(folder: Path, files: dict[str, str]) -> str:
@@ -405,4 +402,4 @@ def test_a_source_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
         build=lambda request: nn.Linear(int(request.name), request.outputs), form="toy:<n>", summary=""
     )
     MODEL_SOURCES.add("toy", source)
-    assert build_model(config("toy:5"))(torch.zeros(2, 5)).shape == (2, 3)
+    assert build_model(config("toy:5")).model(torch.zeros(2, 5)).shape == (2, 3)
