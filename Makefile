@@ -6,7 +6,7 @@ PYTHON ?= python3
 # What promises equal bits or compares with a reference, and the settings by which PyTorch's own loops,
 # OpenBLAS and MKL compute as on an older processor, or one of AMD, without AVX-512.
 CORE := $(addprefix tests/,gradients statistics kernels test_losses.py pipeline baselines meta evaluation distributed \
-	system/test_numerics.py)
+	system/test_tensors.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
 PARALLEL := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder

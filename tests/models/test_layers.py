@@ -40,10 +40,6 @@ def test_what_enters_the_last_layer(setting):
     torch.testing.assert_close(features, BODY(X), rtol=0, atol=0)
     torch.testing.assert_close(outputs, NET(X), rtol=0, atol=0)
     assert not features.requires_grad
-
-
-def test_no_hook_stays():
-    caught(NET, True, X)
     assert not NET[1]._forward_hooks
 
 
@@ -95,14 +91,10 @@ def run(make_run: Callable[..., Path]) -> RunFolder:
     return RunFolder(make_run(features={"penultimate": True}, evaluate=False))
 
 
-def test_the_table_holds_them_apart_from_the_features(run: RunFolder) -> None:
-    frame = run.read("in_dist.test")
-    assert penultimate_columns(frame) == [f"penultimate_{place}" for place in range(36)]
-    assert not set(penultimate_columns(frame)) & set(feature_columns(frame))
-
-
 def test_logits_come_from_them(run: RunFolder) -> None:
     frame, head = run.read("ood.noise"), read_head(run.path)
+    assert penultimate_columns(frame) == [f"penultimate_{place}" for place in range(36)]
+    assert not set(penultimate_columns(frame)) & set(feature_columns(frame))
     logits = frame[penultimate_columns(frame)].to_numpy() @ head.weight.T + head.bias
     np.testing.assert_allclose(
         logits, frame[[f"logit_{place}" for place in range(10)]].to_numpy(), rtol=1e-4, atol=1e-4

@@ -277,10 +277,6 @@ def scripted():
         return torch.jit.script(network())
 
 
-def half():
-    return network().half()
-
-
 def loaded():
     model = network()
     model.load_state_dict({name: torch.full_like(each, 0.5) for name, each in model.state_dict().items()})
@@ -302,6 +298,7 @@ def code(tmp_path: Path) -> str:
 FOREIGN = {
     "compiled": "is compiled .torch.compile., .* pass compiled._orig_mod",
     "compiled_inside": "is compiled in '0'",
+    "compiled_in_place": "is compiled .torch.compile.",
     "scripted": "is a TorchScript module, .* build that in Python and load its weights",
 }
 

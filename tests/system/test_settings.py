@@ -28,19 +28,6 @@ def install(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_built_in_entries():
-    found = fruits()
-    assert dict(found) == {"apple": 1.0, "pear": 2.0}
-    assert found.find("pear", where="basket") == 2.0
-    assert len(found) == 2
-
-
-def test_added_entries_stand_behind_the_others():
-    found = fruits()
-    found.add("quince", 3.0)
-    assert list(found.items()) == [("apple", 1.0), ("pear", 2.0), ("quince", 3.0)]
-
-
 def test_entries_of_packages_stand_behind_the_others(install):
     install("FIG = 4.0", {"fig": "FIG"})
     found = fruits()
@@ -48,6 +35,7 @@ def test_entries_of_packages_stand_behind_the_others(install):
     assert list(found.items()) == [("apple", 1.0), ("pear", 2.0), ("quince", 3.0), ("fig", 4.0)]
     assert len(found) == 4
     assert found.built_in == ("apple", "pear")
+    assert found.find("pear", where="basket") == 2.0
 
 
 def test_only_entries_of_the_group_are_taken(tmp_path, monkeypatch):
@@ -78,11 +66,6 @@ def test_an_entry_is_loaded_once(install):
     assert found["fig"] is found["fig"]
 
 
-def test_key_error_as_of_any_mapping():
-    with pytest.raises(KeyError):
-        fruits()["fig"]
-
-
 UNKNOWN = {
     "near one that is built in": ("aple", r"basket: no fruit 'aple'; did you mean 'apple'\?"),
     "near one of a package": ("figg", r"basket: no fruit 'figg'; did you mean 'fig'\?"),
@@ -100,7 +83,6 @@ def test_unknown_names_get_a_hint(install, name, message):
 BROKEN = {
     "a module that fails": ("import not_there", "FIG", r"ModuleNotFoundError: No module named 'not_there'"),
     "an object that is missing": ("", "FIG", "AttributeError: .*'FIG'.*"),
-    "a module that raises": ("raise OSError('no licence')", "FIG", "OSError: no licence"),
 }
 
 
@@ -137,11 +119,6 @@ def test_a_name_that_is_taken_cannot_be_added(install, name):
     install("FIG = 4.0", {"fig": "FIG"})
     with pytest.raises(ConfigError, match=f"fruit '{name}': there is one of this name already"):
         fruits().add(name, 9.0)
-
-
-def test_something_else_cannot_be_added():
-    with pytest.raises(ConfigError, match="fruit 'fig' of add: wanted a float, got int"):
-        fruits().add("fig", 4)
 
 
 def test_where_no_class_is_wanted_anything_that_can_be_called_will_do():
