@@ -18,7 +18,7 @@ from .augmentations import (
     open_augmentations,
 )
 from .dataset import NAME_CLASSES, open_splits
-from .in_memory import FORMS, check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
+from .in_memory import check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import (
     SIGNATURE_SIDE,
@@ -36,7 +36,6 @@ from .samples import (
     naming_lost_workers,
     signature_of,
     split_samples,
-    stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import check_columns
@@ -92,7 +91,6 @@ __all__ = [
     "CALIBRATION",
     "DECODING_ERRORS",
     "FIT",
-    "FORMS",
     "GIVEN",
     "IMAGE_SHIFTS",
     "IMAGE_SUFFIXES",
@@ -163,7 +161,6 @@ __all__ = [
     "samples_of",
     "signature_of",
     "split_samples",
-    "stacked",
     "table_column",
     "tensors_in",
     "whole_batches",

@@ -160,24 +160,29 @@ def open_augmentations(names: Sequence[str]) -> list[Augmentation]:
     found: list[Augmentation] = []
     for place, name in enumerate(names):
         where = f"features.augmentations.{place}"
-        if _is_code(name):
-            function: Callable[..., Any] = load_function(name.removeprefix(f"{CODE}:"), {}, setting=where)
-            augmentation = _user_augmentation(name, function)
-        else:
-            augmentation = _made(name, where)
-        if any(augmentation.name == other.name for other in found):
+        opened = _of_code(name, where) if is_given_augmentation(name) else _of_kind(name, where)
+        if any(opened.name == other.name for other in found):
             raise ConfigError(
-                f"{where}: there is an augmentation '{augmentation.name}' already; rename the file or the function"
+                f"{where}: there is an augmentation '{opened.name}' already; rename the file or the function"
             )
-        found.append(augmentation)
+        found.append(opened)
     return found
 
 
 def check_augmentations(names: Sequence[str]) -> None:
     """As `open_augmentations`, for the augmentations that are no code of the user's."""
     for place, name in enumerate(names):
-        if not _is_code(name):
-            _made(name, f"features.augmentations.{place}")
+        if not is_given_augmentation(name):
+            _of_kind(name, f"features.augmentations.{place}")
+
+
+def _of_kind(name: str, where: str) -> Augmentation:
+    kind, _, argument = name.partition(":")
+    found = AUGMENTATIONS.find(kind, where=where)
+    try:
+        return Augmentation(name, found.make(argument))
+    except ValueError as error:
+        raise ConfigError(f"{where}: '{name}': {error}; write {found.form}") from None
 
 
 def augmentation_name(name: str) -> str:
@@ -188,23 +193,10 @@ def augmentation_name(name: str) -> str:
     return f"{CODE}:{Path(file).name}:{function}"
 
 
-def _made(name: str, where: str) -> Augmentation:
-    kind, _, argument = name.partition(":")
-    found = AUGMENTATIONS.find(kind, where=where)
-    try:
-        return Augmentation(name, found.make(argument))
-    except ValueError as error:
-        raise ConfigError(f"{where}: '{name}': {error}; write {found.form}") from None
-
-
-def _user_augmentation(name: str, function: Callable[..., Any]) -> Augmentation:
-    return Augmentation(
-        augmentation_name(name), lambda images: function(images.clone())
-    )  # it may write into what it is given
-
-
-def _is_code(name: str) -> bool:
-    return name.startswith(f"{CODE}:")
+def _of_code(name: str, where: str) -> Augmentation:
+    function: Callable[..., Any] = load_function(name.removeprefix(f"{CODE}:"), {}, setting=where)
+    # It may write into what it is given.
+    return Augmentation(augmentation_name(name), lambda images: function(images.clone()))
 
 
 def _integers(argument: str, count: int) -> list[int]:

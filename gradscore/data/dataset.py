@@ -16,7 +16,7 @@ from ..system import closest, sha256, some
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import SampleDataset, content_hash
 from .sources import kind_of, open_source
-from .sources.columns import refuse_text
+from .sources.columns import ColumnSource, refuse_text
 from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
 from .splits import FIT, DataConfig, DatasetConfig, SelectConfig, base_split, planned_splits
 
@@ -84,7 +84,7 @@ def open_splits(
                 if base is None
                 else open_source(spec.source, spec.arguments, base=found[base].images, seed=seed)
             )
-            if not preprocess.takes_text:
+            if isinstance(source, ColumnSource) and not preprocess.takes_text:
                 refuse_text(source)
             is_ood = info.kind == "ood"
             images = _selected(spec, source, None if is_ood else names, num_classes, shares)

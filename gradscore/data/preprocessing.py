@@ -168,17 +168,13 @@ class Preprocessing:
         if config.crop is not None:
             crop = [config.crop] * 2 if isinstance(config.crop, int) else list(config.crop)
             image = functional.center_crop(image, crop)
-        scaled = image.float() / 255
-        if config.mean is None or config.std is None:
-            return scaled
         for name, given in (("mean", config.mean), ("std", config.std)):
-            if len(given) not in (1, len(scaled)):
+            if given is not None and len(given) not in (1, len(image)):
                 raise DataError(
-                    f"preprocessing.{name} has {len(given)} values and the image {len(scaled)} channels; "
+                    f"preprocessing.{name} has {len(given)} values and the image {len(image)} channels; "
                     "set preprocessing.channels"
                 )
-        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (config.mean, config.std))
-        return (scaled - mean) / std
+        return self._normalised(image.float() / 255)
 
     def model_input(self, raw: Raw) -> Tensor | dict[str, Tensor]:
         """Makes a model input of a sample of any kind.
@@ -198,7 +194,13 @@ class Preprocessing:
             return self(raw)
         if self._processor is not None and not isinstance(raw, Mapping):
             return self._processor(raw)
-        self._check_values(raw)
+        images_alone = (*FOR_IMAGES, *(("mean",) if isinstance(raw, Mapping) else ()))
+        setting = next((name for name in images_alone if getattr(self.config, name) is not None), None)
+        if setting is not None:
+            raise DataError(
+                f"preprocessing.{setting} is for images of 8 bits, and the samples are {describe_raw(raw)}, which go "
+                "to the model as they are: remove it"
+            )
         if isinstance(raw, Mapping):
             return {name: self._of_values(values) for name, values in raw.items()}
         if isinstance(raw, str):
@@ -208,33 +210,26 @@ class Preprocessing:
             )
         return self._of_values(raw)
 
-    def _check_values(self, raw: Raw) -> None:
-        config = self.config
-        names = (*FOR_IMAGES, *(("mean",) if isinstance(raw, Mapping) else ()))
-        given = [name for name in names if getattr(config, name) is not None]
-        if given:
-            raise DataError(
-                f"preprocessing.{given[0]} is for images of 8 bits, and the samples are {describe_raw(raw)}, which go "
-                "to the model as they are: remove it"
-            )
-
     def _of_values(self, values: Values) -> Tensor:
         array = np.ascontiguousarray(values)
         kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
         found = torch.from_numpy(array.astype(kind))
         if self.config.mean is None or self.config.std is None:
             return found
-        size = len(found) if found.dim() else 0
         count = max(len(self.config.mean), len(self.config.std))
-        if not found.is_floating_point() or count not in (1, size):
+        if not found.is_floating_point() or count not in (1, len(found) if found.dim() else 0):
             raise DataError(
                 f"preprocessing.mean has {count} values, and the samples are {describe_raw(values)}: "
                 "give one, or one for each column (of images, floats (C, H, W), each channel)"
             )
-        mean, std = (
-            torch.tensor(each).view(-1, *[1] * (found.dim() - 1)) for each in (self.config.mean, self.config.std)
-        )
-        return (found - mean) / std
+        return self._normalised(found)
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        if self.config.mean is None or self.config.std is None:
+            return values
+        shape = (-1, *[1] * (values.dim() - 1))
+        mean, std = (torch.tensor(each).view(shape) for each in (self.config.mean, self.config.std))
+        return (values - mean) / std
 
 
 def _weights_transforms(name: str) -> Callable[[Tensor], Tensor]:

@@ -15,7 +15,7 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest, some
-from .raw_samples import ImageSource, Raw, Request, UnreadableImageError, Values, as_labels, decoded
+from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root", "leave_out")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
@@ -236,13 +236,13 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
     )
 
 
-def refuse_text(source: ImageSource) -> None:
+def refuse_text(source: ColumnSource) -> None:
     """Refuses a column of text beside columns of numbers, where the model takes no text: classes, most likely.
 
     Raises:
         DataError: that is how the samples of a table were found.
     """
-    if isinstance(source, ColumnSource) and source.kind == "text" and source.beside:
+    if source.kind == "text" and source.beside:
         text = source.columns[0]
         raise DataError(
             f"{source.table.where}: text in column {text!r} beside numbers in {some(source.beside, _SHOWN)}, and this "
