@@ -24,7 +24,7 @@ from .per_sample import (
     Total,
     sample_slices,
 )
-from .rules import RULES, NotCoveredError, Rule, Use, output_gradient, sum_to_shape
+from .rules import RULES, NotCoveredError, Use, output_gradient, sum_to_shape
 
 __all__ = [
     "RULES",
@@ -39,7 +39,6 @@ __all__ = [
     "NewGraphError",
     "NotCoveredError",
     "PerSample",
-    "Rule",
     "Sink",
     "TableRows",
     "Tap",

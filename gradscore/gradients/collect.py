@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import isfinite, prod
 
 import torch
@@ -160,20 +160,13 @@ class Collection:
     def _deliver(self, name: str) -> None:
         """Hands a parameter's gradients to the sink: all its uses were visited."""
         parts = self._direct.pop(name)
-        if not parts or name in self.not_covered:
-            return
-        if self._is_trial:
-            with self._giving_up([name]):
+        if parts and name not in self.not_covered:
+            with self._giving_up([name]) if self._is_trial else nullcontext():
                 self._sink(name, slice(0, self._samples), add(parts))
-        else:
-            self._sink(name, slice(0, self._samples), add(parts))
 
     def finish_products(self) -> None:
         """Carries gradients that wait at parameter-side nodes back to the parameters, a few samples at a time."""
-        if self._is_trial:
-            with self._giving_up(self.late):
-                self._carry_back()
-        else:
+        with self._giving_up(self.late) if self._is_trial else nullcontext():
             self._carry_back()
 
     def _carry_back(self) -> None:

@@ -11,51 +11,29 @@ from gradscore.gradients import RULES, Dense, Engine, Factored, GradientWarning,
 N = 6
 
 
-def doubled(values):
-    return 2 * values
-
-
-def slightly_off(values):
-    return values * (1 + 1e-6)
-
-
-def of_another_sample(values):
+def rolled(values):
     return values.roll(1, 0)
-
-
-def summed_over_the_batch(values):
-    return values.sum(0, keepdim=True).expand_as(values)
-
-
-def silently_zero(values):
-    return torch.zeros_like(values)
 
 
 def one_element_off(values):
     return values.index_put((torch.tensor(0), *[torch.tensor(0)] * (values.dim() - 1)), torch.tensor(7.0).double())
 
 
-def not_a_number(values):
-    return values * float("nan")
-
-
 def not_covered(values):
     raise NotCoveredError(f"a setting it does not know, for {len(values)} samples")
 
 
-NODES = {
-    "linear": ("AddmmBackward0", {"4.weight", "4.bias"}),
-    "convolution": ("ConvolutionBackward0", {"0.weight", "0.bias"}),
-    "group norm": ("NativeGroupNormBackward0", {"1.weight", "1.bias"}),
-}
+LINEAR = ("AddmmBackward0", {"4.weight", "4.bias"})
+CONVOLUTION = ("ConvolutionBackward0", {"0.weight", "0.bias"})
+GROUP_NORM = ("NativeGroupNormBackward0", {"1.weight", "1.bias"})
 WAYS = {
-    "doubled": (doubled, "linear"),
-    "slightly off": (slightly_off, "group norm"),
-    "of another sample": (of_another_sample, "convolution"),
-    "summed over the batch": (summed_over_the_batch, "linear"),
-    "silently zero": (silently_zero, "convolution"),
-    "one element off": (one_element_off, "group norm"),
-    "not a number": (not_a_number, "linear"),
+    "doubled": (lambda values: 2 * values, *LINEAR),
+    "slightly off": (lambda values: values * (1 + 1e-6), *GROUP_NORM),
+    "of another sample": (rolled, *CONVOLUTION),
+    "summed over the batch": (lambda values: values.sum(0, keepdim=True).expand_as(values), *LINEAR),
+    "silently zero": (torch.zeros_like, *CONVOLUTION),
+    "one element off": (one_element_off, *GROUP_NORM),
+    "not a number": (lambda values: values * float("nan"), *LINEAR),
 }
 
 
@@ -80,9 +58,8 @@ def break_rule(monkeypatch, node, way):
     )
 
 
-@pytest.mark.parametrize(("way", "place"), WAYS.values(), ids=WAYS)
-def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch, case, way, place):
-    node, names = NODES[place]
+@pytest.mark.parametrize(("way", "node", "names"), WAYS.values(), ids=WAYS)
+def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch, case, way, node, names):
     break_rule(monkeypatch, node, way)
     model, batch = case
     engine = engine_of(model)
@@ -93,7 +70,7 @@ def test_a_broken_rule_is_caught_named_and_replaced(monkeypatch, case, way, plac
     assert len(engine.notices) == 2
 
 
-@pytest.mark.parametrize("way", [of_another_sample, lambda values: values.flip(0)], ids=["rolled", "reversed"])
+@pytest.mark.parametrize("way", [rolled, lambda values: values.flip(0)], ids=["rolled", "reversed"])
 @pytest.mark.parametrize("samples", [2, 3, 4, 5])
 def test_samples_that_a_rule_exchanges_are_seen_in_small_batches(monkeypatch, case, samples, way):
     break_rule(monkeypatch, "AddmmBackward0", way)
@@ -113,7 +90,7 @@ def test_samples_whose_gradients_cancel_are_compared_all_the_same():
 
 def test_without_the_self_check_a_rule_that_gives_up_is_replaced_and_nothing_is_compared(monkeypatch, case):
     break_rule(monkeypatch, "AddmmBackward0", not_covered)
-    break_rule(monkeypatch, "NativeGroupNormBackward0", doubled)
+    break_rule(monkeypatch, "NativeGroupNormBackward0", lambda values: 2 * values)
     model, batch = case
     engine = engine_of(model, self_check=False)
     with pytest.warns(GradientWarning, match="reference.*a setting it does not know"):
@@ -148,20 +125,15 @@ def test_any_exception_of_a_rule_means_the_reference(monkeypatch, case, error, s
     assert by_reference(engine) == {"0.weight", "0.bias"}
 
 
-def a_row_short(values):
-    return values[:-1]
-
-
-def flattened(values):
-    return values.flatten(0, 1)
-
-
-def no_sample_axis(values):
-    return values[0]
+OF_ANOTHER_SHAPE = {
+    "a row short": lambda values: values[:-1],
+    "flattened": lambda values: values.flatten(0, 1),
+    "without an axis of samples": lambda values: values[0],
+}
 
 
 @pytest.mark.parametrize("self_check", [True, False])
-@pytest.mark.parametrize("way", [a_row_short, flattened, no_sample_axis])
+@pytest.mark.parametrize("way", OF_ANOTHER_SHAPE.values(), ids=OF_ANOTHER_SHAPE)
 def test_gradients_of_another_shape_mean_the_reference(monkeypatch, case, way, self_check):
     break_rule(monkeypatch, "NativeGroupNormBackward0", way)
     model, batch = case
@@ -210,6 +182,25 @@ def test_a_parameter_side_that_cannot_be_batched_means_the_reference():
     outputs = torch.randn(N, 5).double() @ NoBatching.apply(weight).T
     with pytest.warns(GradientWarning, match="weight: reference"):
         assert_reference(Engine({"weight": weight}), outputs)
+
+
+class Stopped(torch.autograd.Function):
+    """Hands on no gradient at all."""
+
+    @staticmethod
+    def forward(_, values):
+        return values * 2
+
+    @staticmethod
+    def backward(_, gradient):
+        return (None,)
+
+
+def test_a_parameter_side_that_hands_on_no_gradient_gives_zeros():
+    weight = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    engine = Engine({"weight": weight})
+    assert_reference(engine, torch.randn(N, 5).double() @ Stopped.apply(weight).T)
+    assert engine.coverage == {"weight": "parameter-side product"}
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), KeyboardInterrupt()])
