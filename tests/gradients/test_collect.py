@@ -192,7 +192,7 @@ class Stopped(torch.autograd.Function):
         return values * 2
 
     @staticmethod
-    def backward(_, gradient):
+    def backward(_, _gradient):
         return (None,)
 
 
