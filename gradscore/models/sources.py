@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -182,66 +183,43 @@ class ModelSource:
     class_names: Callable[[str], list[str] | None] | None = None
 
 
-def torchvision_model(request: ModelRequest) -> nn.Module:
-    """Builds a classifier of torchvision.
-
-    Raises:
-        ModelError: there is none of this name, or it takes other arguments.
-    """
+def _torchvision_model(request: ModelRequest) -> nn.Module:
+    """Builds a classifier of torchvision."""
     _refuse_weights(request, "weights")
     import_torchvision()
     models = importlib.import_module("torchvision.models")
     name, names = request.name, models.list_models(module=models)
     if name not in names:
-        close = difflib.get_close_matches(name, names, 3)
-        raise ModelError(
-            f"torchvision has no classifier {name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
-        )
-    return made(
-        lambda: models.get_model(name, **{"weights": None, **request.arguments}),
-        f"torchvision:{name}",
-        request.arguments,
-    )
+        raise ModelError(f"torchvision has no classifier {name!r}{_did_you_mean(name, names)}")
+    make = partial(models.get_model, name, **{"weights": None, **request.arguments})
+    return _made(make, f"torchvision:{name}", request.arguments)
 
 
-def timm_model(request: ModelRequest) -> nn.Module:
-    """Builds a classifier of timm; nothing is fetched.
-
-    Raises:
-        MissingExtraError: timm is not installed.
-        ModelError: there is no such model, or it takes other arguments.
-    """
+def _timm_model(request: ModelRequest) -> nn.Module:
+    """Builds a classifier of timm; nothing is fetched."""
     _refuse_weights(request, "pretrained", "checkpoint_path")
     timm = optional("timm", f"timm:{request.name}")
     plain = request.name.partition(".")[0]
     if ":" in request.name or not timm.is_model(plain):
-        close = difflib.get_close_matches(plain, timm.list_models(), 3)
-        raise ModelError(
-            f"timm has no model {request.name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
-        )
+        raise ModelError(f"timm has no model {request.name!r}{_did_you_mean(plain, timm.list_models())}")
     arguments = {"num_classes": request.outputs, **request.arguments}
-    return made(
-        lambda: timm.create_model(request.name, pretrained=False, **arguments), f"timm:{request.name}", arguments
-    )
+    make = partial(timm.create_model, request.name, pretrained=False, **arguments)
+    return _made(make, f"timm:{request.name}", arguments)
 
 
-def python_model(request: ModelRequest) -> nn.Module:
-    """Runs the code and calls the factory.
+def _did_you_mean(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, 3)
+    return f"; did you mean {', '.join(close)}?" if close else ""
 
-    Raises:
-        ModelError: the code is not trusted, not what it should be, or fails, or returns something else.
-    """
+
+def _python_model(request: ModelRequest) -> nn.Module:
+    """Runs the code and calls the factory."""
     name, arguments = request.name, request.arguments
-    make = load_function(name, arguments)
-    return made(lambda: make(**arguments), f"python:{name}", arguments)
+    return _made(partial(load_function(name, arguments), **arguments), f"python:{name}", arguments)
 
 
-def program_model(request: ModelRequest) -> nn.Module:
-    """Reads a program; `torch.load` may run code in it, so it must be trusted.
-
-    Raises:
-        ModelError: the file is not trusted, damaged, or something else than a program.
-    """
+def _program_model(request: ModelRequest) -> nn.Module:
+    """Reads a program; `torch.load` may run code in it, so it must be trusted."""
     path = Path(request.name)
     source = f"program:{path}"
     if request.arguments:
@@ -268,13 +246,8 @@ def program_model(request: ModelRequest) -> nn.Module:
         ) from error
 
 
-def transformers_model(request: ModelRequest) -> nn.Module:
-    """Builds the classifier of a folder, with its weights unless a checkpoint replaces them; nothing is fetched.
-
-    Raises:
-        MissingExtraError: transformers is not installed.
-        ModelError: the folder cannot be used, or holds another kind of model, or weights that do not fit it.
-    """
+def _transformers_model(request: ModelRequest) -> nn.Module:
+    """Builds the classifier of a folder, with its weights unless a checkpoint replaces them; nothing is fetched."""
     folder = Path(request.name)
     source = f"transformers:{folder}"
     settings = _settings(folder)
@@ -288,39 +261,26 @@ def transformers_model(request: ModelRequest) -> nn.Module:
             "Python and use a python: source"
         )
     with quietly(transformers):
-        config = made_config(lambda: model_class.config_class.from_pretrained(folder, **request.arguments), source)
+        try:
+            config = model_class.config_class.from_pretrained(folder, **request.arguments)
+        except READING_ERRORS as error:
+            raise ModelError(f"{source}: {CONFIG} cannot be used: {reason(error)}; is it damaged?") from error
         config.use_cache = False
         if not request.with_weights:
-            return made(lambda: model_class(config), source, request.arguments)
+            return _made(lambda: model_class(config), source, request.arguments)
         for file in weight_files(folder):
             if file.suffix != ".safetensors":
                 read_state_dict(file)  # refuses one that could run code while transformers reads it
-        return made(lambda: _with_weights(model_class, folder, config), source, request.arguments)
+        return _made(lambda: _with_weights(model_class, folder, config), source, request.arguments)
 
 
-def folder_class_names(name: str) -> list[str] | None:
-    """The names of the classes in their order; None where the folder does not name them.
-
-    Raises:
-        ModelError: the folder cannot be used.
-    """
+def _class_names_of_folder(name: str) -> list[str] | None:
+    """The names of the classes in their order; None where the folder does not name them."""
     found = _settings(Path(name)).get("id2label")
     if not isinstance(found, dict) or sorted(found, key=str) != sorted(map(str, range(len(found)))):
         return None
     names = [str(found[str(place)]) for place in range(len(found))]
     return None if all(each == f"{_UNNAMED}{place}" for place, each in enumerate(names)) else names
-
-
-def made_config(make: Callable[[], Any], source: str) -> Any:
-    """What `make` makes of a configuration of transformers.
-
-    Raises:
-        ModelError: it fails.
-    """
-    try:
-        return make()
-    except READING_ERRORS as error:
-        raise ModelError(f"{source}: {CONFIG} cannot be used: {reason(error)}; is it damaged?") from error
 
 
 def _with_weights(model_class: Any, folder: Path, config: Any) -> nn.Module:
@@ -416,17 +376,8 @@ def _refuse_weights(request: ModelRequest, *arguments: str) -> None:
             )
 
 
-def made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """What a factory returns.
-
-    Args:
-        make: the factory.
-        source: it, for messages.
-        arguments: what it is called with, for messages.
-
-    Raises:
-        ModelError: it fails, ends the program, or returns no module.
-    """
+def _made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """What a factory returns, which was called with these arguments."""
     try:
         model = make()
     except ModelError:
@@ -441,15 +392,7 @@ def made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) 
 
 
 def optional(package: str, source: str) -> ModuleType:
-    """Imports a package that is an extra of gradscore.
-
-    Args:
-        package: its name, which is that of the extra.
-        source: what needs it, for messages.
-
-    Raises:
-        MissingExtraError: it is not installed, or does not import.
-    """
+    """Imports a package that is the extra of this name; `source` is what needs it."""
     try:
         import_torchvision()  # declares what both packages need where torchvision does not import by itself
         return importlib.import_module(package)
@@ -464,31 +407,31 @@ MODEL_SOURCES: Registry[ModelSource] = Registry(
     "gradscore.model_sources",
     {
         "torchvision": ModelSource(
-            build=torchvision_model,
+            build=_torchvision_model,
             form="torchvision:<name>",
             summary="a classifier of torchvision, which the arguments are passed to",
         ),
         "timm": ModelSource(
-            build=timm_model,
+            build=_timm_model,
             form="timm:<name>",
             summary="a classifier of timm (extra `timm`), with `model.num_classes` classes unless the arguments say so",
         ),
         "transformers": ModelSource(
-            build=transformers_model,
+            build=_transformers_model,
             form="transformers:<folder>",
             summary="a classifier of images, text or sound that `save_pretrained` wrote (extra `transformers`)",
             is_path=True,
             brings_weights=True,
             files=lambda name: [Path(name) / each for each in (CONFIG, *PROCESSORS)],
-            class_names=folder_class_names,
+            class_names=_class_names_of_folder,
         ),
         "python": ModelSource(
-            build=python_model,
+            build=_python_model,
             form="python:<file.py or module>:<function>",
             summary="what a function returns; files beside it may be imported",
         ),
         "program": ModelSource(
-            build=program_model,
+            build=_program_model,
             form="program:<file.pt2>",
             summary="a program of `torch.export.save`, with its weights",
             is_path=True,
