@@ -46,14 +46,8 @@ def test_paths_are_relative_to_the_file(config_file: Path, tmp_path: Path, read,
 
 def test_defaults_are_filled_in_and_shown(config_file: Path) -> None:
     shown = yaml.safe_load(dump_config(load_config(config_file)))
-    assert shown["extract"] == {
-        "batch_size": 64,
-        "workers": 0,
-        "device": "auto",
-        "on_error": "fail",
-        "part_size": 1024,
-        "seed": 0,
-    }
+    defaults = {"batch_size": 64, "workers": 0, "device": "auto", "on_error": "fail", "part_size": 1024, "seed": 0}
+    assert shown["extract"] == defaults
     assert shown["features"]["statistics"] == ["max", "min", "mean", "std", "l1", "l2"]
     assert shown["data"]["ood"][0]["select"]["count"] is None
     assert shown["model"]["arguments"] == {}
@@ -204,21 +198,17 @@ def test_unusable_file(tmp_path: Path, text: str, message: str) -> None:
         load_config(file)
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.yaml: no such configuration file"):
-        load_config(tmp_path / "absent.yaml")
-
-
-BYTES_AND_FOLDERS = {
-    "folder": lambda path: path.mkdir(),
-    "binary": lambda path: path.write_bytes(b"\xff\xfe\x00\x80"),
+UNREADABLE = {
+    "nothing": (lambda path: None, "no such configuration file"),
+    "folder": (lambda path: path.mkdir(), "cannot be read"),
+    "binary": (lambda path: path.write_bytes(b"\xff\xfe\x00\x80"), "cannot be read"),
 }
 
 
-@pytest.mark.parametrize("make", BYTES_AND_FOLDERS.values(), ids=BYTES_AND_FOLDERS)
-def test_unreadable_file(tmp_path: Path, make) -> None:
+@pytest.mark.parametrize(("make", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_file(tmp_path: Path, make, message: str) -> None:
     make(tmp_path / "bad.yaml")
-    with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=rf"bad\.yaml: {message}"):
         load_config(tmp_path / "bad.yaml")
 
 

@@ -81,7 +81,6 @@ def test_mean_of_another_number_of_channels() -> None:
         make(mean=[0.5] * 3, std=[0.5] * 3)(GREY)
 
 
-@pytest.mark.parametrize("name", ["ResNet18_Weights.IMAGENET1K_V9", "imagenet"])
-def test_unknown_weights(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"torchvision has no weights '{name}'; wanted a name like"):
-        make(weights=name)
+def test_unknown_weights() -> None:
+    with pytest.raises(ConfigError, match="torchvision has no weights 'imagenet'; wanted a name like"):
+        make(weights="imagenet")
