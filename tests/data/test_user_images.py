@@ -271,5 +271,5 @@ def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarr
 )
 @pytest.mark.usefixtures("place")
 def test_options_that_say_nothing_are_refused(sample: str, options: dict, message: str) -> None:
-    with pytest.raises(DataError, match=f"{message} nothing of {sample}"):
+    with pytest.raises(DataError, match=f"{message} of {sample}"):
         open_user_samples([sample], **options)
