@@ -6,7 +6,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from gradscore.doctor.checks import check_accuracy
 from gradscore_cli.main import app
 
 NET = """
@@ -161,15 +160,6 @@ def test_the_advised_label_map_works_as_it_is_printed(tmp_path: Path, names: lis
     assert "data.in_dist.fit, data.in_dist.test" in before.stdout
     after = doctor(tmp_path / "config.yaml", *with_map(advised))
     assert "note: accuracy: 1.000 on 100 inputs, declared is 1.000" in after.stdout, after.stdout + after.stderr
-
-
-def test_classes_that_are_named_right_need_no_other_names() -> None:
-    predictions, labels = torch.arange(100) % 4, torch.arange(100) % 4
-    predictions[::10] = (predictions[::10] + 1) % 4
-    logits = 5.0 * torch.nn.functional.one_hot(predictions, 4)
-    (found,) = check_accuracy(logits, labels, torch.zeros(100, 3), 1.0)
-    assert "0.900 on 100 inputs" in found.message
-    assert "set label_map" not in found.message
 
 
 def test_a_prefix_of_the_checkpoint_is_said(config_file: Path, tmp_path: Path) -> None:

@@ -183,14 +183,6 @@ def test_a_step_does_not_span_a_reset():
     assert quantity.value == {}
 
 
-def test_steps_are_of_copies():
-    quantity = ParameterDifferenceGeometry(inplace=False)
-    parameter = torch.zeros(4)
-    quantity.observe("p", parameter)
-    quantity.observe("p", parameter.add_(2.0))
-    assert listed(quantity, "norm", "p") == [4.0]
-
-
 def test_activation_and_death_of_gradients():
     quantity = GradientActivation(inplace=False)
     quantity.observe("weight", torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 1e-9]]))
@@ -327,10 +319,3 @@ def test_norms(shape, factor):
     found = precise_norm(tensor)
     assert (found.dtype, found.shape) == (torch.float64, ())
     np.testing.assert_allclose(found, np.sqrt((tensor.double().numpy() ** 2).sum()), rtol=1e-7)
-
-
-@pytest.mark.parametrize("layout", ["by rows", "by columns"])
-def test_norms_of_rows(layout):
-    tensor = random_tensor((7, 20_000)) if layout == "by rows" else random_tensor((20_000, 7)).t()
-    found = precise_norm(tensor, dim=1)
-    np.testing.assert_allclose(found, np.sqrt((tensor.double().numpy() ** 2).sum(1)), rtol=1e-7)

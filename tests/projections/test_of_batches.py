@@ -9,7 +9,7 @@ from projection_matrices import MATRICES
 from torch import nn
 
 import gradscore
-from gradscore.errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError, StoreError
+from gradscore.errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
 
 WORDS = 30
 LENGTHS = (9, 4, 7, 2, 8, 5)
@@ -126,21 +126,6 @@ def test_an_interrupted_call_goes_on(model, tmp_path):
     assert np.array_equal(found.values, whole.values)
     assert found.sample_ids == whole.sample_ids == list("012345")
     assert (tmp_path / "parts" / "part-00000.parquet").stat().st_mtime_ns == kept
-
-
-@pytest.mark.usefixtures("small_shards")
-def test_another_loss_of_the_same_name_is_refused(model, tmp_path):
-    def losses(model, batch):
-        return of_texts(model, batch)
-
-    gradscore.project(model, BATCHES, losses=losses, dim=64, out=tmp_path)
-
-    def twice(model, batch):
-        return 2 * of_texts(model, batch)
-
-    twice.__qualname__ = losses.__qualname__
-    with pytest.raises(StoreError, match="of another loss or model"):
-        gradscore.project(model, BATCHES, losses=twice, dim=64, out=tmp_path)
 
 
 def averaged_over_the_batch(model, batch):
