@@ -16,7 +16,7 @@ from ..system import as_address, closest, file_sha256, is_address, sha256, some
 from .code import code_hash
 from .interface import Interface, refuse_foreign
 from .sources import MODEL_SOURCES, PYTHON, ModelConfig, ModelRequest, ModelSource, processor_files, source_path
-from .weights import Loaded, load_checkpoint, weight_files
+from .weights import load_checkpoint, weight_files
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def build_model(config: ModelConfig, *, seed: int = 0, look_for_random: bool = F
     is_own = False
     if config.checkpoint is not None:
         weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
-        notices = _loading_notices(load_checkpoint(model, weights, prefix=config.prefix), config.checkpoint)
+        notices = load_checkpoint(model, weights, prefix=config.prefix, called=as_address(config.checkpoint))
     elif look_for_random and not source.brings_weights:
         random = _random_weights(source, request, model, seed)
         is_own = not random
@@ -97,27 +97,6 @@ def build_model(config: ModelConfig, *, seed: int = 0, look_for_random: bool = F
             parameter.requires_grad_(True)
     Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
     return BuiltModel(model, tuple(notices), tuple(random), is_own)
-
-
-def _loading_notices(loaded: Loaded, checkpoint: str | Path) -> list[str]:
-    where, notices = as_address(checkpoint), []
-    if loaded.beside:
-        other = "".join(f"[{key!r}]" for key in (*loaded.keys[:-1], loaded.beside[0]))
-        notices.append(
-            f"checkpoint {where} holds several state dicts: {loaded.keys[-1]!r} was taken, "
-            f"{some([repr(key) for key in loaded.beside])} {'was' if len(loaded.beside) == 1 else 'were'} not; "
-            f"to have another, torch.save(torch.load('{Path(where).name}'){other}, 'weights.pt')"
-        )
-    if loaded.prefix and loaded.left_out:
-        notices.append(
-            f"the {loaded.names} names in checkpoint {where} that begin with {loaded.prefix!r} were loaded without it, "
-            f"and {len(loaded.left_out)} others were left out: {some(loaded.left_out)}"
-        )
-    elif loaded.prefix:
-        notices.append(
-            f"all names in checkpoint {where} begin with {loaded.prefix!r}, which was taken off to fit the model"
-        )
-    return notices
 
 
 def _seeded(source: ModelSource, request: ModelRequest, seed: int) -> nn.Module:

@@ -259,26 +259,7 @@ def _are_tensors(value: object) -> TypeGuard[Mapping[Any, Tensor]]:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What was taken of a checkpoint.
-
-    Attributes:
-        prefix: what was taken off the names; empty where they fit.
-        names: how many of them were loaded.
-        left_out: names that do not begin with the prefix.
-        keys: under which the weights lie in the file.
-        beside: keys of other weights of the same names.
-    """
-
-    prefix: str
-    names: int
-    left_out: tuple[str, ...]
-    keys: tuple[str, ...]
-    beside: tuple[str, ...]
-
-
-def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) -> Loaded:
+def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, called: str = "") -> list[str]:
     """Loads weights from a file, or a folder with such files, without running any code in them.
 
     A state dict among other things (`state_dict`, `model`, or the only one there is), and names that fit once a
@@ -288,9 +269,10 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) 
         model: takes the weights.
         path: a file of `torch.save` or safetensors, or a folder with the files of one model.
         prefix: what the names of the weights begin with; names that begin otherwise are left out. None for what fits.
+        called: the address that `path` is a local copy of.
 
     Returns:
-        What was taken, and what was not.
+        What of the file was taken and what was not, in sentences; none where all of it was, as it is.
 
     Raises:
         ModelError: a file cannot be read or its weights do not fit the model.
@@ -320,8 +302,23 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None) 
             f"Check model.source, model.arguments and the number of classes{_prefix_advice(found, wanted)}"
         )
     model.load_state_dict(state, strict=False)
-    left_out = tuple(name for name in found if not name.startswith(prefix))
-    return Loaded(prefix, len(state), left_out, whole.keys, whole.beside)
+    notices, where = [], called or str(path)
+    if whole.beside:
+        other = "".join(f"[{key!r}]" for key in (*whole.keys[:-1], whole.beside[0]))
+        notices.append(
+            f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "
+            f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
+            f"to have another, torch.save(torch.load('{Path(where).name}'){other}, 'weights.pt')"
+        )
+    left_out = [name for name in found if not name.startswith(prefix)]
+    if left_out:
+        notices.append(
+            f"the {len(state)} names in checkpoint {where} that begin with {prefix!r} were loaded without it, "
+            f"and {len(left_out)} others were left out: {some(left_out)}"
+        )
+    elif prefix:
+        notices.append(f"all names in checkpoint {where} begin with {prefix!r}, which was taken off to fit the model")
+    return notices
 
 
 def misfits(problems: Mapping[str, Sequence[str]]) -> str:

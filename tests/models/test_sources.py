@@ -88,8 +88,9 @@ def test_weights_of_a_checkpoint_replace_those_of_the_folder(tmp_path: Path) -> 
     torch.save(
         {"state_dict": {f"model.{name}": each for name, each in trained.state_dict().items()}}, tmp_path / "a.ckpt"
     )
-    model = build_model(config(f"transformers:{tmp_path}/folder", checkpoint=tmp_path / "a.ckpt")).model
-    torch.testing.assert_close(model(IMAGES), trained(IMAGES).logits)
+    found = build_model(config(f"transformers:{tmp_path}/folder", checkpoint=tmp_path / "a.ckpt"))
+    torch.testing.assert_close(found.model(IMAGES), trained(IMAGES).logits)
+    assert "begin with 'model.', which was taken off" in "".join(found.notices)
 
 
 CLASSES = {

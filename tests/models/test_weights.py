@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.errors import ModelError
-from gradscore.models import ModelConfig, build_model, read_weights, trusting_code
+from gradscore.models import read_weights
 from gradscore.models.weights import load_checkpoint
 
 
@@ -178,9 +178,10 @@ def test_a_torchscript_archive_is_not_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_prefix_that_was_taken_off_is_said(tmp_path: Path) -> None:
     state = make_net().state_dict()
     torch.save({f"model.{name}": value for name, value in state.items()}, tmp_path / "model.pt")
-    assert load_checkpoint(make_net(), tmp_path / "model.pt").prefix == "model."
+    (notice,) = load_checkpoint(make_net(), tmp_path / "model.pt")
+    assert "begin with 'model.', which was taken off" in notice
     torch.save(state, tmp_path / "plain.pt")
-    assert load_checkpoint(make_net(), tmp_path / "plain.pt").prefix == ""
+    assert load_checkpoint(make_net(), tmp_path / "plain.pt") == []
 
 
 class Settings(argparse.Namespace):
@@ -281,10 +282,7 @@ def ran_in(folder: Path, message: str) -> None:
 
 
 def notices_of(path: Path, **settings: str) -> list[str]:
-    config = {"source": "python:torch.nn:Linear", "arguments": {"in_features": 3, "out_features": 2}, "num_classes": 2}
-    model = ModelConfig.model_validate({**config, "checkpoint": path, **settings})
-    with trusting_code():
-        return list(build_model(model).notices)
+    return load_checkpoint(nn.Linear(3, 2), path, **settings)
 
 
 def test_tensors_of_other_things_are_no_second_state_dict(tmp_path: Path) -> None:
@@ -324,7 +322,7 @@ def test_names_that_begin_with_module_in_the_model_too_stay(tmp_path: Path) -> N
     state = Wrapped().state_dict()
     torch.save(state, tmp_path / "model.pt")
     model = Wrapped()
-    assert load_checkpoint(model, tmp_path / "model.pt").prefix == ""
+    assert load_checkpoint(model, tmp_path / "model.pt") == []
     assert torch.equal(model.module.weight, state["module.weight"])
 
 
