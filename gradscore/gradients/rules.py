@@ -376,19 +376,12 @@ def lerp(use: Use, gradients: Gradients) -> PerSample:
     return sum_to_shape(use, gradient * slope)
 
 
-def maximum(use: Use, gradients: Gradients) -> PerSample:
-    """The larger of self and other, broadcast; equal ones get half the gradient each."""
-    return _larger(use, gradients, sign=1)
-
-
-def minimum(use: Use, gradients: Gradients) -> PerSample:
-    """The smaller of self and other, broadcast; equal ones get half the gradient each."""
-    return _larger(use, gradients, sign=-1)
-
-
-def _larger(use: Use, gradients: Gradients, *, sign: int) -> PerSample:
-    lead = sign * (use.saved("self") - use.saved("other")) * (1 if use.slot == 0 else -1)
+def larger_or_smaller(use: Use, gradients: Gradients) -> PerSample:
+    """The larger, or the smaller, of self and other, broadcast; equal ones get half the gradient each."""
     gradient = output_gradient(gradients)
+    is_larger = use.edge.node.name() == "MaximumBackward0"
+    mine, other = ("self", "other") if (use.slot == 0) == is_larger else ("other", "self")
+    lead = use.saved(mine) - use.saved(other)
     share = torch.heaviside(lead, lead.new_full((), 0.5)).to(gradient.dtype)
     return sum_to_shape(use, gradient * share)
 
@@ -640,8 +633,8 @@ RULES: Registry[Rule] = Registry(
         "LerpBackward0": lerp,
         "LerpBackward1": lerp,
         "MaskedFillBackward1": masked_fill,
-        "MaximumBackward0": maximum,
-        "MinimumBackward0": minimum,
+        "MaximumBackward0": larger_or_smaller,
+        "MinimumBackward0": larger_or_smaller,
         "MkldnnRnnLayerBackward0": lstm_layer,
         "MmBackward0": mm,
         "MulBackward0": mul,

@@ -65,21 +65,6 @@ def test_exponents_differ_within_the_span_and_between_neighbours():
     assert (int(powers.min()), int(powers.max())) == (0, 31)
 
 
-GUESSES = {
-    "all zero": (lambda x: time_first(x) * 0, (4, 8, 6), False),
-    "all zero, one layout fits": (lambda x: time_first(x) * 0, (5, 1, 6), False),
-    "one sample": (lambda x: time_first(x) * torch.eye(5)[:, :1].unsqueeze(2), (5, 3, 6), False),
-    "two samples, one step of three": (lambda x: time_first(x)[:, 1], (2, 3, 6), False),
-    "three samples, one step of three": (lambda x: time_first(x)[:, 1], (3, 3, 6), True),
-    "first token of as many tokens as samples and one": (lambda x: LINEAR(x)[:, 0], (5, 6, 6), True),
-}
-
-
-@pytest.mark.parametrize(("function", "shape", "certain"), GUESSES.values(), ids=GUESSES)
-def test_is_certain_only_of_what_it_saw(function, shape, certain):
-    assert found(function(torch.randn(shape)).flatten(1))["MmBackward0"].certain == certain
-
-
 @pytest.mark.parametrize("samples", [1, 3])
 def test_rows_of_another_number_of_samples_are_no_ones(samples):
     """A tensor that is the same for all samples, say: to give each its row would be wrong in silence."""
