@@ -250,7 +250,7 @@ def test_loss_and_statistic_make_the_features(done, split):
     np.testing.assert_allclose(found[wanted.columns], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_rule_takes_the_place_of_the_exact_reference(done):
+def test_rule_takes_the_place_of_the_reference(done):
     said = done[1]["extract"][1]
     assert "10 features per sample" in said
     assert "reference" not in said

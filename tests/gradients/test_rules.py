@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from both_ways import assert_reference, blocks_streamed, exactly, streamed
+from both_ways import assert_reference, blocks_streamed, reference_of, streamed
 from layers import MODELS, Function, Module, N, images, indices, outputs_of, tokens
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -222,7 +222,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
 def test_equals_the_reference(case, device):
-    truth = exactly(*outputs_of(case))
+    truth = reference_of(*outputs_of(case))
     parameters, outputs, grad_outputs = outputs_of(case, device)
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from both_ways import exactly
+from both_ways import reference_of
 from torch import nn
 from trusted import built
 
@@ -48,7 +48,7 @@ def test_gradients_of_keyword_inputs_are_those_of_one_pass_for_each_sample() -> 
     values = found.values(batch)
     outputs = model(batch)
     # Of the loss "uniform" the gradient at the logits is softmax - 1 / K.
-    exact = exactly(found.engine.parameters, outputs, outputs.detach().softmax(1) - 1 / 3)
+    exact = reference_of(found.engine.parameters, outputs, outputs.detach().softmax(1) - 1 / 3)
     wanted = np.stack([exact[name].flatten(1).norm(dim=1).numpy() for name in found.engine.parameters], axis=1)
     np.testing.assert_allclose(values[:, 3:], wanted, rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(values[:, :3], outputs.detach(), rtol=1e-12)

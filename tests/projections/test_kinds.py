@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from both_ways import exactly
+from both_ways import reference_of
 from layers import MODELS, Function, N, images, indices, outputs_of
 from projection_matrices import MATRICES
 from torch import nn
@@ -56,7 +56,7 @@ def projected(projection, parameters, outputs, grad_outputs):
 
 
 def by_matrix(kind, dim, parameters, outputs, grad_outputs):
-    gradients = exactly(parameters, outputs, grad_outputs)
+    gradients = reference_of(parameters, outputs, grad_outputs)
     return sum(
         each.reshape(len(each), -1).numpy() @ MATRICES[kind](name, each.shape[1:], dim, 3).T
         for name, each in gradients.items()

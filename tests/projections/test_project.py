@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from both_ways import exactly
+from both_ways import reference_of
 from projection_matrices import MATRICES
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -49,7 +49,7 @@ def cross_entropy(logits, labels):
 
 def whole_gradients(model, losses):
     """Gradients of the reference, written out one after the other, by name."""
-    return exactly(dict(model.named_parameters()), losses, torch.ones_like(losses))
+    return reference_of(dict(model.named_parameters()), losses, torch.ones_like(losses))
 
 
 def truth(kind, dim, seed=0):

@@ -31,7 +31,7 @@ def blocks_streamed(engine, outputs, grad_outputs, *, budget=300, retain_graph=T
     return {name: [torch.cat(parts).sort()[0] for parts in each if parts] for name, each in found.items()}
 
 
-def exactly(parameters, outputs, grad_outputs):
+def reference_of(parameters, outputs, grad_outputs):
     """One backward pass per sample, (N, *shape) by name."""
     rows = [gradients for _, gradients in reference_gradients(outputs, grad_outputs, parameters)]
     return {name: torch.stack([row[name] for row in rows]) for name in parameters}
@@ -40,5 +40,5 @@ def exactly(parameters, outputs, grad_outputs):
 def assert_reference(engine, outputs, grad_outputs=None, **tolerances):
     """Asserts that the engine gives the gradients of the reference, for random ones at the outputs without others."""
     grad_outputs = torch.randn_like(outputs) if grad_outputs is None else grad_outputs
-    truth = exactly(engine.parameters, outputs, grad_outputs)
+    truth = reference_of(engine.parameters, outputs, grad_outputs)
     torch.testing.assert_close(streamed(engine, outputs, grad_outputs), truth, **tolerances)
