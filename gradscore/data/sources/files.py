@@ -30,6 +30,7 @@ from .raw_samples import (
     Values,
     as_labels,
     as_texts,
+    channels_last,
     decoded,
     no_file,
 )
@@ -170,7 +171,7 @@ def npz_source(request: Request) -> ArraySource:
             )
         known = [str(name) for name in arrays[CLASS_NAMES]] if CLASS_NAMES in arrays else None
         labels, class_names = as_labels(found.tolist(), where=f"data file {path}: {label}", names=known)
-    samples = _as_images(arrays[chosen[0]]) if len(chosen) == 1 else {name: arrays[name] for name in chosen}
+    samples = channels_last(arrays[chosen[0]]) if len(chosen) == 1 else {name: arrays[name] for name in chosen}
     return ArraySource(samples, [str(place) for place in range(count)], labels, class_names)
 
 
@@ -193,15 +194,6 @@ def _check_array(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     possible = min(shape, default=1) >= 0 and 0 not in shape[1:]
     if not possible or size != info.file_size or size > _DEFLATE_LIMIT * packed + _OVERHEAD:
         raise ValueError(f"array '{name}' of shape {shape} does not fit what the archive holds of it")
-
-
-def _as_images(array: Values) -> Values:
-    """Bytes (N, H, W), (N, H, W, C) or (N, C, H, W) as images (N, H, W, C); other arrays as they are."""
-    if array.dtype != np.uint8 or array.ndim not in (3, 4):
-        return array
-    if array.ndim == 3:
-        return array[..., None]
-    return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
 
 
 LABEL_ENDINGS = ("cls", "label", "label.txt", "class")

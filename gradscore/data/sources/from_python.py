@@ -25,6 +25,7 @@ from .raw_samples import (
     Values,
     as_labels,
     as_pixels,
+    channels_last,
 )
 
 LABELS = ("labels", "label", "y", "target", "targets", "class")
@@ -126,7 +127,8 @@ def as_raw(value: Any) -> Raw:
         return value
     if isinstance(value, Mapping):
         return {str(name): _numbers(each) for name, each in value.items()}
-    return _channels_last(_numbers(value))
+    array = _numbers(value)
+    return channels_last(array[None])[0] if array.ndim > 1 else array
 
 
 def _parted(sample: Any) -> tuple[Any, Any]:
@@ -159,16 +161,6 @@ def _numbers(value: Any) -> Values:
     if array.dtype.kind not in "fiub":
         raise DataError(f"wanted an image, numbers or text, got {type(value).__name__}")
     return array
-
-
-def _channels_last(array: Values) -> Values:
-    """Bytes (C, H, W), as torch has images, as (H, W, C); bytes (H, W) as (H, W, 1)."""
-    if array.dtype != np.uint8 or array.ndim not in (2, 3):
-        return array
-    if array.ndim == 2:
-        return array[..., None]
-    is_torch = array.shape[2] not in (1, 3) and array.shape[0] in (1, 3)
-    return np.ascontiguousarray(array.transpose(1, 2, 0)) if is_torch else array
 
 
 def torchvision_source(request: Request) -> PythonSource:

@@ -160,6 +160,15 @@ def is_pixels(given: object) -> TypeGuard[NDArray[np.uint8]]:
     return isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim in (2, 3)
 
 
+def channels_last(array: Values) -> Values:
+    """Bytes (N, H, W), (N, H, W, C) or (N, C, H, W), as torch has images, as (N, H, W, C); other arrays as they are."""
+    if array.dtype != np.uint8 or array.ndim not in (3, 4):
+        return array
+    if array.ndim == 3:
+        return array[..., None]
+    return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
+
+
 def describe_raw(raw: Raw) -> str:
     """What a sample is, for messages."""
     if isinstance(raw, str):
