@@ -225,7 +225,7 @@ def _chosen_groups(
         stream = split_samples(
             Subset(dataset, places),
             name=info.name,
-            batch_size=batch_size,
+            batch_size=samples,  # all in one, since they are one tensor in the end
             workers=config.extract.workers,
             on_error=config.extract.on_error,
             skipped=skipped,

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -234,6 +235,16 @@ def test_unusable_input(config_file: Path, options: list[str], expected: str) ->
     assert result.exit_code == 2
     assert result.stderr.startswith(expected)
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_images_of_two_sizes(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for place in range(12):
+        Image.new("L", (8, 8 + place // 11), 20 * place).save(tmp_path / "images" / f"{place}.png")
+    far = "data.ood=[{name: far, source: 'folder:images'}]"
+    result = inspect(config_file, "--trust-code", *FAST, "--batch-size", 1, "--set", far)
+    assert result.exit_code == 2
+    assert "has shape (1, 9, 8)" in result.stderr
 
 
 @pytest.fixture
