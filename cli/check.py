@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
 from gradscore.notices import notes
 
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
-from .options import QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
+from .options import Command, QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
 from .output import Output, figures_table
 from .run import completed
 
@@ -29,7 +28,7 @@ STDOUT = Path("-")
 """The file that stands for standard output."""
 
 
-class WritesJson(TyperCommand):
+class WritesJson(Command):
     """A command whose `--json` is followed by a file or by nothing, for standard output."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

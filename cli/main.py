@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from gradscore.errors import ConfigError, GradscoreError
 from gradscore.printable import printable
 
 from .check import WritesJson
-from .options import INTERRUPTED, wait_asleep
+from .options import INTERRUPTED, Command, wait_asleep
 from .output import escape_remarks_of_others, named
 
 BUG = 70
@@ -148,26 +148,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-COMMANDS: dict[str, type[TyperCommand] | None] = {
-    "init": None,
-    "doctor": None,
-    "run": None,
-    "extract": None,
-    "merge": None,
-    "fit-meta": None,
-    "evaluate": None,
-    "compare": None,
-    "bundle": None,
-    "score": None,
-    "monitor": None,
+COMMANDS: dict[str, type[Command]] = {
+    "init": Command,
+    "doctor": Command,
+    "run": Command,
+    "extract": Command,
+    "merge": Command,
+    "fit-meta": Command,
+    "evaluate": Command,
+    "compare": Command,
+    "bundle": Command,
+    "score": Command,
+    "monitor": Command,
     "check": WritesJson,
-    "inspect": None,
-    "audit": None,
-    "project": None,
-    "config": None,
-    "runs": None,
+    "inspect": Command,
+    "audit": Command,
+    "project": Command,
+    "config": Command,
+    "runs": Command,
 }
-"""All commands in the order of `--help`, and what parses their arguments where that is a class of its own.
+"""All commands in the order of `--help`, and what parses their arguments.
 
 Each is what has its name in the file of that name: a function, or an app of several.
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gradscore.errors import ConfigError
 
@@ -179,21 +180,23 @@ DEVICES = "auto|cpu|cuda|..."
 """What `--device` takes: any device of PyTorch's."""
 
 
-def trust(context: typer.Context, allowed: bool) -> bool:
-    """Lets code of others run until the command ends, and says which it is before it does."""
-    if allowed or "GRADSCORE_TRUST_CODE" in os.environ:
-        from gradscore.models import trusting_code  # imports PyTorch, which help need not wait for
-
-        def tell(code: str) -> None:
-            Output(quiet=context.params["quiet"]).tell(f"running {code}", stderr=True)
-
-        context.with_resource(trusting_code(allowed, tell=tell))
-    return allowed
+TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]
 
 
-TrustOption = Annotated[
-    bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.", callback=trust)
-]
+class Command(TyperCommand):
+    """A command, which lets code of others run while it runs if it was told so, and says which before it does."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs it; not before all its arguments are right, since nobody ends what one with wrong ones began."""
+        allowed = ctx.params.get("_trust", False)
+        if allowed or "GRADSCORE_TRUST_CODE" in os.environ:
+            from gradscore.models import trusting_code  # imports PyTorch, which help need not wait for
+
+            def tell(code: str) -> None:
+                Output(quiet=ctx.params["quiet"]).tell(f"running {code}", stderr=True)
+
+            ctx.with_resource(trusting_code(allowed, tell=tell))
+        return super().invoke(ctx)
 
 
 def opened(

@@ -9,6 +9,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
+from gradscore.models import is_code_trusted
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 from gradscore_cli.output import Bar, progress_bar
@@ -115,6 +116,11 @@ def test_code_that_is_not_trusted(config_file: Path, tmp_path: Path, monkeypatch
     assert result.exit_code == 2
     assert "--trust-code" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_trust_ends_with_a_command_that_cannot_begin(config_file: Path) -> None:
+    result = CliRunner().invoke(app, ["extract", str(config_file), "--trust-code", "--batch-size", "many"])
+    assert (result.exit_code, is_code_trusted()) == (2, False)
 
 
 def test_no_such_device(config_file: Path) -> None:
