@@ -32,7 +32,7 @@ RunsArgument = Annotated[
 
 def compare(
     runs: RunsArgument,
-    score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "meta",
+    score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "chosen",
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

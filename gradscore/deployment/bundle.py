@@ -34,14 +34,14 @@ from torch import Tensor
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
 from ..extractor import MeanGradients
-from ..meta import ARRAYS, DESCRIPTION, Inputs, MetaModel
+from ..meta import ARRAYS, DESCRIPTION, BaselineScore, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
 from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256, is_address, parse_json, replacing, sample_count
 from ..system import Inputs as ModelInputs
 from ..system import sha256 as sha256_of
-from .calibration import DETECTORS, BaselineScore, CalibratedScore, threshold
+from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
 
 FORMAT = "gradscore bundle"
@@ -161,11 +161,13 @@ class Bundle:
 
 
 class _DetectorEntry(BaseModel, extra="forbid"):
-    """A detector in `bundle.json`; `score` is the name of a baseline that decides."""
+    """A detector in `bundle.json`; `score` is the name of a baseline that decides, and the others its probability."""
 
     protocol: str
     alpha: float
     score: str | None
+    log_odds: tuple[float, float] | None
+    shift: float
 
 
 class _Index(BaseModel, extra="forbid"):
@@ -232,7 +234,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         name: _DetectorEntry(
             protocol=detector.protocol,
             alpha=detector.threshold.alpha,
-            score=detector.model.name if isinstance(detector.model, BaselineScore) else None,
+            **_of_baseline(detector.model),
         )
         for name, detector in bundle.detectors.items()
     }
@@ -247,6 +249,13 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         for name, content in whole.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
     return file_sha256(path)
+
+
+def _of_baseline(model: MetaModel | BaselineScore) -> dict[str, Any]:
+    """What the entry of a detector says of a baseline."""
+    if isinstance(model, MetaModel):
+        return {"score": None, "log_odds": None, "shift": 0.0}
+    return {"score": model.name, "log_odds": model.log_odds, "shift": model.shift}
 
 
 def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
@@ -343,7 +352,9 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
         if entry.score is not None:
             if entry.score not in inputs.baselines.names:
                 raise BundleError(f"its inputs give no score {entry.score!r}")
-            model: MetaModel | BaselineScore = BaselineScore(name=entry.score, inputs=inputs)
+            model: MetaModel | BaselineScore = BaselineScore(
+                name=entry.score, inputs=inputs, log_odds=entry.log_odds, shift=entry.shift
+            )
         else:
             with _unpacked(name, members) as folder:
                 model = MetaModel.load(folder, inputs)

@@ -27,16 +27,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..columns import META_COLUMNS
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
-from ..evaluation import MISCLASSIFICATION_MODEL, FitIdentities, specs_of
+from ..evaluation import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR, FitIdentities, specs_of
 from ..extractor import Extractor, input_dtype, run_means
-from ..meta import Inputs, MetaModel, contributions, read_notes, tolerance
+from ..meta import (
+    META,
+    BaselineScore,
+    Inputs,
+    MetaModel,
+    ScoreChoice,
+    chosen_model,
+    contributions,
+    read_notes,
+    tolerance,
+)
 from ..models import build_model, to_be_named, trusting_code, weights_sha256
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
 from .bundle import Bundle, SelfTest, TestInputs, self_test_inputs
-from .calibration import DETECTORS, BaselineScore, CalibratedScore, ScoreInputs, calibrated
+from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
 from .known_sets import plain_sets, with_shifted_sets
 
 BASELINE = "baseline"
@@ -190,31 +200,49 @@ def _deployed_models(
     bank = inputs.baselines.bank
     if bank is not None:  # without the hashes by which samples of a run are told from themselves; new ones are others
         inputs = replace(inputs, baselines=replace(inputs.baselines, bank=replace(bank, content=None)))
-    single = wanted_baselines(scores, inputs)
+    wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs_of(run))
     protocol = deployed_protocol(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
-    fitted: dict[str, tuple[MetaModel | BaselineScore, str]] = {
-        name: (identities.load(place, inputs), place.split("/")[1])
-        for name, place in places.items()
-        if place is not None and identities.asks_for(place) and (run.meta_path / place).is_dir() and name not in single
-    }
-    decided = {**fitted, **{name: (each, BASELINE) for name, each in single.items()}}
-    found = {name: decided[name] for name in DETECTORS if name in decided}
+    found: dict[str, tuple[MetaModel | BaselineScore, str]] = {}
+    notices: list[str] = []
+    for name in DETECTORS:
+        place, asked = places[name], wanted.get(name)
+        folder = run.meta_path / (place or "")
+        if place is not None and identities.asks_for(place) and folder.is_dir():
+            model = identities.load(place, inputs)
+            deciding = chosen_model(folder, model, score=asked)
+            fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
+            found[name] = deciding, fitted_on
+            notices += _about_choice(name, ScoreChoice.of_notes(model.notes), asked)
+        elif asked in inputs.baselines.names:
+            found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
+        else:
+            notices.append(f"no detector '{name}': {run.path / 'meta'} has no model for it")
     if not found:
         raise BundleError(nothing)
-    notices = [f"no detector '{name}': {run.path / 'meta'} has no model for it" for name in places if name not in found]
-    notices += [
-        f"detector '{name}': the baseline {each.name} decides, not a meta model, so there is no probability and "
-        "nothing to explain it by"
-        for name, each in single.items()
-    ]
-    if protocol is not None and "ood" not in single and np.isfinite(auroc_left_out(run, protocol)):
+    if protocol is not None and "ood" not in wanted and np.isfinite(auroc_left_out(run, protocol)):
         notices.append(
             f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
             f"{auroc_left_out(run, protocol):.3f}, on OOD sets that were left out of their fits"
         )
     return found, notices
+
+
+def _about_choice(detector: str, choice: ScoreChoice, asked: str | None) -> list[str]:
+    """Which score decides in the place of a meta model, and what it costs to ask for another than the chosen one."""
+    judged = choice.judged
+    if asked is not None and asked != choice.score and asked in judged:
+        return [
+            f"detector '{detector}': {asked} decides, as asked for; on samples held out of the fits it has a mean "
+            f"AUROC of {judged[asked]:.3f}, and {choice.score}, which was chosen, {judged[choice.score]:.3f}"
+        ]
+    if asked is None and choice.score != META and choice.gain is not None:
+        return [
+            f"detector '{detector}': {choice.score} decides, which needs no gradients; on samples held out of the fits "
+            f"these add {choice.gain:+.3f} AUROC (standard error {choice.error:.3f})"
+        ]
+    return []
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:
@@ -228,18 +256,18 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
         )
 
 
-def wanted_baselines(given: Iterable[str], inputs: Inputs) -> Mapping[str, BaselineScore]:
-    """The baseline of each detector that is to have one.
+def wanted_scores(given: Iterable[str], inputs: Inputs) -> dict[str, str]:
+    """The name of the score that each detector is to have in the place of the chosen one.
 
     Args:
-        given: names of baselines for all detectors, or `<detector>=<name>` for one.
+        given: names of scores for all detectors, or `<detector>=<name>` for one.
         inputs: what makes the scores.
 
     Raises:
-        BundleError: no such baseline or detector, or two for one detector.
+        BundleError: no such score or detector, or two for one detector.
     """
-    found: dict[str, BaselineScore] = {}
-    known = inputs.baselines.names
+    found: dict[str, str] = {}
+    known = [META, SCORE_LR, LOGIT_LR, *inputs.baselines.names]
     for text in given:
         detector, equals, name = text.rpartition("=")
         if equals and detector not in DETECTORS:
@@ -250,8 +278,8 @@ def wanted_baselines(given: Iterable[str], inputs: Inputs) -> Mapping[str, Basel
             raise BundleError(f"score {text}: this run has no score {name!r}; {closest(name, known)}")
         for each in (detector,) if equals else DETECTORS:
             if each in found:
-                raise BundleError(f"score {text}: '{each}' has the score {found[each].name} already; give one for each")
-            found[each] = BaselineScore(name=name, inputs=inputs)
+                raise BundleError(f"score {text}: '{each}' has the score {found[each]} already; give one for each")
+            found[each] = name
     return found
 
 

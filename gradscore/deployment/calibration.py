@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,29 +32,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta
 
 from ..errors import EvaluationError
-from ..meta import Inputs, MetaModel
+from ..meta import BaselineScore, Inputs, MetaModel
 from ..system import FloatArray
 
 DETECTORS = ("wrong", "ood")
 """What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineScore:
-    """A baseline in the place of a meta model, for those whose report says that it does better.
-
-    Attributes:
-        name: its name in the table of an evaluation, such as `energy` or `knn`.
-        inputs: what makes it; it was fitted with the meta models.
-    """
-
-    name: str
-    inputs: Inputs
-    kind: Literal["score"] = "score"
-
-    def decision(self, frame: pd.DataFrame) -> FloatArray:
-        """The scores (N,) of the rows of a feature table, higher = more likely wrong or OOD."""
-        return self.inputs.baseline_table(frame)[self.name].to_numpy(dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

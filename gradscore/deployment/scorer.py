@@ -35,7 +35,7 @@ from ..data import (
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
-from ..meta import MetaModel, contributions, drivers, loudest_group, probabilities
+from ..meta import BaselineScore, contributions, drivers, loudest_group
 from ..models import (
     CodeOrigin,
     Interface,
@@ -48,7 +48,7 @@ from ..models import (
 from ..pipeline import cut
 from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
-from .calibration import BaselineScore, ScoreInputs, p_values
+from .calibration import ScoreInputs, p_values
 from .known_sets import WATCHED, watched
 from .results import is_number
 
@@ -402,14 +402,7 @@ class Scorer:
         for name, detector in self.bundle.detectors.items():
             model = detector.model
             scores = score_inputs.by(model)
-            probability = np.full(len(scores), np.nan)
-            if isinstance(model, MetaModel) and name == "wrong":
-                # At the share of wrong predictions among the samples that fitted the meta model.
-                probability = probabilities(scores, shift=model.shift)
-            elif model.kind == "logistic":
-                # With OOD samples as common as others; nothing is known of their share.
-                probability = probabilities(scores)
-            table[f"probability_{name}"] = probability
+            table[f"probability_{name}"] = model.probability(scores, at_prevalence=name == "wrong")
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
             if explain and isinstance(model, BaselineScore):

@@ -23,7 +23,7 @@ from .records import (
     Verdict,
     is_group,
 )
-from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, ScoreFile, positive_of, read_scores
+from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR, ScoreFile, positive_of, read_scores
 
 __all__ = [
     "CLASSIFIER",
@@ -32,6 +32,7 @@ __all__ = [
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
     "PAGES",
+    "SCORE_LR",
     "Compared",
     "Comparison",
     "EvaluationReport",

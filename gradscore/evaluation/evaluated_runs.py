@@ -223,7 +223,7 @@ class Comparison:
     notices: list[str] = field(default_factory=list)
 
 
-def compare_runs(runs: Sequence[RunFolder], *, score: str = "meta") -> Comparison:
+def compare_runs(runs: Sequence[RunFolder], *, score: str = "chosen") -> Comparison:
     """Compares the AUROC of a score in several evaluated runs with that in the first of them.
 
     Samples are matched by content within each data set; only those that both runs report count. Where both runs have
@@ -232,7 +232,7 @@ def compare_runs(runs: Sequence[RunFolder], *, score: str = "meta") -> Compariso
 
     Args:
         runs: two or more evaluated runs.
-        score: `meta` or any other score of `scores.parquet`.
+        score: `chosen` or any other score of `scores.parquet`.
 
     Returns:
         One entry for each data set and each run after the first.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..baselines import FittedBaselines, Ordinary
+from ..baselines import FittedBaselines
 from ..columns import augmentations_of, logit_columns
 from ..config import MetaConfig
 from ..data import BANK, FIT, TEST
@@ -44,11 +44,11 @@ from ..meta import (
     judge_sum,
     leading_axes,
     mean_area,
-    outputs_of,
 )
 from ..notices import Notice, notes
-from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, read_head
+from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
 from ..system import BoolArray, FloatArray, some
+from .choosing import ScoreChooser, ordinary_of
 from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates
 from .intervals import Interval, auroc_interval
 from .protocols import (
@@ -111,8 +111,9 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
 
     What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
     logistic regression on the scores of the logits alone, in `logit_lr/`, and on all scores, in `score_lr/`.
-    Each says in its notes what it was fitted on (see `fit_identity`); models that the configuration no longer asks for
-    are removed, and those that would be fitted to the same samples with the same settings are kept.
+    Each says in its notes what it was fitted on, and which score to use in its place (see `ScoreChooser`). Models that
+    the configuration no longer asks for are removed; those that would be fitted to the same samples with the same
+    settings are kept.
 
     Args:
         run: a finished run folder; settings that it was given are stored in it (see `RunFolder.with_settings`).
@@ -149,6 +150,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
         inputs, notices = prepare(run, tables, left_out=set().union(*near.excluded().values()))
         inputs.save(run.inputs_path)
         fits = ModelFits(found.common, Prepared(inputs, tables), run.config.meta)
+        chooser = ScoreChooser(run, tables, inputs)
         for spec in found.specs:
             folder = run.meta_path / spec.label
             model = None
@@ -166,7 +168,8 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
                 except EvaluationError as error:
                     skipped.append(f"{spec.label}: {error}")
                     continue
-                model = identities.noted(model, spec)
+                choice = chooser.choose(spec, model, baselines)
+                model = _with_notes(identities.noted(model, spec), {"choice": choice.notes()})
                 for name, baseline in baselines.items():
                     baseline.save(folder / name)
                 model.save(folder)  # last, so that a model that is there has its baselines
@@ -341,13 +344,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
                 f"{run.path}: data.{BANK}: {number} samples are copies of samples that are reported or calibrate "
                 f"({', '.join(found)}); give others"
             )
-    outputs = outputs_of(reference)
-    ordinary = Ordinary(
-        outputs=outputs,
-        classes=reference["label"].where(reference["label"] >= 0, reference["prediction"]).to_numpy(dtype=np.int64),
-        head=None if outputs.penultimate is None else read_head(run.path),
-    )
-    if BANK not in splits and outputs.penultimate is not None:
+    ordinary = ordinary_of(run, reference)
+    if BANK not in splits and ordinary.outputs.penultimate is not None:
         notices.append(
             f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
             "that trained the classifier are better ones"

@@ -417,7 +417,7 @@ class FitIdentities:
             self.check(label, model)
         except EvaluationError:
             return False
-        return model.notes.get(FITTED_WITH) == package_versions()
+        return "choice" in model.notes and model.notes.get(FITTED_WITH) == package_versions()
 
     def asks_for(self, label: str) -> bool:
         """Whether the configuration asks for a model of this name, `<task>/<protocol>/<name>`."""

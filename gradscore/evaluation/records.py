@@ -13,6 +13,7 @@ import numpy as np
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
+from ..meta import CHOSEN, META
 from ..system import BoolArray, FloatArray, sha256, some
 from .duplicates import NearDuplicates, count_distinct
 from .intervals import (
@@ -107,7 +108,7 @@ class Estimate(NamedTuple):
 
 
 def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
-    """Records of each data set: figures of merit of each score, and the gains of `meta` over the others.
+    """Records of each data set: figures of merit of each score, and the gains of `chosen` and `meta` over others.
 
     Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from influence functions for other areas, from
     Wilson's and order statistics for FPR95, a normal one for the Brier score, and None where none would cover; values
@@ -115,7 +116,7 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
     interval.
 
     Args:
-        blocks: the data sets; of each, `meta` and one other score are held at a time.
+        blocks: the data sets; of each, `chosen`, `meta` and one other score are held at a time.
 
     Yields:
         The records, score by score.
@@ -123,24 +124,25 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
     known: dict[tuple[str, str], list[Estimate]] = {}  # baselines score alike under several protocols
     for block in blocks:
         positive, data = block.positive, _of_data(block)
-        meta = placements(block.score("meta"), positive)
-        gains = []
+        ours = {name: placements(block.score(name), positive) for name in (CHOSEN, META) if name in block.names}
+        gains: dict[str, list[Estimate]] = {name: [] for name in ours}
         for name in block.names:
             values = block.score(name)
-            placed = meta if name == "meta" else placements(values, positive)
+            placed = ours[name] if name in ours else placements(values, positive)
             key = (block.task, sha256(values.tobytes() + positive.tobytes()))
             if key not in known:
                 known[key] = list(_estimates(values, positive, placed, ood=block.task == "ood"))
-            for estimate in [*known[key], *(_calibration(block) if name == "meta" else ())]:
+            for estimate in [*known[key], *(_calibration(block) if name == CHOSEN else ())]:
                 yield estimate.record(data, name)
             if _is_compared(name):
-                compared = None if meta is None or placed is None else paired_mean_delong([meta], [placed], [1])
-                gains.append(_gain(name, compared))
+                for our, by in ours.items():
+                    test = None if by is None or placed is None else paired_mean_delong([by], [placed], [1])
+                    gains[our].append(_gain(name, test))
         if block.task == "shifted":
             right = int((~positive).sum())
             accuracy = Estimate("accuracy", float((~positive).mean()), wilson(right, len(positive)))
             yield accuracy.record(data, CLASSIFIER)
-        yield from (gain.record(data, "meta") for gain in gains)
+        yield from (gain.record(data, name) for name in ours for gain in gains[name])
 
 
 def group_records(
@@ -152,7 +154,7 @@ def group_records(
     other figures than AUROC come without an interval.
 
     Args:
-        blocks: the data sets; `meta` and one other score of those of a protocol are held at a time.
+        blocks: the data sets; `chosen`, `meta` and one other score of those of a protocol are held at a time.
         groups: name of a group -> names of its data sets; a protocol that lacks one of them is left out.
         records: those of the data sets, as of `score_records`.
 
@@ -168,15 +170,19 @@ def group_records(
         sizes = {name: int(block.positive.sum()) for name, block in sets.items()}
         figures: dict[str, list[Record]] = {group + kind: [] for group in there for kind in (MEAN, POOLED)}
         gains: dict[str, list[Record]] = {dataset: [] for dataset in figures}
-        meta = {name: _placed(block, "meta") for name, block in sets.items()}
+        ours = {
+            our: {name: _placed(block, our) for name, block in sets.items()}
+            for our in (CHOSEN, META)
+            if all(our in block.names for block in sets.values())
+        }
         for score in dict.fromkeys(score for block in sets.values() for score in block.names):
-            placed = meta if score == "meta" else {
+            placed = ours.get(score) or {
                 name: _placed(block, score) for name, block in sets.items() if score in block.names
-            }  # fmt: skip
+            }
             for group, names in there.items():
                 if not all(name in placed for name in names):
                     continue
-                of_sets, of_meta = [placed[name] for name in names], [meta[name] for name in names]
+                of_sets = [placed[name] for name in names]
                 positives = sum(sizes[name] for name in names)
                 first = _of_data(sets[names[0]])
                 n = positives + first.n - first.n_positive
@@ -194,8 +200,9 @@ def group_records(
                                 mean = float(np.mean(np.array(found, dtype=float)))
                                 figures[group + kind].append(Estimate(metric, mean).record(data, score))
                     if _is_compared(score):
-                        gain = _gain(score, paired_mean_delong(of_meta, of_sets, weights))
-                        gains[group + kind].append(gain.record(data, "meta"))
+                        for our, of_ours in ours.items():
+                            compared = paired_mean_delong([of_ours[name] for name in names], of_sets, weights)
+                            gains[group + kind].append(_gain(score, compared).record(data, our))
         for dataset, found_records in figures.items():
             yield from found_records
             yield from gains[dataset]
@@ -350,7 +357,7 @@ COMPARED = (
 """What the words of a verdict stand for."""
 
 Outcome = Literal["better", "ahead", "mixed", "open", "worse"]
-"""Of the meta model against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
+"""Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
 is better in the mean over sets, and worse on one or more of them; `open` is neither shown to be better nor worse."""
 
 _OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
@@ -363,12 +370,13 @@ class Verdict:
     Attributes:
         what: `wrong predictions`, or the OOD set or group of sets.
         protocol: what the meta model was fitted on.
-        area: the AUROC of the meta model.
+        area: the AUROC of the chosen score.
         best: the baseline with the highest AUROC on these very samples.
         gain: the AUROC gained over that score, None where it cannot be compared.
         over_all: whether the 95 % interval of the gain over every baseline is above 0.
         baselines: how many baselines there are.
-        by_gradients: the AUROC gained over a regression on all scores without gradients.
+        by_gradients: the AUROC that the meta model gains over a regression on all scores without gradients.
+        caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
         complete: whether the baselines that are often the strongest were computed, at their best.
         sets: of a group of several OOD sets the verdict on each, against the baseline that is best on that set.
@@ -383,6 +391,7 @@ class Verdict:
     baselines: int
     by_gradients: Record | None
     false_alarms: float | None
+    caught: float | None = None
     complete: bool = True
     sets: tuple[Verdict, ...] = ()
 
@@ -395,13 +404,13 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the meta model is shown to be better than the best baseline, or worse.
+        """Whether the chosen score is shown to be better than the best baseline, or worse.
 
         `better` needs an interval above 0 over every baseline, not only over the one that came out best here:
-        chance may put a weak one first that is nearly a copy of the meta model, and a small gain over it is easy to
+        chance may put a weak one first that is nearly a copy of the chosen score, and a small gain over it is easy to
         show. All of them together need no correction (intersection-union), and where one of them is as good, `better`
         comes at most once in 40 sets. The best of many scores on these very samples looks better than it is: of 40
-        that are no better than the meta model, one is called better in a quarter of cases. So `worse` needs a p-value
+        that are no better than the chosen one, one is called better in a quarter of cases. So `worse` needs a p-value
         below 0.05 over the number of scores (Bonferroni). Nothing is corrected for the number of sets.
         """
         found = self._against_best
@@ -427,7 +436,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What is shown, as what follows "the meta model is": the same words in every place."""
+        """What is shown, as what follows "the chosen score is": the same words in every place."""
         if self.best is None:
             return "not compared with any baseline"
         outcome = self.outcome
@@ -473,7 +482,7 @@ def baseline_areas(records: Iterable[Record]) -> list[Record]:
 
 
 def _verdicts(records: Sequence[Record], groups: Mapping[str, Sequence[str]], complete: bool) -> Iterator[Verdict]:
-    areas = [each for each in records if each.metric == "auroc" and each.score == "meta" and each.value is not None]
+    areas = [each for each in records if each.metric == "auroc" and each.score == CHOSEN and each.value is not None]
     for area in (each for each in areas if each.task == "misclassification"):
         yield _verdict("wrong predictions", area, records, complete)
     there = {each.protocol for each in areas if each.task == "ood"}
@@ -497,8 +506,8 @@ def _verdict(
     ]
     areas = baseline_areas(same)
     best = areas[0].score if areas else None
-    meta = {each.metric: each for each in same if each.score == "meta"}
-    alarms = meta.get("fpr95_ood_positive")
+    chosen, meta = ({each.metric: each for each in same if each.score == name} for name in (CHOSEN, META))
+    alarms, missed = chosen.get("fpr95_ood_positive"), chosen.get("fpr95_id_positive")
     return Verdict(
         complete=complete,
         sets=tuple(sets),
@@ -508,9 +517,10 @@ def _verdict(
         protocol=area.protocol,
         area=area,
         best=best,
-        gain=None if best is None else meta.get(GAIN + best),
-        over_all=bool(areas) and all(_is_above(meta.get(GAIN + each.score)) for each in areas),
+        gain=None if best is None else chosen.get(GAIN + best),
+        over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
         false_alarms=None if alarms is None else alarms.value,
+        caught=None if missed is None or missed.value is None else 1 - missed.value,
     )
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ..data import CALIBRATION, FIT
 from ..errors import StoreError
-from ..meta import OF_GRADIENTS, Inputs, MetaModel, probabilities
+from ..meta import CHOSEN, META, OF_GRADIENTS, BaselineScore, Inputs, MetaModel, ScoreChoice, chosen_model
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
 from .duplicates import common
@@ -48,7 +48,7 @@ LEADING = (
     "probability",
 )
 """The columns before the scores. `positive` marks wrong predictions (tasks `misclassification` and `shifted`) or OOD
-samples (`ood`); `probability` is that of the meta model: of a wrong prediction at the prevalence it was fitted on, of
+samples (`ood`); `probability` is that of the chosen score: of a wrong prediction at the prevalence it was fitted on, of
 an OOD sample as if one in two were; missing for models without log-odds."""
 
 BLOCK = ["task", "protocol", "dataset"]
@@ -146,6 +146,7 @@ class ScoreTables:
                 )
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
+        self._chosen: dict[Path, MetaModel | BaselineScore] = {}
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, dict[Place, FloatArray]] = {}
         self._plans: list[_Plan] = []
@@ -196,7 +197,10 @@ class ScoreTables:
     def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
         """Where the scores of a data set come from, by name."""
         folder = self._folder(spec)
-        places: dict[str, Place] = {"meta": folder, **{name: folder / name for name in self._regressions}}
+        chosen = ScoreChoice.of_notes(self._models[folder].notes).score
+        regressions = {name: folder / name for name in self._regressions}
+        places: dict[str, Place] = {CHOSEN: {META: folder, **regressions}.get(chosen, chosen), META: folder}
+        places |= regressions
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             fitted = self._run.read(FIT, ["content_hash"], rows=wrong.fit[FIT])["content_hash"]
             if any(
@@ -213,7 +217,7 @@ class ScoreTables:
 
         def score(name: str) -> FloatArray:
             if name == "probability":
-                return self._probability(plan.spec, score("meta"))
+                return self._probability(plan.spec, score(CHOSEN))
             place = plan.places[name]
             return np.concatenate([columns[split][place][mask] for split, mask in plan.rows.items()])
 
@@ -241,7 +245,7 @@ class ScoreTables:
             protocol=spec.protocol,
             dataset=plan.dataset,
             positive=spec.positive[split][rows],
-            probability=self._probability(spec, scores["meta"]),
+            probability=self._probability(spec, scores[CHOSEN]),
             **scores,
         )  # fmt: skip
 
@@ -278,10 +282,14 @@ class ScoreTables:
 
     def _probability(self, spec: MetaModelSpec, decision: FloatArray) -> FloatArray:
         """As bundles say it: of a wrong prediction at the prevalence of the fit, of an OOD sample as if half were."""
-        model = self.model(spec)
-        if model.kind != "logistic":
-            return np.full(len(decision), np.nan)
-        return probabilities(decision, shift=0.0 if spec.task == "ood" else model.shift)
+        return self._deciding(spec).probability(decision, at_prevalence=spec.task != "ood")
+
+    def _deciding(self, spec: MetaModelSpec) -> MetaModel | BaselineScore:
+        """The score that was chosen for a spec."""
+        folder = self._folder(spec)
+        if folder not in self._chosen:
+            self._chosen[folder] = chosen_model(folder, self._models[folder])
+        return self._chosen[folder]
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)

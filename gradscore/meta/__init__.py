@@ -2,13 +2,16 @@
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
 scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits, with
-penalties chosen by cross-validation; `models` are what is fitted, their probabilities, and what moved a score.
+penalties chosen by cross-validation; `models` are what is fitted, their probabilities, and what moved a score; `choice`
+says whether the model or a score without gradients is the one to use.
 """
 
 from __future__ import annotations
 
+from .choice import CHOSEN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
 from .fitting import (
     LEAST_SETS,
+    MOST_ROWS,
     Choice,
     Penalty,
     Rows,
@@ -19,6 +22,7 @@ from .fitting import (
     fit_on_scores,
     fit_one_class,
     has_stable_scores,
+    held_out_folds,
     judge_sum,
     leading_axes,
     mean_area,
@@ -40,9 +44,13 @@ from .models import (
 __all__ = [
     "ARRAYS",
     "BASELINE_PREFIX",
+    "CHOSEN",
     "DESCRIPTION",
     "LEAST_SETS",
+    "META",
+    "MOST_ROWS",
     "OF_GRADIENTS",
+    "BaselineScore",
     "Choice",
     "Driver",
     "GroupShare",
@@ -50,10 +58,13 @@ __all__ = [
     "MetaModel",
     "Penalty",
     "Rows",
+    "ScoreChoice",
     "Twice",
     "add_stable_scores",
     "balanced_weights",
     "choose_penalty",
+    "choose_score",
+    "chosen_model",
     "contributions",
     "drivers",
     "fit_logistic",
@@ -62,8 +73,10 @@ __all__ = [
     "group_of",
     "group_shares",
     "has_stable_scores",
+    "held_out_folds",
     "judge_sum",
     "leading_axes",
+    "log_odds_of",
     "loudest_group",
     "mean_area",
     "outputs_of",

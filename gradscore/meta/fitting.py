@@ -384,7 +384,7 @@ def choose_penalty(
     gradients = inputs.of_gradients
     counted = np.isin(inputs.names, list(inputs.names if names is None else names))
     along = rows.scaled[:, gradients] @ axes.T if len(axes) else np.empty((len(rows.target), 0))
-    judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, _folds(rows, config))
+    judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, held_out_folds(rows, config))
     inverse, boosts = sorted(config.Cs), sorted(config.boosts)
     middle = Penalty(C=inverse[len(inverse) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes)))
     best = judge.search([replace(middle, C=each) for each in inverse], middle)
@@ -426,7 +426,7 @@ def judge_sum(
         fewer than `LEAST_SETS` sets to leave out.
     """
     rows = _subsampled(rows)
-    found = _folds(rows, config)
+    found = held_out_folds(rows, config)
     if found is None or found[0] != "sets" or not has_stable_scores(inputs):
         return None
     areas = []
@@ -447,8 +447,16 @@ def judge_sum(
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
-def _folds(rows: Rows, config: MetaConfig) -> tuple[str, list[Fold]] | None:
-    """What is judged by, and places that fit and places held out, of each fold; None if nothing can be held out."""
+def held_out_folds(rows: Rows, config: MetaConfig) -> tuple[str, list[Fold]] | None:
+    """What is judged by, `sets` or `samples`, and the places that fit and that are held out of each fold.
+
+    Args:
+        rows: the samples that fit.
+        config: the number of folds, and the seed.
+
+    Returns:
+        None where nothing can be held out.
+    """
     sets = np.unique(rows.sets[rows.target])
     splitter = np.random.default_rng(config.seed)
     if len(sets) >= LEAST_SETS and not np.isin(sets, rows.sets[~rows.target]).any():

@@ -66,6 +66,18 @@ class MetaModel:
         """What to add to log-odds for probabilities at the prevalence of the fit; see `prevalence_shift`."""
         return float(self.notes["shift"])
 
+    def probability(self, scores: FloatArray, *, at_prevalence: bool) -> FloatArray:
+        """Probabilities (N,) of being wrong or OOD, from scores (N,); missing where these are no log-odds.
+
+        Args:
+            scores: as `decision` gives them.
+            at_prevalence: as common as positives were in the fit, as for wrong predictions; else as if half of all
+                samples were positive, since nothing is known of the share of OOD samples.
+        """
+        if self.kind != "logistic":
+            return np.full(len(scores), np.nan)
+        return probabilities(scores, shift=self.shift if at_prevalence else 0.0)
+
     def decision(self, frame: pd.DataFrame) -> FloatArray:
         """Scores of the rows of a feature table; see `of_scaled`.
 

@@ -208,10 +208,10 @@ def _misclassification_plots(scores: ScoreFile, records: Records) -> Iterator[Pl
         best = records.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
-        names = ["positive", "probability", "meta", best, LOGIT_LR]
+        names = ["positive", "probability", "chosen", best, LOGIT_LR]
         block = scores.columns(MISCLASSIFICATION, IN_DIST_ONLY, dataset, list(dict.fromkeys(names)))
-        wrong, values = positive_of(block), block["meta"].to_numpy(dtype=np.float64)
-        colours = {"meta": META, best: BASELINE}
+        wrong, values = positive_of(block), block["chosen"].to_numpy(dtype=np.float64)
+        colours = {"chosen": META, best: BASELINE}
         if LOGIT_LR in block and block[LOGIT_LR].notna().all():
             colours[LOGIT_LR] = LOGITS
         yield curves(
@@ -243,11 +243,11 @@ def _misclassification_plots(scores: ScoreFile, records: Records) -> Iterator[Pl
         figures = [
             f"{word} {record.value:.4f}"
             for word, metric in (("Brier score", "brier"), ("ECE", "ece"))
-            if (record := records.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "meta", metric)) is not None
+            if (record := records.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "chosen", metric)) is not None
         ]
         yield curves(
             [
-                Line(name="meta", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
+                Line(name="chosen", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
                 _diagonal("exactly right"),
             ],
             name="reliability",
@@ -263,9 +263,9 @@ def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
     """ROC of every OOD set, and the distributions of each, for the headline protocol."""
     for protocol in records.protocols("ood")[:1]:
         sets = records.datasets("ood", protocol)
-        blocks = {name: scores.columns("ood", protocol, name, ["positive", "meta"]) for name in sets}
+        blocks = {name: scores.columns("ood", protocol, name, ["positive", "chosen"]) for name in sets}
         lines = [
-            _roc(block["meta"], positive_of(block), name, colour(place))
+            _roc(block["chosen"], positive_of(block), name, colour(place))
             for place, (name, block) in enumerate(blocks.items())
         ]
         yield curves(
@@ -278,7 +278,7 @@ def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
         )
         for name, block in blocks.items():
             ood = positive_of(block)
-            values = np.asarray(block["meta"], dtype=np.float64)
+            values = np.asarray(block["chosen"], dtype=np.float64)
             yield histograms(
                 [("in-distribution", values[~ood], META), (name, values[ood], BASELINE)],
                 name=f"ood-scores-{file_name(name)}",
@@ -398,7 +398,7 @@ VERDICTS: Mapping[Outcome, str] = {
 
 def headlines(records: Records) -> Iterator[Headline]:
     """The figures to read first: misclassification, then the OOD sets or groups of them."""
-    area = records.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "meta")
+    area = records.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "chosen")
     if area is not None:
         wrong, right = area.n_positive, area.n - area.n_positive
         few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW_SAMPLES else ""
@@ -413,10 +413,10 @@ def headlines(records: Records) -> Iterator[Headline]:
         groups = records.groups(protocol)
         sets = {dataset: f"OOD: {dataset}" for dataset in records.datasets("ood", protocol)}
         for dataset, title in ({f"{group} (mean)": _group_title(group) for group in groups} or sets).items():
-            area = records.get("ood", protocol, dataset, "meta")
+            area = records.get("ood", protocol, dataset, "chosen")
             if area is None:
                 continue
-            pooled = records.get("ood", protocol, f"{dataset.removesuffix(' (mean)')} (pooled)", "meta")
+            pooled = records.get("ood", protocol, f"{dataset.removesuffix(' (mean)')} (pooled)", "chosen")
             is_pooled = pooled is not None and (pooled.low, pooled.high) != (area.low, area.high)  # more than one set
             text = (
                 f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
@@ -540,7 +540,7 @@ def detail_tables(records: Records) -> list[ScoreTable]:
                 for score in records.scores(task, protocol):
                     found = [records.get(task, protocol, dataset, score, metric) for metric in metrics]
                     rows.append((score, "", [_cell(each) for each in found]))
-                meta = records.get(task, protocol, dataset, "meta")
+                meta = records.get(task, protocol, dataset, "chosen")
                 if meta is not None:
                     share = meta.n_positive / meta.n
                     tables.append(

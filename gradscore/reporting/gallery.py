@@ -95,7 +95,7 @@ def make_galleries(
     galleries = []
     for dataset in records.datasets("misclassification", "in_dist_only"):
         key = ("misclassification", "in_dist_only", dataset)
-        block = scores.columns(*key, ["positive", "meta"]).sort_values("meta", kind="stable")
+        block = scores.columns(*key, ["positive", "chosen"]).sort_values("chosen", kind="stable")
         places = block.index.to_numpy()
         wrong = places[positive_of(block)]
         galleries += [
@@ -112,9 +112,9 @@ def make_galleries(
         ]
     for protocol in records.protocols("ood")[:1]:
         for dataset in records.datasets("ood", protocol):
-            block = scores.columns("ood", protocol, dataset, ["positive", "meta"])
-            ood = block[positive_of(block)].sort_values("meta", kind="stable").index.to_numpy()
-            ordinary = block.loc[~positive_of(block), "meta"].to_numpy(dtype=np.float64)
+            block = scores.columns("ood", protocol, dataset, ["positive", "chosen"])
+            ood = block[positive_of(block)].sort_values("chosen", kind="stable").index.to_numpy()
+            ordinary = block.loc[~positive_of(block), "chosen"].to_numpy(dtype=np.float64)
             galleries.append(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
@@ -159,7 +159,7 @@ class _Images:
 
     def _thumbnail(self, row: pd.Series, ordinary: FloatArray | None) -> Thumbnail:
         if ordinary is not None:
-            share = float((ordinary > row["meta"]).mean())
+            share = float((ordinary > row["chosen"]).mean())
             notes = [f"predicted {self._name(row['prediction'])}", f"{100 * share:.0f} % of in-dist. above"]
         else:
             truth = f", is {self._name(row['label'])}" if row["label"] >= 0 else ""

@@ -25,7 +25,7 @@ def write_run(path: Path, *, seed: int, noise: float) -> Path:
         "content_hash": [str(place) for place in range(N)],
         "positive": positive,
     }
-    scores = {"meta": positive + noise * np.random.default_rng(seed).normal(size=N), "energy": np.arange(N)}
+    scores = {"chosen": positive + noise * np.random.default_rng(seed).normal(size=N), "energy": np.arange(N)}
     write_scores(path / "evaluation", pd.DataFrame({**leading, **scores}), of=made_of(RunFolder(path)))
     return path
 
@@ -62,7 +62,7 @@ def test_compares_another_score(runs: list[str]) -> None:
 
 UNUSABLE = {
     "one run": (["{0}"], "wanted two or more different runs"),
-    "unknown score": (["{0}", "{1}", "--score", "nothing"], "no score 'nothing'; wanted one of meta, energy"),
+    "unknown score": (["{0}", "{1}", "--score", "nothing"], "no score 'nothing'; wanted one of chosen, energy"),
     "no run folder": (["{0}", "nowhere"], "not a run folder"),
 }
 

@@ -123,7 +123,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
     assert score_columns(table) == [
-        "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "meta_wrong"
+        "chosen", "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "meta_wrong"
     ]  # fmt: skip
 
 

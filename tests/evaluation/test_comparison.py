@@ -32,7 +32,7 @@ def table(*, seed, noise=1.0, dataset="in_dist.test"):
         "positive": positive,
         "probability": 0.5,
     }
-    return pd.DataFrame(leading)[list(LEADING)].assign(meta=positive + noise * generator.normal(size=N))
+    return pd.DataFrame(leading)[list(LEADING)].assign(chosen=positive + noise * generator.normal(size=N))
 
 
 def write_run(path: Path, scores: pd.DataFrame | None) -> RunFolder:
@@ -48,12 +48,12 @@ def compared(tmp_path, *tables, **options):
 
 A, B = table(seed=0), table(seed=1, noise=0.3)
 SHUFFLED = B.sample(frac=1.0, random_state=0)
-OTHER_TRUTH = B.assign(positive=~B["positive"], meta=-B["meta"])
+OTHER_TRUTH = B.assign(positive=~B["positive"], chosen=-B["chosen"])
 
 
 def test_samples_are_joined_by_content(tmp_path):
     (found,) = compared(tmp_path, A, SHUFFLED).compared
-    expected = paired_delong(B["meta"], A["meta"], A["positive"])
+    expected = paired_delong(B["chosen"], A["chosen"], A["positive"])
     assert found.test == expected
     assert (found.n, found.n_positive) == (N, (20, 20))
 
@@ -78,7 +78,7 @@ def test_copies_of_an_image_are_joined_one_to_one(tmp_path):
 def test_each_run_keeps_its_own_truth(tmp_path):
     (found,) = compared(tmp_path, A, OTHER_TRUTH).compared
     assert found.n_positive == (20, 40)
-    assert found.other == auroc(OTHER_TRUTH["meta"], OTHER_TRUTH["positive"])
+    assert found.other == auroc(OTHER_TRUTH["chosen"], OTHER_TRUTH["positive"])
     assert found.test.difference == pytest.approx(found.other - found.first)
 
 
@@ -103,7 +103,7 @@ def test_unusable_runs_are_refused(tmp_path, tables, message):
 
 
 def test_an_unknown_score_is_refused(tmp_path):
-    with pytest.raises(EvaluationError, match="no score 'energy'; wanted one of meta"):
+    with pytest.raises(EvaluationError, match="no score 'energy'; wanted one of chosen"):
         compared(tmp_path, A, B, score="energy")
 
 

@@ -266,9 +266,9 @@ def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkey
         fitted.append(len(given["classes"]))
         return Ordinary(**given)
 
-    monkeypatch.setattr("gradscore.evaluation.fits.Ordinary", spied)
+    monkeypatch.setattr("gradscore.evaluation.choosing.Ordinary", spied)
     fit_run(run)
-    assert fitted == [FITTED - 1 - PLANTED]
+    assert max(fitted) == FITTED - 1 - PLANTED
 
 
 def test_the_images_need_not_be_there_any_more(tmp_path):

@@ -11,7 +11,7 @@ from gradscore.evaluation.intervals import auroc_interval, paired_delong
 from gradscore.evaluation.records import CLASSIFIER, group_records
 from gradscore.evaluation.score_tables import LEADING, LOGIT_LR, META_WRONG
 
-BASELINES = ["meta", "logit_lr", "msp"]
+BASELINES = ["chosen", "logit_lr", "msp"]
 
 
 def block(*, task="ood", protocol="leave_one_dataset_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
@@ -55,20 +55,20 @@ def test_figures_equal_scikit_learn():
     area, precision = (OF_WRONG["in_dist.test", "msp", name].value for name in ("auroc", "aupr_out"))
     assert area == pytest.approx(roc_auc_score(truth, WRONG["msp"]))
     assert precision == pytest.approx(average_precision_score(truth, WRONG["msp"]))
-    assert OF_WRONG["in_dist.test", "meta", "brier"].value == pytest.approx(
+    assert OF_WRONG["in_dist.test", "chosen", "brier"].value == pytest.approx(
         brier_score_loss(truth, WRONG["probability"])
     )
 
 
 def test_records_say_what_they_are_about():
-    record = OF_WRONG["in_dist.test", "meta", "auroc"]
+    record = OF_WRONG["in_dist.test", "chosen", "auroc"]
     assert (record.task, record.protocol, record.n, record.n_positive) == (
         "misclassification", "in_dist_only", 100, 40
     )  # fmt: skip
 
 
 def test_misclassification_has_every_figure():
-    assert [metric for _, score, metric in OF_WRONG if score == "meta"] == [
+    assert [metric for _, score, metric in OF_WRONG if score == "chosen"] == [
         "auroc", "aupr_in", "aupr_out", "fpr95_ood_positive", "fpr95_id_positive", "aurc", "eaurc", "augrc", "brier",
         "ece", "auroc_gain_over_logit_lr", "auroc_gain_over_msp",
     ]  # fmt: skip
@@ -90,16 +90,16 @@ def test_the_interval_of_an_auroc_is_delongs():
 
 
 def test_gains_are_paired_tests():
-    expected = paired_delong(WRONG["meta"], WRONG["msp"], WRONG["positive"])
-    record = OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"]
+    expected = paired_delong(WRONG["chosen"], WRONG["msp"], WRONG["positive"])
+    record = OF_WRONG["in_dist.test", "chosen", "auroc_gain_over_msp"]
     assert (record.value, record.p_value) == (expected.difference, expected.p_value)
 
 
 ENTRY = ["task", "dataset", "protocol", "score", "metric", "value", "low", "high", "n", "n_positive"]
 ENTRIES = {
-    "figure": (OF_WRONG["in_dist.test", "meta", "auroc"], ENTRY),
-    "gain": (OF_WRONG["in_dist.test", "meta", "auroc_gain_over_msp"], [*ENTRY[:8], "p_value", *ENTRY[8:]]),
-    "gain of None": (by_key(score_records(wrong(positives=1)))["in_dist.test", "meta", "auroc_gain_over_msp"],
+    "figure": (OF_WRONG["in_dist.test", "chosen", "auroc"], ENTRY),
+    "gain": (OF_WRONG["in_dist.test", "chosen", "auroc_gain_over_msp"], [*ENTRY[:8], "p_value", *ENTRY[8:]]),
+    "gain of None": (by_key(score_records(wrong(positives=1)))["in_dist.test", "chosen", "auroc_gain_over_msp"],
                      [*ENTRY[:8], "p_value", *ENTRY[8:]]),
 }  # fmt: skip
 
@@ -124,24 +124,24 @@ def test_a_score_that_a_data_set_lacks_has_no_record():
 
 
 def test_the_mean_of_a_group_weighs_sets_alike():
-    areas = [roc_auc_score(each["positive"], each["meta"]) for _, each in OOD.groupby("dataset")]
-    assert OF_GROUPS["near (mean)", "meta", "auroc"].value == pytest.approx(np.mean(areas))
+    areas = [roc_auc_score(each["positive"], each["chosen"]) for _, each in OOD.groupby("dataset")]
+    assert OF_GROUPS["near (mean)", "chosen", "auroc"].value == pytest.approx(np.mean(areas))
 
 
 def test_the_pooled_group_is_the_auroc_of_all_its_samples():
     pooled = pd.concat([OOD[OOD["dataset"] == "a"], OOD[(OOD["dataset"] == "b") & OOD["positive"]]])
-    expected = roc_auc_score(pooled["positive"], pooled["meta"])
-    assert OF_GROUPS["near (pooled)", "meta", "auroc"].value == pytest.approx(expected)
+    expected = roc_auc_score(pooled["positive"], pooled["chosen"])
+    assert OF_GROUPS["near (pooled)", "chosen", "auroc"].value == pytest.approx(expected)
 
 
 def test_groups_count_in_distribution_samples_once():
-    record = OF_GROUPS["near (pooled)", "meta", "auroc"]
+    record = OF_GROUPS["near (pooled)", "chosen", "auroc"]
     assert (record.n, record.n_positive) == (120, 60)
 
 
 def test_groups_have_gains():
-    record = OF_GROUPS["near (mean)", "meta", "auroc_gain_over_msp"]
-    gaps = [OF_GROUPS["near (mean)", name, "auroc"].value for name in ("meta", "msp")]
+    record = OF_GROUPS["near (mean)", "chosen", "auroc_gain_over_msp"]
+    gaps = [OF_GROUPS["near (mean)", name, "auroc"].value for name in ("chosen", "msp")]
     assert record.value == pytest.approx(gaps[0] - gaps[1])
     assert record.low < record.value < record.high
 
@@ -158,7 +158,7 @@ REMARKS = {
         wrong(distinct=10),
         "only 10 different misclassified samples among 100 (40 with copies): take its figures",
     ),
-    "inverted": (block(shift=-2.0), "ood, leave_one_dataset_out, a: direction inverted for meta (0."),
+    "inverted": (block(shift=-2.0), "ood, leave_one_dataset_out, a: direction inverted for chosen (0."),
 }
 
 
@@ -171,7 +171,7 @@ def test_nothing_to_remark():
     assert remarks(WRONG, list(OF_WRONG.values())) == []
 
 
-@pytest.mark.parametrize("name", [*LEADING, "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
+@pytest.mark.parametrize("name", [*LEADING, "chosen", "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
     with pytest.raises(ConfigError, match=f"baseline '{name}': this name means something else already"):
         baselines.BASELINES.add(name, baselines.BASELINES["msp"])

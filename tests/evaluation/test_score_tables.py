@@ -54,14 +54,14 @@ def part(dataset: str, start: int, count: int) -> pd.DataFrame:
     places = np.arange(start, start + count)
     leading = {name: ["ood"] * count for name in LEADING}
     numbers = {"label": places, "prediction": places, "positive": places % 2 == 0, "probability": places / 100}
-    return pd.DataFrame({**leading, "dataset": dataset, **numbers, "meta": np.sin(places)})
+    return pd.DataFrame({**leading, "dataset": dataset, **numbers, "chosen": np.sin(places)})
 
 
 PARTS = [part("a", 0, 5), part("a", 5, 6), part("b", 20, 4).assign(knn=1.0)]
 
 
 def write(folder: Path, parts: list[pd.DataFrame]) -> None:
-    with writing_scores(folder, ["meta", "knn"], of={}) as add:
+    with writing_scores(folder, ["chosen", "knn"], of={}) as add:
         for each in parts:
             add(each)
 
@@ -76,14 +76,14 @@ def test_the_table_is_its_parts_one_after_the_other(written: Path) -> None:
     expected = pd.concat(PARTS, ignore_index=True)
     pd.testing.assert_frame_equal(ScoreFile(written).table(), expected, check_dtype=False)
     assert [(block.dataset, block.names) for block in blocks_of(ScoreFile(written).table())] == [
-        ("a", ["meta"]),
-        ("b", ["meta", "knn"]),
+        ("a", ["chosen"]),
+        ("b", ["chosen", "knn"]),
     ]
 
 
 def test_some_columns_of_one_data_set(written: Path) -> None:
-    found = ScoreFile(written).columns("ood", "ood", "a", ["positive", "meta", "unknown"])
-    pd.testing.assert_frame_equal(found, pd.concat(PARTS[:2], ignore_index=True)[["positive", "meta"]])
+    found = ScoreFile(written).columns("ood", "ood", "a", ["positive", "chosen", "unknown"])
+    pd.testing.assert_frame_equal(found, pd.concat(PARTS[:2], ignore_index=True)[["positive", "chosen"]])
 
 
 @pytest.mark.parametrize("places", [[10, 0, 7], [3, 3], []], ids=["in their order", "twice", "none"])
@@ -94,5 +94,5 @@ def test_some_rows_of_one_data_set(written: Path, places: list[int]) -> None:
 
 def test_a_table_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(pa.ArrowException):
-        write(tmp_path, [PARTS[0], PARTS[1].assign(meta="no number")])
+        write(tmp_path, [PARTS[0], PARTS[1].assign(chosen="no number")])
     assert not list(tmp_path.iterdir())

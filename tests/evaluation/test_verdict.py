@@ -27,7 +27,7 @@ def figure(dataset: str, score: str, value: float, *, task: str = "ood") -> Reco
 def gain(dataset: str, over: str, found: tuple[float, float, float], *, task: str = "ood") -> Record:
     value, half, p_value = found
     return Record(
-        task=task, dataset=dataset, protocol="leave_one_dataset_out", score="meta", metric=f"auroc_gain_over_{over}",
+        task=task, dataset=dataset, protocol="leave_one_dataset_out", score="chosen", metric=f"auroc_gain_over_{over}",
         value=value, low=value - half, high=value + half, p_value=p_value, n=1000, n_positive=500,
     )  # fmt: skip
 
@@ -36,7 +36,7 @@ def of_set(dataset: str, found: tuple[float, float, float], *, best: str = "ener
     """The records of one data set; the meta model gains on the two that are not the best whatever is `found`."""
     areas = [figure(dataset, name, 0.9 if name == best else 0.6, task=task) for name in SINGLE]
     gains = [gain(dataset, name, found if name == best else WON, task=task) for name in SINGLE]
-    return [figure(dataset, "meta", 0.9 + found[0], task=task), *areas, *gains]
+    return [figure(dataset, "chosen", 0.9 + found[0], task=task), *areas, *gains]
 
 
 def of_group(
@@ -128,7 +128,7 @@ def test_a_group_of_one_set_is_that_set() -> None:
 
 
 def test_without_a_baseline_nothing_is_compared() -> None:
-    (verdict,) = verdicts([figure("svhn", "meta", 0.9)])
+    (verdict,) = verdicts([figure("svhn", "chosen", 0.9)])
     assert (verdict.outcome, verdict.sentence) == ("open", "not compared with any baseline")
 
 

@@ -24,7 +24,7 @@ def rows_of(*, seed=1, sets=SETS, **options):
 
 def folds_of(rows, config=CONFIG):
     """What judges, and the names of positive sets that fit and that are held out, of each fold."""
-    judged_by, folds = fitting._folds(rows, config)
+    judged_by, folds = fitting.held_out_folds(rows, config)
     return judged_by, [
         (set(rows.sets[fit][rows.target[fit]]), set(rows.sets[out][rows.target[out]])) for fit, out in folds
     ]
@@ -38,7 +38,7 @@ def test_folds_leave_whole_sets_out():
 
 
 def test_every_ordinary_sample_is_held_out_once():
-    _, folds = fitting._folds(rows_of(), CONFIG)
+    _, folds = fitting.held_out_folds(rows_of(), CONFIG)
     held_out = np.sort(np.concatenate([out for _, out in folds]))
     np.testing.assert_array_equal(held_out, np.arange(240))
 
@@ -51,7 +51,7 @@ FEWER = {
 
 @pytest.mark.parametrize("sets", FEWER.values(), ids=FEWER)
 def test_otherwise_samples_are_held_out(sets):
-    judged_by, folds = fitting._folds(rows_of(sets=sets), CONFIG)
+    judged_by, folds = fitting.held_out_folds(rows_of(sets=sets), CONFIG)
     assert judged_by == "samples"
     shares = [rows_of(sets=sets).target[out].mean() for _, out in folds]
     np.testing.assert_allclose(shares, 0.5, atol=0.02)

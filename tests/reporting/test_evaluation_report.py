@@ -93,9 +93,9 @@ def test_plots_of_an_earlier_evaluation_are_removed(files):
 
 def test_the_drawn_roc_has_the_area_of_the_records(report_evaluation):
     block = report_evaluation.score_file.columns(
-        "misclassification", "in_dist_only", "in_dist.test", ["positive", "meta"]
+        "misclassification", "in_dist_only", "in_dist.test", ["positive", "chosen"]
     )
-    x, y = roc_points(block["meta"].to_numpy(), block["positive"].to_numpy(dtype=float))
+    x, y = roc_points(block["chosen"].to_numpy(), block["positive"].to_numpy(dtype=float))
     record = next(
         each for each in report_evaluation.records if (each.task, each.metric) == ("misclassification", "auroc")
     )
@@ -182,7 +182,7 @@ def test_images_mixed_of_two_classes_are_found_again_under_a_label_map(tmp_path)
     images = _Images(config)
     rows = [
         pd.Series({"split": split, "sample_id": each.id, "content_hash": each.content_hash, "prediction": 0,
-                   "meta": 0.0})
+                   "chosen": 0.0})
         for split in ("ood.mixup", "ood.cutmix")
         for each in splits[split]
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from gradscore.reporting.evaluation_report import gains, headlines
 TEST = "in_dist.test"
 
 
-def record(metric="auroc", *, task="misclassification", protocol="in_dist_only", dataset=TEST, score="meta",
+def record(metric="auroc", *, task="misclassification", protocol="in_dist_only", dataset=TEST, score="chosen",
            value=0.9, low=0.85, high=0.93, n=500, n_positive=50):  # fmt: skip
     return Record(
         task=task, protocol=protocol, dataset=dataset, score=score, metric=metric, value=value, low=low, high=high, n=n,
@@ -18,7 +18,8 @@ def record(metric="auroc", *, task="misclassification", protocol="in_dist_only",
 
 
 def gain(over, *, low, high, p_value=0.5):
-    found = record(f"auroc_gain_over_{over}", value=(low + high) / 2, low=low, high=high)
+    score = "meta" if over == "score_lr" else "chosen"
+    found = record(f"auroc_gain_over_{over}", score=score, value=(low + high) / 2, low=low, high=high)
     return replace(found, p_value=p_value)
 
 

@@ -1,0 +1,164 @@
+"""Chooses the score that a run should use for each question, by samples that are not reported.
+
+Everything that is fitted is fitted anew without what is held out: the scale of inputs, baselines (unless a bank fits
+them), and models. Penalties alone are those of the whole fit, which chose them by the same folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import roc_auc_score
+
+from ..baselines import FittedBaselines, Ordinary
+from ..data import BANK, FIT
+from ..errors import EvaluationError
+from ..meta import (
+    META,
+    MOST_ROWS,
+    Inputs,
+    MetaModel,
+    Penalty,
+    Rows,
+    ScoreChoice,
+    Twice,
+    add_stable_scores,
+    choose_score,
+    fit_logistic,
+    fit_on_scores,
+    held_out_folds,
+    log_odds_of,
+    outputs_of,
+)
+from ..store import RunFolder, read_head
+from ..system import FloatArray, IntArray
+from .protocols import MetaModelSpec
+from .score_tables import baselines_of
+
+if TYPE_CHECKING:
+    from .fits import Tables
+
+
+def ordinary_of(run: RunFolder, table: pd.DataFrame) -> Ordinary:
+    """What baselines are fitted on: samples of a feature table, whose classes are labels, or predictions without."""
+    outputs = outputs_of(table)
+    return Ordinary(
+        outputs=outputs,
+        classes=table["label"].where(table["label"] >= 0, table["prediction"]).to_numpy(dtype=np.int64),
+        head=None if outputs.penultimate is None else read_head(run.path),
+    )
+
+
+class ScoreChooser:
+    """Chooses scores for the meta models of a run.
+
+    Args:
+        run: a finished run folder.
+        tables: its feature tables.
+        inputs: what makes the inputs of its meta models.
+    """
+
+    def __init__(self, run: RunFolder, tables: Tables, inputs: Inputs) -> None:
+        self._run, self._tables, self._inputs = run, tables, inputs
+        self._config = run.config.meta
+        splits = [info.name for info in run.splits()]
+        self._has_bank = BANK in splits
+        may_fit = [name for name in splits if name == FIT or name.startswith("ood.")]
+        total = sum(len(tables.contents(name)) for name in may_fit)
+        self._step = -(-total // MOST_ROWS)
+        self._frames: dict[str, pd.DataFrame] = {}
+        once, again = run.recomputed(FIT)
+        self._twice = Twice(once, again, unit=run.rounding_unit)
+
+    def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
+        """Chooses between a meta model and scores without gradients.
+
+        Args:
+            spec: what the model was fitted on.
+            model: the meta model.
+            regressions: those fitted beside it, without gradients.
+
+        Returns:
+            The choice; the meta model where nothing could be held out.
+        """
+        if not spec.has_two_classes:
+            return ScoreChoice()
+        frame, rows = self._samples(spec)
+        found = held_out_folds(rows, self._config)
+        if found is None:
+            return ScoreChoice()
+        judged_by, folds = found
+        models = {META: model, **regressions}
+        areas: dict[str, list[float]] = {}
+        for fit, held_out in folds:
+            try:
+                scores = self._scores(spec, frame, rows, models, fit=fit, held_out=held_out)
+            except EvaluationError:  # too few samples, or nothing but constants among them
+                return ScoreChoice()
+            positive, sets = rows.target[held_out], rows.sets[held_out]
+            for each in np.unique(sets[positive]) if judged_by == "sets" else [None]:
+                judged = np.full(len(positive), True) if each is None else ~positive | (sets == each)
+                for name, values in scores.items():
+                    areas.setdefault(name, []).append(float(roc_auc_score(positive[judged], values[judged])))
+        choice = choose_score(areas, judged_by=judged_by)
+        if choice.score in models:
+            return choice
+        line = log_odds_of(self._inputs.baseline_table(frame)[choice.score].to_numpy(), rows.target, rows.sets)
+        return choice if line is None else replace(choice, log_odds=line[0], shift=line[1])
+
+    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, Rows]:
+        """Feature table and targets of samples of a fit: of many, every second, third ... of each split."""
+        frames, targets, sets = [], [], []
+        for split in (split for split, mask in spec.fit.items() if mask.any()):
+            if split not in self._frames:
+                self._frames[split] = self._tables.read(split).iloc[:: self._step].copy()
+            chosen, positive = (
+                self._tables.places(split, each)[:: self._step] for each in (spec.fit[split], spec.positive[split])
+            )
+            frames.append(self._frames[split][chosen])
+            targets.append(positive[chosen])
+            sets.append(np.full(int(chosen.sum()), split))
+        target = np.concatenate(targets)
+        rows = Rows(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets))
+        return pd.concat(frames, ignore_index=True), rows
+
+    def _scores(
+        self,
+        spec: MetaModelSpec,
+        frame: pd.DataFrame,
+        rows: Rows,
+        models: Mapping[str, MetaModel],
+        *,
+        fit: IntArray,
+        held_out: IntArray,
+    ) -> dict[str, FloatArray]:
+        """Every score of what is held out, fitted on the rest."""
+        part = frame.iloc[fit]
+        inputs = self._inputs_of(part[rows.sets[fit] == FIT])
+        fitted = Rows(scaled=inputs.scaled(part), target=rows.target[fit], sets=rows.sets[fit])
+        table = inputs.baseline_table(frame.iloc[held_out])
+        scaled = inputs.scaled(frame.iloc[held_out], table)
+        model = fit_logistic(inputs, fitted, _penalty(models[META]))
+        if models[META].kind == "sum":
+            model = add_stable_scores(model, fitted.scaled[~fitted.target])
+        scores = {META: model.of_scaled(scaled)}
+        for name, names in baselines_of(spec, inputs).items():
+            if name in models:
+                scores[name] = fit_on_scores(inputs, fitted, _penalty(models[name]), names=names).of_scaled(scaled)
+        return scores | {name: table[name].to_numpy() for name in inputs.baselines.compared}
+
+    def _inputs_of(self, ordinary: pd.DataFrame) -> Inputs:
+        """What makes inputs, learned from these in-distribution samples."""
+        baselines = self._inputs.baselines
+        if not self._has_bank:
+            augmentations = self._inputs.baselines.augmentations
+            baselines = FittedBaselines.fit(ordinary_of(self._run, ordinary), augmentations=augmentations)
+        return Inputs.fit(ordinary, baselines, twice=self._twice)
+
+
+def _penalty(model: MetaModel) -> Penalty:
+    return Penalty(C=model.notes["C"], boost=model.notes["boost"], gradients=model.notes["gradients"])

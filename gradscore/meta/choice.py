@@ -1,0 +1,168 @@
+"""Which score to use: the meta model, or one without gradients, by how they rank samples that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from ..errors import EvaluationError, StoreError
+from ..system import BoolArray, FloatArray
+from .fitting import balanced_weights, regress
+from .inputs import Inputs
+from .models import MetaModel, prevalence_shift, probabilities
+
+CHOSEN = "chosen"
+"""Name of the chosen score, among the others of a report."""
+
+META = "meta"
+"""Name of the score of the meta model with gradients."""
+
+MARGIN = 0.01
+"""AUROC that gradients have to be worth: where it is shown that they add less, the best score without them is chosen.
+
+They take most of the time of a run, and whoever does without them loses no more than this. Where a few sets that were
+held out cannot tell, the meta model stays, which weighs all scores and so depends on none.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreChoice:
+    """The score to use, and what it was chosen by.
+
+    Attributes:
+        score: `meta`, a regression without gradients (`score_lr`, `logit_lr`), or a baseline.
+        judged_by: `sets` or `samples` that were held out; None where nothing could be, which leaves the meta model.
+        judged: the mean AUROC of each score on what was held out, the highest first.
+        gain: mean AUROC by which the meta model is ahead of the best score without gradients there; None likewise.
+        error: its standard error.
+        log_odds: slope and intercept that make log-odds of a chosen baseline; None of a model.
+        shift: what to add to these for probabilities at the prevalence of the fit.
+    """
+
+    score: str = META
+    judged_by: str | None = None
+    judged: Mapping[str, float] = field(default_factory=dict)
+    gain: float | None = None
+    error: float | None = None
+    log_odds: tuple[float, float] | None = None
+    shift: float = 0.0
+
+    def notes(self) -> dict[str, Any]:
+        """The choice as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def of_notes(cls, notes: Mapping[str, Any]) -> Self:
+        """The choice in the notes of a meta model; `StoreError` where an older version fitted it, which chose none."""
+        if "choice" not in notes:
+            raise StoreError("the meta models were fitted by an older version of gradscore; run fit-meta again")
+        found = dict(notes["choice"])
+        line = found["log_odds"]
+        return cls(**{**found, "log_odds": None if line is None else (line[0], line[1])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineScore:
+    """A baseline that decides in the place of a meta model.
+
+    Attributes:
+        name: its name in the table of an evaluation, such as `energy` or `knn`.
+        inputs: what makes it; it was fitted with the meta models.
+        log_odds: slope and intercept that make log-odds of it; None where it was not chosen, but asked for.
+        shift: what to add to these for probabilities at the prevalence of the fit.
+    """
+
+    name: str
+    inputs: Inputs
+    log_odds: tuple[float, float] | None = None
+    shift: float = 0.0
+
+    def decision(self, frame: pd.DataFrame) -> FloatArray:
+        """The scores (N,) of the rows of a feature table, higher = more likely wrong or OOD."""
+        return self.inputs.baseline_table(frame)[self.name].to_numpy(dtype=np.float64)
+
+    def probability(self, scores: FloatArray, *, at_prevalence: bool) -> FloatArray:
+        """As that of `MetaModel`; missing where there are no log-odds."""
+        if self.log_odds is None:
+            return np.full(len(scores), np.nan)
+        slope, intercept = self.log_odds
+        return probabilities(slope * scores + intercept, shift=self.shift if at_prevalence else 0.0)
+
+
+def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) -> MetaModel | BaselineScore:
+    """What decides: the score that was chosen when a meta model was fitted, or another of the run.
+
+    Args:
+        folder: of the meta model.
+        model: the meta model.
+        score: the name of a score; the chosen one if None.
+
+    Raises:
+        StoreError: a regression beside the meta model is damaged.
+        EvaluationError: there is no such score.
+    """
+    choice = ScoreChoice.of_notes(model.notes)
+    name = choice.score if score is None else score
+    if name == META:
+        return model
+    if (folder / name).is_dir():
+        return MetaModel.load(folder / name, model.inputs)
+    if name not in model.inputs.baselines.names:
+        raise EvaluationError(f"{folder}: no score {name!r}; fit-meta chose it of other features; run fit-meta again")
+    if name != choice.score:
+        return BaselineScore(name=name, inputs=model.inputs)
+    return BaselineScore(name=name, inputs=model.inputs, log_odds=choice.log_odds, shift=choice.shift)
+
+
+def choose_score(areas: Mapping[str, Sequence[float]], *, judged_by: str) -> ScoreChoice:
+    """Chooses between the meta model and the best score without gradients.
+
+    The latter is chosen where the lead of the meta model and one standard error of it are at most `MARGIN`, a test of
+    non-inferiority.
+
+    Args:
+        areas: name of a score -> its AUROC on each set, or part of the samples, that was held out; `meta` is one.
+        judged_by: `sets` or `samples`.
+
+    Returns:
+        The choice; the meta model where there is nothing else, or one AUROC of each alone.
+    """
+    means = {name: float(np.mean(values)) for name, values in areas.items()}
+    judged = dict(sorted(means.items(), key=lambda item: -item[1]))
+    others = [name for name in judged if name != META]
+    if not others or len(areas[META]) < 2:
+        return ScoreChoice()
+    gaps = np.asarray(areas[META]) - np.asarray(areas[others[0]])
+    gain, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+    score = others[0] if gain + error <= MARGIN else META
+    return ScoreChoice(score=score, judged_by=judged_by, judged=judged, gain=gain, error=error)
+
+
+def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple[tuple[float, float], float] | None:
+    """Log-odds that are linear in a baseline (Platt 1999), with both classes and all sets counting the same.
+
+    Args:
+        scores: (N,) of the baseline.
+        target: (N,) True for wrong predictions or OOD samples.
+        sets: (N,) names of the data sets they come from.
+
+    Returns:
+        Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
+        constant, or lower for positives.
+    """
+    deviation = float(scores.std())
+    if not deviation > 0:
+        return None
+    centre = float(scores.mean())
+    solver = regress(((scores - centre) / deviation)[:, None], target, balanced_weights(target, sets), 1.0)
+    slope = float(solver.coef_[0, 0]) / deviation
+    if slope <= 0:
+        return None
+    line = slope, float(solver.intercept_[0]) - slope * centre
+    return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))

@@ -1,0 +1,113 @@
+"""The chosen score of a run: by what is not reported, and the same in every table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_inputs import INPUTS
+
+from gradscore.config import Config
+from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.store import RunFolder, RunWriter, ShardRows
+
+SIZE = 80
+SETS = ("a", "b", "c", "d")
+LOGITS = ["logit_0", "logit_1"]
+GRADIENTS = [f"uniform/fc.{name}/l1" for name in ("weight", "bias")]
+SOURCE = {"source": "sklearn:digits"}
+
+
+def write_run(folder: Path, *, in_logits: float, in_gradients: float, reported: int = 0) -> RunFolder:
+    """A run on four OOD sets, which are as far off in logits and gradients as is said.
+
+    `reported` is the seed of the set `a` alone.
+    """
+    config = Config.model_validate(
+        {
+            "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
+            "data": {"in_dist": {"fit": SOURCE, "test": SOURCE}, "ood": [{**SOURCE, "name": name} for name in SETS]},
+            "meta": {"cv_folds": 3, "Cs": [0.01]},
+            "evaluate": {"near_duplicates": "ignore", "protocols": ["leave_one_dataset_out"]},
+            "run": str(folder),
+        }
+    )
+    with RunWriter.opened(folder, config=config, inputs=INPUTS) as writer:
+        for info in RunFolder(folder).splits():
+            seed = [*info.name.encode(), reported] if info.name == "ood.a" else list(info.name.encode())
+            generator = np.random.default_rng(seed)
+            far = info.name.startswith("ood.")
+            wrong = np.arange(SIZE) % 5 == 0
+            margin = generator.normal(4.0, 1.0, SIZE) - in_logits * far - wrong
+            sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
+            rows = ShardRows(
+                split=info.name,
+                sample_ids=[str(place) for place in range(SIZE)],
+                labels=np.full(SIZE, -1) if far else wrong.astype(np.int64),
+                predictions=np.zeros(SIZE, dtype=np.int64),
+                content_hashes=[f"{info.name}-{place}-{reported}" for place in range(SIZE)],
+                names=[*LOGITS, *GRADIENTS],
+                values=np.column_stack([margin, np.zeros(SIZE), sizes]),
+                skipped=[],
+            )
+            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
+        writer.finish(feature_count=1, notices=[])
+    return RunFolder(folder)
+
+
+def choice_of(run: RunFolder, label: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run.meta_path / label / "model.json").read_text())["notes"]["choice"]
+    return found
+
+
+def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5)
+    fit_run(run)
+    choice = choice_of(run, "ood/leave_one_dataset_out/a")
+    assert (choice["score"], choice["judged_by"]) == ("meta", "sets")
+    assert choice["gain"] > 0.1
+
+
+def test_gradients_that_add_nothing_are_not(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", in_logits=2.0, in_gradients=0.0)
+    fit_run(run)
+    table = evaluate_run(run).scores
+    for (_, protocol, dataset), rows in table.groupby(["task", "protocol", "dataset"]):
+        name = dataset if protocol == "leave_one_dataset_out" else "all"
+        score = choice_of(run, f"{rows['task'].iloc[0]}/{protocol}/{name}")["score"]
+        assert rows["chosen"].to_numpy() == pytest.approx(rows[score].to_numpy(), abs=0)
+    chosen = {choice_of(run, f"ood/leave_one_dataset_out/{name}")["score"] for name in SETS}
+    assert "meta" not in chosen
+
+
+def test_a_chosen_baseline_has_a_probability_that_rises_with_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", in_logits=2.0, in_gradients=0.0)
+    fit_run(run)
+    table = evaluate_run(run).scores
+    rows = table[table["dataset"] == "a"].sort_values("chosen", kind="stable")
+    probability = rows["probability"].to_numpy()
+    assert ((probability > 0) & (probability < 1)).all()
+    assert (np.diff(probability) >= 0).all()
+
+
+def test_nothing_reported_takes_part_in_a_choice(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"{seed}", in_logits=1.0, in_gradients=0.5, reported=seed) for seed in (0, 1)]
+    for run in runs:
+        fit_run(run)
+    one, other = (choice_of(run, "ood/leave_one_dataset_out/a") for run in runs)
+    assert one == other
+    one, other = (choice_of(run, "ood/leave_one_dataset_out/b") for run in runs)
+    assert one != other, "the set a is among those that b's score is chosen by"
+
+
+def test_what_is_held_out_is_judged_as_an_independent_count_says(tmp_path: Path) -> None:
+    """Of every set left out, the AUROC of the logits' margin against parts of the ordinary samples."""
+    run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.0)
+    fit_run(run)
+    judged = choice_of(run, "ood/leave_one_dataset_out/a")["judged"]["max_logit"]
+    ordinary = run.read("in_dist.fit")["logit_0"].to_numpy()
+    areas = [np.mean(run.read(f"ood.{name}")["logit_0"].to_numpy()[:, None] < ordinary[None]) for name in "bcd"]
+    assert judged == pytest.approx(np.mean(areas), abs=0.03)
