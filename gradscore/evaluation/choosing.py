@@ -108,7 +108,9 @@ class ScoreChooser:
         if choice.score in models:
             return choice
         line = log_odds_of(self._inputs.baseline_table(frame)[choice.score].to_numpy(), rows.target, rows.sets)
-        return choice if line is None else replace(choice, log_odds=line[0], shift=line[1])
+        if line is None:  # without probabilities, it cannot decide
+            return replace(choice, score=META)
+        return replace(choice, log_odds=line[0], shift=line[1])
 
     def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, Rows]:
         """Feature table and targets of samples of a fit: of many, every second, third ... of each split."""
