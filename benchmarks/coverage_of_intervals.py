@@ -307,7 +307,7 @@ def cell(rates: list[Tally]) -> str:
     found = sorted(each.rate for each in rates if each.counted)
     if not found:
         return "none"
-    return f"{found[0]:.3f}" if len(found) == 1 else f"{found[0]:.3f} to {found[-1]:.3f}"
+    return f"{found[0]:.3f}" if len(found) == 1 else f"{found[0]:.3f}-{found[-1]:.3f}"
 
 
 OF_OOD, OF_WRONG = "OOD samples", "wrong predictions"

@@ -132,10 +132,6 @@ def rounds(function: Callable[[], object], options: argparse.Namespace) -> int:
     return max(5, int(options.seconds / (3 * (time.perf_counter() - start))))
 
 
-def last_parameters(model: nn.Module) -> dict[str, Tensor]:
-    return dict(list(model.named_parameters())[-2:])
-
-
 def self_check(model: nn.Module, batch: Tensor) -> None:
     """What a run does once: learn the layout, and compare with the reference."""
     prepare(Engine(dict(model.named_parameters())), model, batch[:3], upstream)
@@ -178,7 +174,6 @@ def print_peak(name: str, what: str) -> None:
     work = {
         "step": functools.partial(step, model),
         "gradscore": functools.partial(gradscore, engine, model),
-        "one statistic": functools.partial(gradscore, engine, model, names=("l2",)),
     }[what]
     work(small)  # loads the libraries
     before = high_water_mark()
@@ -195,7 +190,7 @@ def high_water_mark() -> float:
 
 def quartiles(ratios: np.ndarray) -> str:
     low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
 
 
 def table(options: argparse.Namespace) -> str:
@@ -203,10 +198,8 @@ def table(options: argparse.Namespace) -> str:
     compiled = "with" if kernels.row_sums(torch.ones(1, 1)) is not None else "without"
     settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, alternating runs"
     columns = ["model", "step ms", "gradscore ms", "ratio (quartiles)", "`extract`, ratio (quartiles)", "limit"]
-    columns += ["two losses to one, `extract`", "without products", "vmap ms"]
-    columns += ["times as fast as vmap"]
-    columns += ["last layer only, ratio to a forward pass", "self-check, share of 1,000 samples"]
-    columns += ["error float32", "error float64", "peak MiB: step", "gradscore", "one statistic"]
+    columns += ["two losses to one, `extract`", "without products", "times as fast as vmap"]
+    columns += ["self-check, share of 1,000 samples", "error float32", "error float64", "peak MiB: step", "gradscore"]
     lines = [
         f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {processor()}.",
         "",
@@ -216,7 +209,6 @@ def table(options: argparse.Namespace) -> str:
     for name in options.models:
         model, batch = build(name), images(64)
         engine = Engine(dict(model.named_parameters()))
-        last = Engine(last_parameters(model))
         one_step = functools.partial(step, model, batch)
         whole = functools.partial(gradscore, engine, model, batch)
         turns = rounds(one_step, options)
@@ -224,17 +216,14 @@ def table(options: argparse.Namespace) -> str:
         seconds = alternate(turns, clock, one_step, functools.partial(propagate, model, batch), whole, extract, both)
         plain, _, ours, extracted, _ = np.median(seconds, 0)
         floor = np.median(seconds[:, 1] / seconds[:, 0])
-        functions = (functools.partial(model, batch), functools.partial(gradscore, last, model, batch))
-        cheap = alternate(turns, clock, *functions)
         check = np.median(alternate(3, clock, functools.partial(self_check, model, batch)))
         slow = alternate(options.vmap_runs, clock, functools.partial(with_vmap, model, batch), whole)
-        memory = [peak(name, what, options.threads) for what in ("step", "gradscore", "one statistic")]
+        memory = [peak(name, what, options.threads) for what in ("step", "gradscore")]
         errors = [error(name, 4, dtype) for dtype in (torch.float32, torch.float64)]
         cells = [name, f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}"]
         cells += [quartiles(seconds[:, place] / seconds[:, 0]) for place in (2, 3)]
         cells += [f"{LIMITS[name]}", f"{np.median(seconds[:, 4] / seconds[:, 3]):.2f}"]
-        cells += [f"{floor:.2f}", f"{1e3 * np.median(slow[:, 0]):.0f}"]
-        cells += [f"{np.median(slow[:, 0] / slow[:, 1]):.1f}", f"{np.median(cheap[:, 1] / cheap[:, 0]):.2f}"]
+        cells += [f"{floor:.2f}", f"{np.median(slow[:, 0] / slow[:, 1]):.1f}"]
         cells += [f"{check / (check + 1000 / 64 * extracted):.1%}"]
         cells += [*(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
         lines.append(f"| {' | '.join(cells)} |")

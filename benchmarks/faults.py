@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +113,17 @@ class Row:
         return f"| {' | '.join(map(str, cells))} |"
 
 
-HEAD = "| fault | command | times | hit it at work | folder valid | same result |\n|---|---|---|---|---|---|"
+def table_of(rows: Sequence[Row]) -> str:
+    """How many of the faults hit each command at work, and what became of all of them."""
+    names = list(dict.fromkeys(row.command for row in rows))
+    found = {(row.fault, row.command): f"{row.hits} of {row.times}" for row in rows}
+    lines = [f"| fault | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
+    for fault in dict.fromkeys(row.fault for row in rows):
+        lines.append(f"| {fault} | {' | '.join(found.get((fault, name), '') for name in names)} |")
+    times, valid, same = (sum(getattr(row, each) for row in rows) for each in ("times", "valid", "same"))
+    slowest = max(row.slowest for row in rows)
+    ends = f"Of {times} faults, {valid} left a valid folder, and {same} ended in the same result."
+    return "\n".join([*lines, "", f"{ends} After Ctrl-C, the slowest command ended after {slowest:.1f} s."])
 
 
 class Campaign:
@@ -410,9 +420,7 @@ def main() -> None:
             for fault in [*FAULTS, *[without_worker] * (command == "extract")]:
                 rows.append(fault(campaign, command, options.times if fault is killed else fewer))
                 print(rows[-1].line(), f"slowest end {rows[-1].slowest:.2f} s", file=sys.stderr, flush=True)
-    slowest = max(row.slowest for row in rows)
-    text = "\n".join([HEAD, *(row.line() for row in rows if row.times)])
-    put_table("faults", f"{text}\n\nAfter Ctrl-C, the slowest command ended after {slowest:.1f} s.", options.write)
+    put_table("faults", table_of([row for row in rows if row.times]), options.write)
     problems = [problem for row in rows for problem in row.problems]
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -231,21 +231,29 @@ def measured(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """The figures as Markdown."""
-    head = ["set and network", "seed", "audit", *(f"{title}: AUROC, gain" for title in BASELINES.values())]
-    head += ["found", "suspected, wrong of them"]
+    """The figures as Markdown, each with its range over the seeds of a case."""
+    head = ["set and network", "audit", *(f"gain over {title}" for title in BASELINES.values())]
+    head += ["found", "suspected", "of these wrong"]
     lines = [" | ".join(head), " | ".join(["---"] * len(head))]
-    for row in rows:
-        gains = [f"{row[each]:.4f}, {gain(*row[f'gain over {each}'])}" for each in BASELINES]
-        found = f"{100 * row['right in the first tenth']:.0f} %"
-        suspected = f"{row['suspected']}, {row['wrong among the suspected']}"
-        lines.append(" | ".join([row["case"], str(row["seed"]), f"**{row['score']:.4f}**", *gains, found, suspected]))
+    for case in dict.fromkeys(row["case"] for row in rows):
+        some = [row for row in rows if row["case"] == case]
+        gains = [gain([row[f"gain over {each}"] for row in some]) for each in BASELINES]
+        found = span([100 * row["right in the first tenth"] for row in some], ".0f")
+        counts = [span([row[each] for row in some], "d") for each in ("suspected", "wrong among the suspected")]
+        audit = span([row["score"] for row in some], ".4f")
+        lines.append(" | ".join([case, f"**{audit}**", *gains, f"{found} %", *counts]))
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def gain(difference: float, low: float, high: float) -> str:
-    """A difference with its interval."""
-    return f"{difference:+.4f} ({low:+.4f} to {high:+.4f})"
+def span(values: Sequence[float], form: str) -> str:
+    """The least and the greatest of some figures."""
+    return "-".join(dict.fromkeys(f"{each:{form}}" for each in (min(values), max(values))))
+
+
+def gain(found: Sequence[tuple[float, float, float]]) -> str:
+    """The mean of some differences, and how many of their intervals lie above zero."""
+    mean = sum(each for each, _, _ in found) / len(found)
+    return f"{mean:+.4f} ({sum(low > 0 for _, low, _ in found)} of {len(found)})"
 
 
 def main(arguments: list[str]) -> None:

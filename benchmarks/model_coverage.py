@@ -34,8 +34,8 @@ logits, float64, eval mode. Language models have a loss for every sequence of a 
 the tokens of that sequence.
 
 - *rule*: per-sample gradients from a rule for the autograd node where the parameter meets the batch;
-- *product*: the parameter goes through other operations first (a relative position table, weight standardisation); a
-  batched vector-Jacobian product carries the rule's result back through them;
+- *parameter-side product*: the parameter goes through other operations first (a relative position table, weight
+  standardisation); a batched vector-Jacobian product carries the rule's result back through them;
 - *reference*: one backward pass per sample, the slow way;
 - *unused*: the logits do not depend on the parameter (auxiliary heads, mask tokens).
 
@@ -105,8 +105,22 @@ def rows_of(package: str, names: list[str], python: Path | str, threads: int) ->
 
 
 def row_text(row: dict[str, object]) -> str:
-    counts = " | ".join(str(row["counts"].get(way, 0)) for way in WAYS)
-    return f"| {row['name']} | {counts} | {row['error']:.0e} |"
+    counts = ", ".join(f"{row['counts'].get(way, 0)} {way}" for way in WAYS)
+    return f"{row['name']}: {counts}; error {row['error']:.0e}"
+
+
+def section(package: str, rows: list[dict[str, object]]) -> str:
+    """The models of a package, and those with parameters that are not covered by a rule alone."""
+    totals = {way: sum(row["counts"].get(way, 0) for row in rows) for way in WAYS}
+    lines = [
+        f"{len(rows)} models with {sum(totals.values()):,} parameters, of which {totals['rule']:,} by a rule; "
+        f"largest error {max(row['error'] for row in rows):.0e}.",
+        ", ".join(row["name"] for row in rows) + ".",
+    ]
+    for way in WAYS[1:]:
+        some = [f"{row['name']} {row['counts'][way]}" for row in rows if row["counts"].get(way)]
+        lines += [f"*{way}*: {', '.join(some)}."] if some else []
+    return "\n\n".join([f"## {package}", *lines, ""])
 
 
 def main() -> None:
@@ -128,12 +142,7 @@ def main() -> None:
             continue
         rows = rows_of(package, names, sys.executable if package == "torchvision" else python, options.threads)
         bad += [row["name"] for row in rows if row["error"] > LIMIT or row["counts"].get("reference")]
-        table = [
-            "| model | rule | product | reference | unused | error |",
-            "|---|---|---|---|---|---|",
-            *map(row_text, rows),
-        ]
-        parts.append("\n".join([f"## {package}", "", *table, ""]))
+        parts.append(section(package, rows))
     if options.models == [""] and options.packages == list(PACKAGES):
         TARGET.parent.mkdir(exist_ok=True)
         TARGET.write_text("\n".join(parts))

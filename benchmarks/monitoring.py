@@ -8,7 +8,7 @@ leave the protocol `known` out of the run.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,7 +169,7 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
     for name, some in {**rows, "**all shifted**": shifted, "**all with OOD images**": mixed}.items():
         if some:
             table = np.array(some, dtype=np.float64)
-            true = f"{100 * table[:, 0].min():.0f} to {100 * table[:, 0].max():.0f}"
+            true = span(list(100 * table[:, 0]))
             means = " | ".join(f"{100 * each:.1f}" for each in table[:, 1:-1].mean(axis=0))
             lines.append(f"| {name} | {len(some)} | {true} | {means} | {100 * table[:, -1].mean():.0f} % |")
     return lines
@@ -274,6 +274,7 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
         "| the best bet needs |",
         "|---|---|---|---|---|",
     ]
+    rows: dict[str, list[tuple[float, list[float], float]]] = {}
     for name, each in sets.items():
         share = drop_of(0.05, each, pool)
         if name.startswith("in_dist.") or share > 1:
@@ -282,13 +283,18 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
         for _ in range(AGAIN):
             calm = calm_streams(pool, random)
             found.append(raised_after(calm, changed_windows(share, each, pool, random), random) or np.inf)
-        middle = np.median(found)
-        noticed = f"{middle:,.0f} samples" if np.isfinite(middle) else "not in 5,000"
-        within = f"{sum(each <= 2000 for each in found)} of {AGAIN}"
-        best = fewest(share, each, pool, random)
-        needed = f"{best:,.0f}" if best < 10_000 else "more than 10,000"
-        lines.append(f"| {name} | {100 * share:.0f} % | {noticed} | {within} | {needed} |")
+        rows.setdefault(name.rstrip("12345"), []).append((share, found, fewest(share, each, pool, random)))
+    for name, some in rows.items():
+        shares, found, best = zip(*some, strict=True)
+        within = sum(each <= 2000 for once in found for each in once)
+        cells = [f"{span([100 * each for each in shares])} %", span([float(np.median(once)) for once in found])]
+        lines.append(f"| {name} | {' | '.join(cells)} | {within} of {AGAIN * len(some)} | {span(best)} |")
     return lines
+
+
+def span(values: Sequence[float]) -> str:
+    """The least and the greatest of some numbers."""
+    return "-".join(dict.fromkeys(f"{each:,.0f}" for each in (min(values), max(values))))
 
 
 def main() -> None:
