@@ -105,6 +105,7 @@ class Baseline:
         of: from outputs and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
         needs: what it looks at.
         summary: what it is, on one line.
+        words: what a sentence calls it, such as "the largest probability"; its name if empty.
         source: where it comes from.
         is_input: meta models look at it, so that adding or changing it changes every fit.
         is_compared: meta models are compared with it.
@@ -114,6 +115,7 @@ class Baseline:
     of: Callable[[NetworkOutputs, Arrays], FloatArray]
     needs: Needs
     summary: str
+    words: str = ""
     source: str = ""
     is_input: bool = False
     is_compared: bool = True
@@ -125,7 +127,12 @@ def learns_nothing(_ordinary: Ordinary) -> Arrays:
 
 
 def of_logits(
-    function: Callable[[ArrayLike], FloatArray], *, summary: str, source: str = "", is_input: bool = False
+    function: Callable[[ArrayLike], FloatArray],
+    *,
+    summary: str,
+    words: str = "",
+    source: str = "",
+    is_input: bool = False,
 ) -> Baseline:
     """A baseline that is a function of the logits (N, K) alone."""
     return Baseline(
@@ -133,6 +140,7 @@ def of_logits(
         of=lambda outputs, _learned: function(outputs.logits),
         needs="logits",
         summary=summary,
+        words=words,
         source=source,
         is_input=is_input,
     )
@@ -144,6 +152,7 @@ def of_penultimate(
     *,
     summary: str,
     source: str,
+    words: str = "",
     is_input: bool = False,
 ) -> Baseline:
     """A baseline of penultimate features.
@@ -152,6 +161,7 @@ def of_penultimate(
         fit: from features (M, D) of ordinary samples, their classes (M,) and the last layer to what is learned.
         of: from features (N, D), logits (N, K) and what was learned to scores (N,).
         summary: see `Baseline`.
+        words: see `Baseline`.
         source: see `Baseline`.
         is_input: see `Baseline`.
     """
@@ -168,7 +178,9 @@ def of_penultimate(
     def score(outputs: NetworkOutputs, learned: Arrays) -> FloatArray:
         return np.asarray(of(penultimate_of(outputs), outputs.logits, learned), dtype=np.float64)
 
-    return Baseline(fit=fitted, of=score, needs="penultimate", summary=summary, source=source, is_input=is_input)
+    return Baseline(
+        fit=fitted, of=score, needs="penultimate", summary=summary, words=words, source=source, is_input=is_input
+    )
 
 
 def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> FloatArray:
@@ -187,7 +199,12 @@ def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> Floa
 
 
 def _of_neighbours(
-    distance: Callable[[Neighbours], FloatArray], summary: str, *, source: str = "", is_compared: bool = False
+    distance: Callable[[Neighbours], FloatArray],
+    summary: str,
+    *,
+    words: str = "",
+    source: str = "",
+    is_compared: bool = False,
 ) -> Baseline:
     def of(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
         assert outputs.neighbours is not None, "a bank finds them"
@@ -198,6 +215,7 @@ def _of_neighbours(
         of=of,
         needs="neighbours",
         summary=summary,
+        words=words,
         source=source,
         is_input=True,
         is_compared=is_compared,
@@ -205,7 +223,7 @@ def _of_neighbours(
 
 
 def _of_augmentations(
-    function: Callable[[FloatArray], FloatArray], summary: str, *, is_compared: bool = False
+    function: Callable[[FloatArray], FloatArray], summary: str, *, words: str = "", is_compared: bool = False
 ) -> Baseline:
     """A baseline of the logits (V + 1, N, K) of samples and of their V augmentations."""
 
@@ -213,7 +231,13 @@ def _of_augmentations(
         return function(np.stack([outputs.logits, *(each.logits for each in outputs.augmentations.values())]))
 
     return Baseline(
-        fit=learns_nothing, of=of, needs="augmentations", summary=summary, is_input=True, is_compared=is_compared
+        fit=learns_nothing,
+        of=of,
+        needs="augmentations",
+        summary=summary,
+        words=words,
+        is_input=True,
+        is_compared=is_compared,
     )
 
 
@@ -224,22 +248,38 @@ BASELINES: Registry[Baseline] = Registry(
         "msp": of_logits(
             formulas.msp,
             summary="log(1 - max p)",
+            words="the largest probability",
             source="Hendrycks and Gimpel 2017",
             is_input=True,
         ),
-        "entropy": of_logits(formulas.entropy, summary="log of the entropy of p", is_input=True),
-        "margin": of_logits(formulas.margin, summary="log(1 - (largest p - second largest p))", is_input=True),
-        "max_logit": of_logits(formulas.max_logit, summary="- max z", source="Hendrycks et al. 2022", is_input=True),
-        "energy": of_logits(formulas.energy, summary="- log sum exp z", source="Liu et al. 2020", is_input=True),
+        "entropy": of_logits(formulas.entropy, summary="log of the entropy of p", words="the entropy", is_input=True),
+        "margin": of_logits(
+            formulas.margin,
+            summary="log(1 - (largest p - second largest p))",
+            words="the margin of the largest probability",
+            is_input=True,
+        ),
+        "max_logit": of_logits(
+            formulas.max_logit,
+            summary="- max z",
+            words="the largest logit",
+            source="Hendrycks et al. 2022",
+            is_input=True,
+        ),
+        "energy": of_logits(
+            formulas.energy, summary="- log sum exp z", words="the energy", source="Liu et al. 2020", is_input=True
+        ),
         "gen": of_logits(
             formulas.gen,
             summary="log of the sum over the 100 most probable classes of (p (1 - p))^0.1",
+            words="the generalised entropy",
             source="Liu, Lochman and Zach 2023",
             is_input=True,
         ),
         "knn": _of_neighbours(
             lambda found: found.distances[:, -1],
             "distance to the 50th neighbour among features of unit length",
+            words="the distance to the nearest neighbours",
             source="Sun, Ming, Zhu, Li 2022",
             is_compared=True,
         ),
@@ -248,6 +288,7 @@ BASELINES: Registry[Baseline] = Registry(
         "class_knn": _of_neighbours(
             lambda found: found.of_class[:, -1],
             "distance to the 10th neighbour of the predicted class among features of unit length",
+            words="the distance to neighbours of the predicted class",
             is_compared=True,
         ),
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
@@ -255,24 +296,28 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.class_means,
             formulas.mahalanobis,
             summary="squared distance to the nearest class mean, shared covariance",
+            words="the Mahalanobis distance",
             source="Lee, Lee, Lee, Shin 2018",
         ),
         "relative_mahalanobis": of_penultimate(
             formulas.relative_means,
             formulas.relative_mahalanobis,
             summary="squared distance to the nearest class mean, less that to the mean of all",
+            words="the relative Mahalanobis distance",
             source="Ren, Fort, Liu et al. 2021",
         ),
         "vim": of_penultimate(
             formulas.residual_space,
             formulas.vim,
             summary="scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy",
+            words="ViM",
             source="Wang, Li, Feng, Zhang 2022",
         ),
         "react": of_penultimate(
             formulas.clip,
             formulas.react,
             summary="energy after features are clipped at their 90th percentile",
+            words="ReAct",
             source="Sun, Guo, Li 2021",
             is_input=True,
         ),
@@ -280,6 +325,7 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.last_layer,
             formulas.ash,
             summary="energy after ASH-S with 65 % pruned",
+            words="ASH",
             source="Djurisic et al. 2023",
             is_input=True,
         ),
@@ -287,6 +333,7 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.last_layer,
             formulas.scale,
             summary="energy after SCALE with 65 %",
+            words="SCALE",
             source="Xu, Chen, Franchi, Yao 2024",
             is_input=True,
         ),
@@ -294,6 +341,7 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.last_layer,
             formulas.gradnorm,
             summary="minus the L1 norm of the last weight's gradient with a uniform label",
+            words="GradNorm",
             source="Huang, Geng, Li 2021",
             is_input=True,
         ),
@@ -301,12 +349,14 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.last_layer,
             formulas.norm,
             summary="minus the logarithm of the L2 norm of the features",
+            words="the norm of the features",
             source="Yu et al. 2023",
             is_input=True,
         ),
         "augmentations_probability": _of_augmentations(
             formulas.mean_probability,
             "log(1 - mean over augmentations of p of the predicted class)",
+            words="the averaged probability",
             is_compared=True,
         ),
         "augmentations_log_probability": _of_augmentations(
@@ -536,6 +586,18 @@ class FittedBaselines:
 def plain_name(name: str) -> str:
     """The name of a baseline without what says that it is averaged over augmentations."""
     return name.removesuffix(OVER_AUGMENTATIONS)
+
+
+def in_words(name: str) -> str:
+    """What a sentence calls a baseline.
+
+    Example:
+        >>> in_words("msp@augmentations")
+        'the largest probability, averaged over augmentations'
+    """
+    plain = plain_name(name)
+    averaged = ", averaged over augmentations" if plain != name else ""
+    return (BASELINES[plain].words or plain) + averaged
 
 
 def _too_few(features: FloatArray) -> EvaluationError:

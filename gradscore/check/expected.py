@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from ..columns import feature_columns, logit_columns
 from ..data import TEST
-from ..deployment import deployed_protocol, threshold
+from ..deployment import threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
-from ..evaluation import read_scores
+from ..evaluation import deployed_protocol, read_scores
 from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text

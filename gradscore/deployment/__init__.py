@@ -8,7 +8,7 @@ keep a promise (`calibration`), and from a bundle and new samples decisions (`sc
 from __future__ import annotations
 
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
-from .bundling import deployed_protocol, make_bundle
+from .bundling import make_bundle
 from .calibration import threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import ResultFolder, table_writer
@@ -27,7 +27,6 @@ __all__ = [
     "ResultFolder",
     "Scorer",
     "check_bundle_target",
-    "deployed_protocol",
     "is_stream",
     "make_bundle",
     "read_bundle",

@@ -27,7 +27,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..columns import META_COLUMNS
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
-from ..evaluation import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR, FitIdentities, specs_of
+from ..evaluation import (
+    LOGIT_LR,
+    MISCLASSIFICATION_MODEL,
+    SCORE_LR,
+    FitIdentities,
+    auroc_left_out,
+    deployed_protocol,
+    ood_place,
+    specs_of,
+)
 from ..extractor import Extractor, input_dtype, run_means
 from ..meta import (
     META,
@@ -37,7 +46,6 @@ from ..meta import (
     ScoreChoice,
     chosen_model,
     contributions,
-    read_notes,
     tolerance,
 )
 from ..models import build_model, to_be_named, trusting_code, weights_sha256
@@ -51,9 +59,6 @@ from .known_sets import plain_sets, with_shifted_sets
 
 BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
-
-PROTOCOLS = ("known", "auxiliary", "in_dist_only")
-"""Protocols with one OOD model for everything, the preferred one first."""
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -281,38 +286,6 @@ def wanted_scores(given: Iterable[str], inputs: Inputs) -> dict[str, str]:
                 raise BundleError(f"score {text}: '{each}' has the score {found[each]} already; give one for each")
             found[each] = name
     return found
-
-
-def deployed_protocol(run: RunFolder) -> str | None:
-    """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
-
-    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. Both a
-    bundle and a check look at this one.
-
-    Args:
-        run: a run folder with meta models.
-
-    Returns:
-        A name in `PROTOCOLS`, or None without an OOD model.
-
-    Raises:
-        StoreError: a damaged model.
-    """
-    wanted = [name for name in PROTOCOLS if name in run.config.evaluate.protocols]
-    there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
-    return max(there, key=lambda name: auroc_left_out(run, name), default=None)
-
-
-def ood_place(protocol: str) -> str:
-    """Where the OOD model of a protocol lies below the meta models of a run."""
-    return f"ood/{protocol}/all"
-
-
-def auroc_left_out(run: RunFolder, protocol: str) -> float:
-    """The mean AUROC that the OOD model of a protocol is judged by, minus infinity if it is not judged by sets."""
-    notes = read_notes(run.meta_path / ood_place(protocol))
-    found = notes.get("judged")
-    return float(found) if notes.get("judged_by") == "sets" and isinstance(found, float) else -np.inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,14 @@
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `fits` fits the models, `score_tables` keeps the scores of
 all samples, and `records` turns them into figures and a verdict, by `metrics` and `intervals`; `evaluated_runs` puts
-all together, and compares runs. `duplicates` looks for samples that a run holds twice.
+all together, and compares runs. `choosing` says which score to use, and `answer` all of it in a few sentences.
+`duplicates` looks for samples that a run holds twice.
 """
 
 from __future__ import annotations
 
+from .answer import Answer, Caught, Use, score_in_words
+from .choosing import auroc_left_out, deployed_protocol, ood_place
 from .evaluated_runs import PAGES, Compared, Comparison, EvaluationReport, compare_runs, evaluate_run
 from .fits import FitReport, Fitted, control_notices, fit_run, permuted_labels, specs_of
 from .intervals import paired_delong, paired_delong_of_truths, unpaired_delong
@@ -33,6 +36,8 @@ __all__ = [
     "MISCLASSIFICATION_MODEL",
     "PAGES",
     "SCORE_LR",
+    "Answer",
+    "Caught",
     "Compared",
     "Comparison",
     "EvaluationReport",
@@ -43,13 +48,17 @@ __all__ = [
     "Record",
     "Records",
     "ScoreFile",
+    "Use",
     "Verdict",
     "auroc",
+    "auroc_left_out",
     "compare_runs",
     "control_notices",
+    "deployed_protocol",
     "evaluate_run",
     "fit_run",
     "is_group",
+    "ood_place",
     "paired_delong",
     "paired_delong_of_truths",
     "permuted_labels",
@@ -57,6 +66,7 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
+    "score_in_words",
     "specs_of",
     "unpaired_delong",
 ]

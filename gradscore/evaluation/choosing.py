@@ -33,6 +33,7 @@ from ..meta import (
     held_out_folds,
     log_odds_of,
     outputs_of,
+    read_notes,
 )
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
@@ -41,6 +42,9 @@ from .score_tables import baselines_of
 
 if TYPE_CHECKING:
     from .fits import Tables
+
+PROTOCOLS = ("known", "auxiliary", "in_dist_only")
+"""Protocols with one OOD model for everything, the preferred one first."""
 
 
 def ordinary_of(run: RunFolder, table: pd.DataFrame) -> Ordinary:
@@ -164,3 +168,35 @@ class ScoreChooser:
 
 def _penalty(model: MetaModel) -> Penalty:
     return Penalty(C=model.notes["C"], boost=model.notes["boost"], gradients=model.notes["gradients"])
+
+
+def deployed_protocol(run: RunFolder) -> str | None:
+    """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
+
+    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. Both a
+    bundle and a check look at this one.
+
+    Args:
+        run: a run folder with meta models.
+
+    Returns:
+        A name in `PROTOCOLS`, or None without an OOD model.
+
+    Raises:
+        StoreError: a damaged model.
+    """
+    wanted = [name for name in PROTOCOLS if name in run.config.evaluate.protocols]
+    there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
+    return max(there, key=lambda name: auroc_left_out(run, name), default=None)
+
+
+def ood_place(protocol: str) -> str:
+    """Where the OOD model of a protocol lies below the meta models of a run."""
+    return f"ood/{protocol}/all"
+
+
+def auroc_left_out(run: RunFolder, protocol: str) -> float:
+    """The mean AUROC that the OOD model of a protocol is judged by, minus infinity if it is not judged by sets."""
+    notes = read_notes(run.meta_path / ood_place(protocol))
+    found = notes.get("judged")
+    return float(found) if notes.get("judged_by") == "sets" and isinstance(found, float) else -np.inf

@@ -14,9 +14,11 @@ import pandas as pd
 from ..baselines import FittedBaselines
 from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
+from ..meta import ScoreChoice
 from ..notices import Notice, notes
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, write_text
+from .answer import Answer, answer_of, bundle_command, choices_of
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, rounding_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
@@ -51,6 +53,8 @@ class EvaluationReport:
         not_compared: which baselines the verdicts say nothing of, or too little, and why; None where all are there.
             Where some are not, no verdict says `better`.
         groups: name of a group of OOD sets -> names of its sets.
+        choices: by task, the choice of the model that a bundle has.
+        next_command: what to type next where there is a verdict.
     """
 
     records: list[Record]
@@ -60,6 +64,20 @@ class EvaluationReport:
     near_duplicates: NearDuplicates
     not_compared: str | None = None
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    choices: Mapping[str, ScoreChoice] = field(default_factory=dict)
+    next_command: str = ""
+
+    @cached_property
+    def answer(self) -> Answer:
+        """Which score to use, what it catches, whether gradients are worth their time, and what to do next."""
+        return answer_of(
+            self.verdicts,
+            self.records,
+            groups=self.groups,
+            choices=self.choices,
+            next_command=self.next_command,
+            no_verdict=self.no_verdict,
+        )
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -156,6 +174,8 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         near,
         _not_compared(run, scorer.inputs.baselines),
         groups=groups,
+        choices=choices_of(run, {spec.label: scorer.model(spec).notes for spec in fitted}),
+        next_command=bundle_command(run.path, has_code=run.names_code),
     )
 
 
