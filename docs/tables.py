@@ -48,18 +48,19 @@ MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)"
 def losses() -> str:
     """The losses by name."""
     found = {name: LOSSES[name] for name in LOSSES.built_in}
-    rows = (
-        (f"`{name}`", phrase(loss.summary), "one for each class" if loss.several else "one", loss.source)
+    return entries(
+        (name, phrase(loss.summary), "one backward pass for each class" if loss.several else "", loss.source)
         for name, loss in found.items()
     )
-    return table(("loss", "what it is", "backward passes", "source"), rows)
 
 
 def statistics() -> str:
     """The statistics by name."""
     found = {name: STATISTICS[name] for name in STATISTICS.built_in}
-    rows = ((f"`{name}`", statistic.summary, meta_inputs_of(statistic)) for name, statistic in found.items())
-    return table(("statistic", "what it is", "meta models look at"), rows)
+    return entries(
+        (name, statistic.summary, f"meta models see the {meta_inputs_of(statistic)}")
+        for name, statistic in found.items()
+    )
 
 
 def meta_inputs_of(statistic: Statistic) -> str:
@@ -92,17 +93,21 @@ def model_sources() -> str:
 def augmentations() -> str:
     """The augmentations as they are written."""
     found = [AUGMENTATIONS[name] for name in AUGMENTATIONS.built_in]
-    return table(("augmentation", "what it is"), ((f"`{kind.form}`", kind.summary) for kind in found))
+    return entries((kind.form, kind.summary) for kind in found)
 
 
 def scores() -> str:
-    """The scores by name."""
+    """The baselines by what they look at."""
     found = {name: BASELINES[name] for name in BASELINES.built_in}
-    rows = (
-        (f"`{name}`", score.summary, LOOKS_AT[score.needs], "yes" if score.is_input else "no", score.source)
-        for name, score in found.items()
+    return "\n\n".join(
+        f"Of {what}:\n\n"
+        + entries(
+            (name, score.summary, "" if score.is_input else "no input of meta models", score.source)
+            for name, score in found.items()
+            if LOOKS_AT[score.needs] == what
+        )
+        for what in dict.fromkeys(LOOKS_AT.values())
     )
-    return table(("score", "what it is", "looks at", "input of meta models", "source"), rows)
 
 
 def quantities() -> str:
@@ -124,7 +129,7 @@ def settings() -> str:
     """Every key of a configuration, section by section."""
     places: dict[type[Section], list[str]] = {}
     gather(Config, "", places)
-    return "\n\n".join(part for section, paths in places.items() for part in section_table(section, paths))
+    return "\n\n".join(part for section, paths in places.items() for part in section_list(section, paths, places))
 
 
 def gather(section: type[Section], path: str, places: dict[type[Section], list[str]]) -> None:
@@ -136,21 +141,25 @@ def gather(section: type[Section], path: str, places: dict[type[Section], list[s
             gather(each, f"{path}.{name}{entry}".lstrip("."), places)
 
 
-def section_table(section: type[Section], paths: Sequence[str]) -> tuple[str, str]:
-    """The heading and the table of a section."""
-    rows = []
-    for name, field in section.model_fields.items():
+def section_list(
+    section: type[Section], paths: Sequence[str], places: Mapping[type[Section], Sequence[str]]
+) -> tuple[str, ...]:
+    """The heading of a section, where the settings stand that it shares with another, and the others."""
+    shared = next((kind for kind in section.__mro__[1:] if kind in places), None)
+    names = [name for name in section.model_fields if shared is None or name not in shared.model_fields]
+    lines = []
+    for name in names:
+        field = section.model_fields[name]
         found = sections_in(field.annotation)
-        is_list = get_origin(field.annotation) is list
-        bounds = [limit for part in field.metadata for limit in limits(part)]
-        kind = ", ".join(
-            [("list of sections" if is_list else "section") if found else words(field.annotation), *bounds]
-        )
-        default = "(required)" if field.is_required() else as_default(field.get_default())
+        kind = ("list of sections" if get_origin(field.annotation) is list else "section") if found else None
+        default = "required" if field.is_required() else as_default(field.get_default())
         changes = CHANGES[influence_of(section, name) or Influence.ELSEWHERE]
-        rows.append((f"`{name}`", kind, default, " ".join((field.description or "").split()), changes))
+        about = "; ".join(
+            filter(None, [" ".join([kind or words(field.annotation), *bounds(field.metadata)]), default, changes])
+        )
+        lines.append(f"- `{name}` ({about}): {' '.join((field.description or '').split())}")
     title = ", ".join(f"`{path}`" for path in paths if path) or "The whole"
-    return f"## {title}", table(("key", "type", "default", "meaning", "changes"), rows)
+    return f"## {title}", *([f"All of `{places[shared][0]}`, and"] if shared else []), "\n".join(lines)
 
 
 def sections_in(annotation: Any) -> list[type[Section]]:
@@ -170,8 +179,7 @@ def as_default(value: Any) -> str:
 
 def commands() -> str:
     """Every command with the first line of what it says of itself."""
-    rows = [(f"`{name}`", command.help.partition("\n")[0]) for name, command in commands_below("gradscore")]
-    return table(("command", "what it does"), rows)
+    return entries((name, command.help.splitlines()[0]) for name, command in commands_below("gradscore"))
 
 
 def commands_in_full() -> str:
@@ -206,21 +214,20 @@ PLAIN = {
     Path: "path",
     Any: "any",
 }
-LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def words(annotation: Any) -> str:
     """A type in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        found = [limit for part in parts[1:] for limit in limits(part)]
-        return ", ".join([words(parts[0]), *found])
+        return " ".join([words(parts[0]), *bounds(parts[1:])])
     if origin is Literal:
         return ", ".join(f"`{part}`" for part in parts)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(map(words, parts)))
     if origin is list:
-        return f"list of {words(parts[0])}"
+        return "list of " + re.sub(r"^(text|integer|number)\b", r"\1s", words(parts[0]))
     if origin is tuple:
         return f"[{', '.join(map(words, parts))}]"
     if origin is dict:
@@ -228,10 +235,16 @@ def words(annotation: Any) -> str:
     return PLAIN[annotation]
 
 
+def bounds(constraints: Iterable[Any]) -> list[str]:
+    """What bounds a number: at most one phrase."""
+    found = [limit for each in constraints for limit in limits(each)]
+    return [" and ".join(found)] if found else []
+
+
 def limits(constraint: Any) -> list[str]:
-    """What bounds a number, in words."""
+    """The limits of one constraint."""
     inner = getattr(constraint, "metadata", ())
-    own = [f"{said} {getattr(constraint, name):g}" for name, said in LIMITS.items() if hasattr(constraint, name)]
+    own = [f"{sign} {getattr(constraint, name):g}" for name, sign in LIMITS.items() if hasattr(constraint, name)]
     return own + [limit for each in inner for limit in limits(each)]
 
 
@@ -254,6 +267,11 @@ def about(name: str) -> str:
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     said = ast.get_docstring(ast.parse(file.read_text())) or ""
     return said.partition("\n")[0].rstrip(".").replace("`", "")
+
+
+def entries(rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown list of what is called so, what it is, and what else there is to say of it."""
+    return "\n".join(f"- `{name}`: {'; '.join(filter(None, about))}" for name, *about in rows)
 
 
 def phrase(sentence: str) -> str:

@@ -102,11 +102,10 @@ class FeaturesConfig(Section):
     """Which features: losses x parameter groups x statistics, and what is stored beside them."""
 
     preset: Elsewhere[str | None] = None
-    """A published choice that fills in `losses`, `statistics`, `parameters` and `granularity` where they are not
-    given: `oberdiek`, `gradnorm`, `exgrad`, `lee_alregib`."""
+    """A [published choice](evaluation.md#gradient-features) that fills in `losses`, `statistics`, `parameters` and
+    `granularity` where they are not given."""
     losses: InFeatures[Names] = ["pseudo_label", "uniform"]
-    """Whose gradients; [all losses](evaluation.md#gradient-features). `label`, `label_focal` and `label_squared` look
-    at given labels: every sample needs one, and no meta model is fitted to them."""
+    """Whose gradients; [all losses](evaluation.md#gradient-features)."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
     """What is kept of each gradient; [all statistics](evaluation.md#gradient-features)."""
     parameters: InFeatures[Names] = ["*"]
@@ -120,12 +119,10 @@ class FeaturesConfig(Section):
     with a bank or augmentations."""
     augmentations: InFeatures[Augmentations] = []
     """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
-    by a function of yours (`python:<file.py or module>:<function>`): their logits and penultimate features are
-    inputs of the meta models."""
+    by a function of yours (`python:<file.py or module>:<function>`)."""
     average_gradients: InFeatures[Augmentations] = []
-    """Those of `augmentations` whose gradients are computed as well: every statistic is then the mean over the sample
-    and these augmentations of it (geometric where they have one sign). Each costs as much as the gradients of the
-    samples."""
+    """Those of `augmentations` whose gradients are computed as well, which costs as much as those of the samples: every
+    statistic is then the mean over the sample and these augmentations (geometric where they have one sign)."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision; all features show it."""
 
@@ -185,8 +182,7 @@ class MetaConfig(Section):
     Cs: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
     """Inverse penalties of the coefficients of gradients to choose from, as `C` of scikit-learn."""
     boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
-    """Factors to choose from, which baselines are multiplied by before they meet the same penalty as gradients:
-    a larger one trusts the scores more."""
+    """Factors to choose from, which baselines are multiplied by before they meet the same penalty as gradients."""
 
 
 class EvaluateConfig(Section):

@@ -45,12 +45,12 @@ def test_bars_in_cells_are_escaped():
 
 
 TYPES = {
-    "a number with bounds": (Annotated[float, Field(ge=0, le=1)], "number, at least 0, at most 1"),
+    "a number with bounds": (Annotated[float, Field(ge=0, le=1)], "number ≥ 0 and ≤ 1"),
     "one of some": (Literal["a", "b"], "`a`, `b`"),
     "or nothing": (int | None, "integer or null"),
     "a pair": (tuple[int, int], "[integer, integer]"),
     "a mapping": (dict[str, Any], "mapping of text to any"),
-    "a list of bounded numbers": (list[Annotated[float, Field(gt=0)]], "list of number, more than 0"),
+    "a list of bounded numbers": (list[Annotated[float, Field(gt=0)]], "list of numbers > 0"),
 }
 
 
@@ -62,7 +62,7 @@ def test_types_in_words(annotation: object, wanted: str) -> None:
 def test_every_setting_is_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     names = {name for section in places() for name in section.model_fields}
-    assert [name for name in names if f"| `{name}` | " not in page] == []
+    assert [name for name in names if f"\n- `{name}` (" not in page] == []
 
 
 def places() -> dict[type, list[str]]:
