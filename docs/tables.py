@@ -74,20 +74,15 @@ def meta_inputs_of(statistic: Statistic) -> str:
 def sources() -> str:
     """The data sources as they are written."""
     found = [SOURCES[name] for name in SOURCES.built_in]
-    rows = (
-        (f"`{kind.form}`", kind.summary, "any" if kind.arguments is None else ", ".join(kind.arguments))
-        for kind in found
+    return entries(
+        (kind.form, kind.summary, f"arguments: {', '.join(kind.arguments)}" if kind.arguments else "") for kind in found
     )
-    return table(("source", "what it is", "arguments"), rows)
 
 
 def model_sources() -> str:
     """The model sources as they are written."""
     found = [MODEL_SOURCES[name] for name in MODEL_SOURCES.built_in]
-    rows = (
-        (f"`{kind.form}`", kind.summary, "its own" if kind.brings_weights else "`model.checkpoint`") for kind in found
-    )
-    return table(("`model.source`", "what it is", "weights"), rows)
+    return entries((kind.form, kind.summary, "brings its weights" if kind.brings_weights else "") for kind in found)
 
 
 def augmentations() -> str:
