@@ -125,6 +125,7 @@ def extracted(
     out: Path | None,
     to_fit: bool = False,
     check_kept: bool = False,
+    check_labels: bool = False,
     ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
     """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
@@ -138,7 +139,7 @@ def extracted(
         refuse_with_labels(loaded.features.losses, where=str(config))
     with _computing(context, output, loaded, out=out, is_whole=True) as (run, tell):
         if ray_options is None:
-            summary = run_extract(loaded, out=run, check_kept=check_kept, progress=tell)
+            summary = run_extract(loaded, out=run, check_kept=check_kept, check_labels=check_labels, progress=tell)
         else:
             from gradscore.distributed import extract_with_ray
 

@@ -48,14 +48,15 @@ def run(
 ) -> None:
     """Extract features, fit the meta models and evaluate: from a configuration to the report.
 
-    The same command goes on after an interruption: samples that are done are not computed again.
+    The same command goes on after an interruption: samples that are done are not computed again. Where the accuracy on
+    in_dist.fit is at chance, or the classes are in another order, it stops there and exits with 3.
 
     Example: gradscore run configs/digits.yaml --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
     how: dict[str, Any] = {"again": again, "tables": tables, "permuted": permuted}
-    summary, models, found = completed(context, output, config, given, out=out, **how)
+    summary, models, found = completed(context, output, config, given, out=out, check_labels=True, **how)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
 
@@ -68,6 +69,7 @@ def completed(
     *,
     out: Path | None = None,
     check_kept: bool = False,
+    check_labels: bool = False,
     again: bool = False,
     tables: bool = False,
     permuted: bool = False,
@@ -81,6 +83,7 @@ def completed(
         settings: changes of it, as `--set` takes them.
         out: the run folder, if not that of the configuration.
         check_kept: read the samples of a run that is there again, and compare them with it.
+        check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
         again: fit all models anew.
         tables: show every figure.
         permuted: evaluate permuted labels as well.
@@ -88,7 +91,7 @@ def completed(
     Returns:
         What was extracted, what was fitted, and what was found, the last one as a program reads it.
     """
-    how: dict[str, Any] = {"out": out, "check_kept": check_kept}
+    how: dict[str, Any] = {"out": out, "check_kept": check_kept, "check_labels": check_labels}
     summary = extracted(context, output, config, settings, to_fit=True, **how)
     models = fitted(output, summary.run, again=again)
     found = evaluated(output, summary.run, tables=tables, permuted=permuted)

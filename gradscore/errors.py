@@ -32,6 +32,12 @@ class DataError(GradscoreError):
     """A data set, sample or label that cannot be used."""
 
 
+class DoubtfulLabelsError(DataError):
+    """Labels that are probably not those that the network learned, so that figures would mean nothing."""
+
+    exit_code: ClassVar[int] = 3
+
+
 class EngineError(GradscoreError):
     """Per-sample gradients that cannot be computed for this graph."""
 

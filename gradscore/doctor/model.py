@@ -173,20 +173,10 @@ def _logits(model: nn.Module, batch: Inputs) -> Tensor:
         logits = model(each_input(part, Tensor.clone))
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count or logits.shape[1] < 2:
             got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise ModelError(f"wanted logits of shape ({count}, classes), got {got}; {_advice(logits)}")
+            raise ModelError(f"wanted logits of shape ({count}, classes), got {got}; let forward return those")
         refuse_probabilities(logits)
         found.append(logits)
     return torch.cat(found)
-
-
-def _advice(outputs: object) -> str:
-    """What to do about outputs that are no logits of several classes; of one output, what `extract` says too."""
-    if isinstance(outputs, Tensor) and (outputs.dim() == 1 or outputs.shape[1:] == (1,)):
-        return (
-            "if that is the logit of two classes, set model.num_classes to 1 (in Python num_classes=1); a regression "
-            "is no classifier and cannot be scored"
-        )
-    return "wrap the model to return its logits"
 
 
 def _check_logits(model: nn.Module, batch: Inputs, logits: Tensor) -> Iterator[Remark]:

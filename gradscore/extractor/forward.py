@@ -124,14 +124,9 @@ class ForwardPass:
         wanted = (sample_count(images), self._num_classes)
         if not isinstance(outputs, Tensor) or outputs.shape != wanted:
             got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-            advice = "correct model.num_classes or the arguments of the model"
-            if isinstance(outputs, Tensor) and (outputs.dim() == 1 or outputs.shape[1:] == (1,)):
-                advice = (
-                    "if that is the logit of two classes, set model.num_classes to 1; a regression is no classifier "
-                    "and cannot be scored"
-                )
             raise ModelError(
-                f"model outputs: wanted logits of shape {wanted} (samples, model.num_classes), got {got}; {advice}"
+                f"model outputs: wanted logits of shape {wanted} (samples, model.num_classes), got {got}; correct "
+                "model.num_classes or the arguments of the model"
             )
         refuse_probabilities(outputs)
         return outputs
@@ -296,14 +291,8 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
     count = sample_count(images)
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
         got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        own_loss = (
-            "; for a loss of your own, per sequence or token, give losses= to gradscore.features or gradscore.project "
-            "(docs/language-models.md)"
-            if isinstance(outputs, Tensor) and outputs.dim() == 3 else ""
-        )  # fmt: skip
         raise ModelError(
-            f"model outputs: wanted logits of shape ({count}, classes), got {got}; wrap the model, name what it "
-            f"returns by output=..., or say one_logit=True of one logit for two classes{own_loss}"
+            f"model outputs: wanted logits of shape ({count}, classes), got {got}; let forward return those"
         )
     return int(outputs.shape[1])
 

@@ -97,7 +97,7 @@ class Interface:
                 "return what goes into an argmax or softmax, dense"
             )
         if not self.one_logit:
-            return found
+            return self._of_classes(found)
         if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
             said, mended = (
                 ("one_logit=True means", "leave one_logit out")
@@ -110,6 +110,18 @@ class Interface:
             )
         logit = found.reshape(-1, 1)
         return torch.cat([torch.zeros_like(logit), logit], dim=1)
+
+    def _of_classes(self, found: Tensor) -> Tensor:
+        """The same where it is (N, K) of several classes; what other tasks have is refused."""
+        if found.dim() == 2 and found.shape[1] != 1:
+            return found
+        if found.dim() <= 2:
+            setting = "one_logit=True" if self.in_python else "model.num_classes to 1"
+            raise ModelError(
+                f"model outputs: wanted logits of shape (samples, classes), got shape {tuple(found.shape)}; "
+                f"set {setting} if that is the logit of two classes, not for a regression: {OTHER_MODELS}"
+            )
+        raise ModelError(_of_another_task(found))
 
     def _with_logits(self, _model: nn.Module, _inputs: object, returned: object) -> Tensor:
         return self.logits(returned)
@@ -133,11 +145,36 @@ class Interface:
         for candidates in (shaped, fitting):
             if len(candidates) == 1:
                 return next(iter(candidates.values()))
+        if not shaped and entries:
+            raise ModelError(_of_another_task(returned))
         name = f"name the logits by {'output=...' if self.in_python else 'model.output'}"
         raise ModelError(
             f"model outputs: wanted logits of shape (samples, classes), got {type(returned).__name__}"
             f"{_described(entries)}; {name if entries else 'make forward return them'}"
         )
+
+
+OTHER_MODELS = (
+    "gradscore scores classifiers; of any other model, gradscore.features(model, batches, losses=FUNCTION) has the "
+    "gradients of a loss of your own (docs/language-models.md)"
+)
+"""What is supported, and what there is for models of other tasks."""
+
+
+def _of_another_task(returned: object) -> str:
+    """Why outputs that are no logits of samples cannot be scored, and what there is for such models."""
+    entries = {"": returned} if isinstance(returned, Tensor) else _entries(returned)
+    tensors = [each for each in entries.values() if isinstance(each, Tensor) and each.is_floating_point()]
+    task = ""
+    if any("boxes" in each for each in (returned, *entries.values()) if isinstance(each, Mapping)):
+        task = ", as object detection has"
+    elif tensors and all(each.dim() > 3 for each in tensors):
+        task = ", as segmentation has for each place of an image"
+    elif tensors and all(each.dim() == 3 for each in tensors):
+        task = ", as language models have for each token, and detection for each box"
+    shape = f" of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else _described(entries)
+    got = f"{type(returned).__name__}{shape}{task}"
+    return f"model outputs: wanted logits of shape (samples, classes), got {got}; {OTHER_MODELS}"
 
 
 def refuse_probabilities(logits: Tensor) -> None:

@@ -28,6 +28,7 @@ from ..store import (
     check_target,
     is_complete,
     label_warnings,
+    refuse_doubtful_labels,
     shard_path,
     split_folder,
     write_head,
@@ -126,6 +127,7 @@ def extract(
     out: Path | None = None,
     trust_code: bool = False,
     check_kept: bool = False,
+    check_labels: bool = False,
     progress: Progress | None = None,
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or what is missing of them.
@@ -141,6 +143,7 @@ def extract(
         trust_code: allow a `python:` model and augmentations, whose code is run.
         check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
             few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
+        check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
         progress: called after every batch.
 
     Returns:
@@ -150,13 +153,14 @@ def extract(
         ConfigError: an unknown loss, statistic, augmentation or parameter pattern, or a device that is not there.
         ModelError: a model that cannot be built, or whose outputs do not fit.
         DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
+        DoubtfulLabelsError: see `check_labels`.
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
     config = placed(config, out)
     with trusting_code(trust_code):
         plan = RunPlan.of(config)
-    summary = complete_run(plan, progress=progress)
+    summary = complete_run(plan, check_labels=check_labels, progress=progress)
     if check_kept:
         for split in summary.splits:
             if split.computed < split.samples:
@@ -174,6 +178,7 @@ def complete_run(
     make_shards: MakeShards | None = None,
     mean_gradients: Callable[[OnBatch], MeanGradients] | None = None,
     notices: Sequence[str] = (),
+    check_labels: bool = False,
     progress: Progress | None = None,
 ) -> ExtractSummary:
     """Has the shards of a run made that are not there yet, and finishes it.
@@ -183,6 +188,7 @@ def complete_run(
         make_shards: has what is missing made elsewhere; None to compute it here.
         mean_gradients: gives those of `in_dist.fit`; None to compute them here.
         notices: of what was made elsewhere; they are looked at when everything is there.
+        check_labels: as `extract`.
         progress: called after every batch.
 
     Returns:
@@ -211,7 +217,11 @@ def complete_run(
             if COSINE in config.features.columns:
                 counter.total += len(fit)
                 _compare_with_means(plan, writer, counter, mean_gradients)
-        splits = [_completed(plan, writer, counter, split, make_shards) for split in plan.datasets]
+        splits = []
+        for split in plan.datasets:
+            splits.append(_completed(plan, writer, counter, split, make_shards))
+            if check_labels and split == FIT:
+                refuse_doubtful_labels(RunFolder(writer.path))
         if not was_complete:
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)

@@ -8,7 +8,7 @@ changes, `labels` doubts of labels; all that changes a run folder does so within
 from __future__ import annotations
 
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
-from .labels import EVERYWHERE, agreement_of, label_warnings, raw_labels, renaming_advice
+from .labels import EVERYWHERE, agreement_of, label_warnings, raw_labels, refuse_doubtful_labels, renaming_advice
 from .manifest import (
     Changes,
     CodeInputs,
@@ -92,6 +92,7 @@ __all__ = [
     "read_head",
     "read_note",
     "read_shard",
+    "refuse_doubtful_labels",
     "refuse_run_files",
     "renaming_advice",
     "shard_path",

@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
+from ..errors import DoubtfulLabelsError
 from ..notices import Notice
 from ..system import BoolArray, IntArray, some
 from .run_folder import RunFolder
@@ -259,6 +260,28 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
     doubts = [*(_gap(*found) if len(found) == 2 else []), *(each.doubt for each in found if each.doubt)]
     return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
+
+
+def refuse_doubtful_labels(run: RunFolder) -> None:
+    """Ends a run of which `in_dist.fit` is there where its labels are probably not those that the network learned.
+
+    They are where the accuracy is at chance or would be more than twice as high with the classes in another order,
+    unless `model.declared_accuracy` says that it is so low.
+
+    Args:
+        run: a run folder; its other splits need not be finished.
+
+    Raises:
+        DoubtfulLabelsError: with the map of labels that would repair it, where there is one.
+    """
+    fit, declared = _labelled(run, FIT, run.config.model.num_classes), run.config.model.declared_accuracy
+    is_expected = declared is not None and declared - fit.accuracy < GAP
+    if is_expected or not (fit.agreement.is_at_chance or fit.agreement.in_another_order is not None):
+        return
+    raise DoubtfulLabelsError(
+        f"{fit.doubt}: {_reason(run, [fit])}. Nothing was computed after {FIT}; if that is all the network can do, "
+        f"go on with --set model.declared_accuracy={fit.accuracy:.2f}"
+    )
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:

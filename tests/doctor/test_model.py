@@ -142,7 +142,7 @@ FINDINGS = {
     ),
     "no logits, other shape": (
         lambda: Forward(lambda layer, x: layer(x).sum(1)),
-        "problem: outputs: wanted logits of shape .16, classes., got shape .16,.; if that is the logit of two",
+        "problem: outputs: wanted logits of shape .samples, classes., got shape .16,.; set model.num_classes to 1 if",
     ),
     "other inputs": (lambda: linear(5), "problem: inputs: the model cannot take inputs of shape .4,.: mat1"),
     "no rule": (

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -100,6 +101,28 @@ def test_programs_are_told_their_arguments(call: str, case: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         CALLS[call](Net(returned).eval(), (X, torch.arange(5) % 3), **named)
     assert "model." not in str(caught.value)
+
+
+OTHER_TASKS = {
+    "segmentation": (lambda z, x: z[:, :, None, None].expand(-1, -1, 2, 2), "as segmentation has"),
+    "segmentation in a dict": (
+        lambda z, x: {"out": z[:, :, None, None], "aux": z[:, :, None, None]},
+        "as segmentation",
+    ),
+    "detection": (lambda z, x: [{"boxes": each, "scores": each} for each in z], "as object detection has"),
+    "a language model": (lambda z, x: SimpleNamespace(logits=z[:, None]), "as language models have"),
+    "a regression": (lambda z, x: z[:, 0], "one_logit=True if that is the logit of two classes, not for a regression"),
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+@pytest.mark.parametrize("call", ["a detector", "features"])
+def test_models_of_other_tasks_are_refused_with_what_there_is_for_them(call: str, task: str) -> None:
+    returned, message = OTHER_TASKS[task]
+    with pytest.raises(ModelError, match=message) as caught:
+        CALLS[call](Net(returned).eval(), (X, torch.arange(5) % 3))
+    assert "gradscore.features(model, batches, losses=FUNCTION)" in str(caught.value)
+    assert "output=" not in str(caught.value)
 
 
 ONE = {"a column": lambda z, x: z, "no column": lambda z, x: z[:, 0], "in a dict": lambda z, x: {"z": z, "x": x}}

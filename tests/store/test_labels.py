@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from run_inputs import INPUTS
 from safetensors.torch import load_file, save_file
 from scipy.stats import binomtest
@@ -304,11 +306,26 @@ def test_no_verdict_is_no_success(tmp_path: Path, options: list[str]) -> None:
 
 def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(make_run) -> None:
     run = make_run(damage=other_order)
-    result = CliRunner().invoke(app, ["run", str(run / "config.yaml"), "--out", str(run), "--trust-code"])
-    first = result.stdout.splitlines()[1]  # after that nothing was to be computed
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    first = result.stdout.splitlines()[0]
     assert result.exit_code == 3, result.output
     assert first.startswith("warning: accuracy on in_dist.fit is 0.06")
     assert "say with label_map, in every labelled set of data, which is which" in first
+
+
+def test_a_command_that_makes_such_a_run_stops_after_its_first_split(small_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_run.parent, tmp_path / "all", ignore=shutil.ignore_patterns("run*"))
+    other_order(tmp_path / "all")
+    config = yaml.safe_load((small_run / "config.yaml").read_text())
+    config["model"]["checkpoint"] = str(tmp_path / "all" / "net.safetensors")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    command = ["run", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "run"), "--trust-code"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 3, result.output
+    assert RunFolder(tmp_path / "run").sizes.keys() == {"in_dist.fit"}
+    (advised,) = re.findall(r"--set (\S+)$", result.stderr.strip())
+    assert CliRunner().invoke(app, [*command, "--set", advised]).exit_code == 3  # there is still no verdict
+    assert {"in_dist.fit", "in_dist.test"} < RunFolder(tmp_path / "run").sizes.keys()
 
 
 def other_order(folder: Path) -> None:
