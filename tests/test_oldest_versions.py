@@ -3,7 +3,6 @@
 import tomllib
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -22,12 +21,9 @@ def pins(name: str) -> dict[str, Version]:
     return {each.partition("==")[0].lower(): Version(each.partition("==")[2]) for each in lines if "==" in each}
 
 
-@pytest.mark.parametrize("name", sorted(BOUNDS.keys() - {"torch", "torchvision"}))
-def test_the_oldest_version_is_the_bound(name: str) -> None:
+def test_the_oldest_version_is_the_bound_and_pytorch_the_tested_one() -> None:
     """`python benchmarks/versions.py --pin` writes them anew."""
-    assert pins("constraints-oldest.txt")[name] == BOUNDS[name]
-
-
-@pytest.mark.parametrize("name", ["torch", "torchvision"])
-def test_pytorch_is_the_tested_one(name: str) -> None:
-    assert pins("constraints-oldest.txt")[name] == pins("constraints.txt")[name] >= BOUNDS[name]
+    oldest, tested = pins("constraints-oldest.txt"), pins("constraints.txt")
+    pytorch = {name: tested[name] for name in ("torch", "torchvision")}
+    assert {name: oldest[name] for name in BOUNDS} == BOUNDS | pytorch
+    assert [name for name in pytorch if pytorch[name] < BOUNDS[name]] == []

@@ -89,16 +89,14 @@ def test_no_entry_is_stale() -> None:
     assert {*RUN, *SHOWN} - there == set()
 
 
-@pytest.mark.parametrize(("page", "test"), sorted({(page, test) for (page, _), test in RUN.items()}))
-def test_what_runs_a_page_names_it(page: str, test: str) -> None:
-    assert f'"{page}"' in (ROOT / test).read_text()
+def test_what_runs_a_page_names_it() -> None:
+    assert [page for (page, _), test in RUN.items() if f'"{page}"' not in (ROOT / test).read_text()] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_code_is_fenced(page: str) -> None:
+def test_code_is_fenced() -> None:
     """Code that is only indented has no language, and nothing would check it."""
     indented = re.compile(r"^\n {4}(?:python|gradscore|make|pip|[A-Z_]+=\S+) .*$", re.MULTILINE)
-    assert indented.findall(PAGES[page].read_text()) == []
+    assert [name for name, page in PAGES.items() if indented.search(page.read_text())] == []
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS.values(), ids=FRAGMENTS)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from gradscore.evaluation.metrics import METRICS, SELECTIVE
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
@@ -26,6 +24,5 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_every_kind_of_interval_was_measured(row):
-    assert row in PAGE
+def test_every_kind_of_interval_was_measured():
+    assert [kind for kind, row in ROWS.items() if row not in PAGE] == []

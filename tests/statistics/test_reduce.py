@@ -34,6 +34,13 @@ def pooled(gradient, statistic):
     return evaluate(statistic, measure(gradient, needs([statistic])))
 
 
+def assert_numpy(gradient, *, rtol, atol):
+    """Every statistic asked for alone, against NumPy in float64."""
+    rows = gradient.dense(slice(None)).flatten(1).double().numpy()
+    truth = np.array([[statistic(row) for row in rows] for statistic in REFERENCE.values()])
+    np.testing.assert_allclose(np.stack([pooled(gradient, name) for name in NAMES]), truth, rtol=rtol, atol=atol)
+
+
 def uses(count, height):
     torch.manual_seed(0)
     values = torch.randn(4, count, 3, dtype=torch.float64)
@@ -71,11 +78,9 @@ def test_all_are_compared():
     assert set(STATISTICS.built_in) <= set(NAMES)
 
 
-@pytest.mark.parametrize("statistic", NAMES)
 @pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
-def test_equals_numpy(gradient, statistic):
-    truth = [REFERENCE[statistic](row) for row in gradient.dense(slice(None)).flatten(1).numpy()]
-    np.testing.assert_allclose(pooled(gradient, statistic), truth, rtol=1e-10, atol=1e-14)
+def test_equals_numpy(gradient):
+    assert_numpy(gradient, rtol=1e-10, atol=1e-14)
 
 
 def _share_of_zeros(rows):
@@ -112,13 +117,10 @@ def accelerator(monkeypatch):
 
 
 @pytest.mark.usefixtures("accelerator")
-@pytest.mark.parametrize("statistic", NAMES)
 @pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
-def test_moments_beside_the_gradients(gradient, statistic):
-    found = pooled(gradient, statistic)
-    assert isinstance(found, torch.Tensor)
-    truth = [REFERENCE[statistic](row.numpy()) for row in gradient.dense(slice(None)).flatten(1)]
-    np.testing.assert_allclose(found, truth, rtol=1e-10, atol=1e-14)
+def test_moments_beside_the_gradients(gradient):
+    assert {type(pooled(gradient, name)) for name in NAMES} == {torch.Tensor}
+    assert_numpy(gradient, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize(("statistics", "loops"), [(["l2"], True), (["std"], False), (["l2", "max"], False)], ids=str)
@@ -236,13 +238,9 @@ FLOAT32 = {
 }
 
 
-@pytest.mark.parametrize("statistic", NAMES)
 @pytest.mark.parametrize("block", FLOAT32.values(), ids=FLOAT32)
-def test_keeps_digits_that_float32_would_lose(block, statistic):
-    found = pooled(Dense(block), statistic)
-    truth = [REFERENCE[statistic](row) for row in block.double().numpy()]
-    scale = np.abs(block.double().numpy()).max()
-    np.testing.assert_allclose(found, truth, rtol=3e-5, atol=1e-9 * scale)
+def test_keeps_digits_that_float32_would_lose(block):
+    assert_numpy(Dense(block), rtol=3e-5, atol=1e-9 * float(block.abs().max()))
 
 
 def test_non_finite_elements_show():
