@@ -108,6 +108,7 @@ class Scorer:
         """
         _check_weights(bundle, model)
         self.bundle = bundle
+        self._columns = pd.Index(bundle.columns)  # made once: there are thousands
         self._example = bundle.self_test.inputs
         self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
@@ -254,7 +255,7 @@ class Scorer:
         _check_count(names, count)
         values = self._values(batch)
         usable = np.isfinite(values).all(axis=1)
-        features = pd.DataFrame(values[usable], columns=self.bundle.columns)
+        features = pd.DataFrame(values[usable], columns=self._columns)
         table = self._judged(features, explain=explain)
         if watch:
             table = pd.concat([table, watched(features).add_prefix(WATCHED)], axis=1)
@@ -303,7 +304,7 @@ class Scorer:
         names, bad = batch.ids, list(batch.bad)
         unusable = {each.place for each in bad}
         places = [place for place in range(batch.places) if place not in unusable]
-        table = self.nothing(explain=explain, watch=watch)
+        table = None
         if names:
             try:
                 table = self(batch.inputs, sample_ids=names, explain=explain, watch=watch)
@@ -317,6 +318,8 @@ class Scorer:
                     for name, place in zip(names, places, strict=True)
                 ]
                 places = []
+        if table is None:
+            table = self.nothing(explain=explain, watch=watch)
         if bad:
             table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
         order = np.argsort([*places, *(each.place for each in bad)], kind="stable")

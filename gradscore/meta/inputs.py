@@ -91,19 +91,91 @@ REACHED = 0.99
 """The share of ordinary samples of which an input that is rounding tells nothing."""
 
 
+class Layout:
+    """Where things are among the columns of a feature table, and which inputs of meta models its features give.
+
+    One sample is scored in less time than its columns are looked through, so that is done once for many tables.
+
+    The inputs that come from gradients are features, and shape features of each gradient. The shape features of a loss
+    and parameter group are ratios of its statistics to L1 (those with a `ratio` in `STATISTICS`) and its L1 over that
+    of the last group of the loss, wherever they are there. A ratio to an L1 of zero is zero. What may have either sign,
+    as the mean, is looked at over L1 alone, where that is there.
+
+    Args:
+        columns: with `logit_0` ... and `<loss>/<group>/<statistic>` among them.
+
+    Attributes:
+        columns: the names.
+        gradients: names of the inputs that come from gradients; those of ratios end in `<statistic>:l1` or `l1:last`.
+    """
+
+    def __init__(self, columns: pd.Index) -> None:
+        """Looks through the names."""
+        self.columns = columns
+        names = list(columns)
+        places = {name: place for place, name in enumerate(names)}
+        self._augmentations = augmentations_of(names)
+        self._outputs = [
+            [
+                [places[name] for name in kind(names, augmentation=augmentation)]
+                for kind in (logit_columns, penultimate_columns)
+            ]
+            for augmentation in (None, *self._augmentations)
+        ]
+        self._features = feature_columns(names)
+        self._places = [places[name] for name in self._features]
+        there = {name.rpartition("/")[2] for name in self._features}
+        ratios = {name: STATISTICS[name].ratio for name in STATISTICS if name in there}  # others need not load
+        place = {name: number for number, name in enumerate(self._features)}
+        l1 = {name.removesuffix("/l1"): number for name, number in place.items() if name.endswith("/l1")}
+        last = {group.split("/", 1)[0]: number for group, number in l1.items()}
+        found: dict[str, tuple[float, int, int]] = {}
+        for group, below in l1.items():
+            for statistic, sign in ratios.items():
+                above = place.get(f"{group}/{statistic}")
+                if sign is not None and above is not None:
+                    found[f"{group}/{statistic}:l1"] = sign, above, below
+            reference = last[group.split("/", 1)[0]]
+            if reference != below:
+                found[f"{group}/l1:last"] = 1, below, reference
+        self._kept = [number for name, number in place.items() if f"{name}:l1" not in found or not _is_signed(name)]
+        self._signs = np.array([sign for sign, _, _ in found.values()], dtype=np.float64)
+        self._above = [above for _, above, _ in found.values()]
+        self._below = [below for _, _, below in found.values()]
+        self.gradients = [*(self._features[number] for number in self._kept), *found]
+
+    def outputs(self, frame: pd.DataFrame) -> NetworkOutputs:
+        """What a feature table with these columns says of its samples beside their gradients."""
+        content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
+        plain, *others = (
+            NetworkOutputs(
+                logits=_array(frame.iloc[:, logits]),
+                penultimate=_array(frame.iloc[:, penultimate]) if penultimate else None,
+            )
+            for logits, penultimate in self._outputs
+        )
+        return replace(plain, augmentations=dict(zip(self._augmentations, others, strict=True)), content=content)
+
+    def gradient_inputs(self, frame: pd.DataFrame) -> FloatArray:
+        """The inputs (N, D) that come from gradients, of a feature table with these columns.
+
+        Raises:
+            EvaluationError: no feature and no logit column, or a value that is not finite.
+        """
+        if not self._features and not self._outputs[0][0]:
+            raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
+        values = _array(frame.iloc[:, self._places])
+        check_finite(values, self._features)
+        above, below = values[:, self._above] * self._signs, values[:, self._below]
+        with np.errstate(over="ignore"):
+            ratios = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+        largest = np.finfo(np.float64).max
+        return np.concatenate([values[:, self._kept], np.clip(ratios, -largest, largest)], axis=1)
+
+
 def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     """What a feature table says of its samples beside their gradients."""
-    content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
-    augmentations = {augmentation: _outputs(frame, augmentation) for augmentation in augmentations_of(frame.columns)}
-    return replace(_outputs(frame, None), augmentations=augmentations, content=content)
-
-
-def _outputs(frame: pd.DataFrame, augmentation: str | None) -> NetworkOutputs:
-    penultimate = penultimate_columns(frame.columns, augmentation=augmentation)
-    return NetworkOutputs(
-        logits=_array(frame[logit_columns(frame.columns, augmentation=augmentation)]),
-        penultimate=_array(frame[penultimate]) if penultimate else None,
-    )
+    return Layout(frame.columns).outputs(frame)
 
 
 def _array(columns: pd.DataFrame) -> FloatArray:
@@ -138,10 +210,11 @@ class Scaling:
         """
         if not len(table):
             raise EvaluationError("scaling: wanted at least one sample to fit on, got none")
-        magnitudes = np.abs(_values(table))
+        values, names = _array(table), list(table.columns)
+        magnitudes = np.abs(values)
         smallest = np.where(magnitudes > 0, magnitudes, np.inf).min(axis=0)
         floor = np.where(np.isfinite(smallest), np.maximum(smallest / 10, np.finfo(np.float64).smallest_subnormal), 1.0)
-        levels = _levels(table, floor)
+        levels = _levels(values, names, logarithmic(names), floor)
         low, centre, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         scale = (high - low) / _IQR_OF_NORMAL
         least = _CONSTANT * np.maximum(1.0, np.abs(centre))
@@ -149,14 +222,20 @@ class Scaling:
         deviation[np.ptp(levels, axis=0) <= least] = 0.0
         return cls(floor=floor, centre=centre, scale=np.where(scale <= least, deviation, scale))
 
-    def scaled(self, table: pd.DataFrame) -> FloatArray:
-        """Scaled values (N, D) of a table of the inputs that were fitted on, within +-`LIMIT`.
+    def scaled(self, values: FloatArray, names: Sequence[str], magnitudes: BoolArray) -> FloatArray:
+        """Scaled values (N, D) within +-`LIMIT`.
+
+        Args:
+            values: (N, D) of the inputs that were fitted on.
+            names: of these.
+            magnitudes: (D,) which of them are `logarithmic`.
 
         Raises:
             EvaluationError: values that are not finite.
         """
         constant = self.scale == 0
-        scaled = (_levels(table, self.floor) - self.centre) / np.where(constant, 1.0, self.scale)
+        levels = _levels(values, names, magnitudes, self.floor)
+        scaled = (levels - self.centre) / np.where(constant, 1.0, self.scale)
         scaled[:, constant] = 0.0
         return np.asarray(np.clip(scaled, -LIMIT, LIMIT), dtype=np.float64)
 
@@ -165,15 +244,9 @@ class Scaling:
         return {name: getattr(self, name) for name in ("floor", "centre", "scale")}
 
 
-def _levels(table: pd.DataFrame, floor: FloatArray) -> FloatArray:
-    values, names = _values(table), list(table.columns)
+def _levels(values: FloatArray, names: Sequence[str], magnitudes: BoolArray, floor: FloatArray) -> FloatArray:
     check_finite(values, names)
-    return np.where(logarithmic(names), np.log10(np.maximum(np.abs(values), floor)), values)
-
-
-def _values(table: pd.DataFrame) -> FloatArray:
-    # Samples one after the other in memory: the last bit of a sum must not depend on the number of samples.
-    return np.ascontiguousarray(table, dtype=np.float64)
+    return np.where(magnitudes, np.log10(np.maximum(np.abs(values), floor)), values)
 
 
 def check_finite(values: FloatArray, names: Sequence[str]) -> None:
@@ -305,25 +378,28 @@ class Inputs:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
-        table = _raw_inputs(ordinary, baselines.table(outputs_of(ordinary))[baselines.inputs])
+        layout = Layout(ordinary.columns)
+        scores = baselines.table(layout.outputs(ordinary))[baselines.inputs]
+        names = [*layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
+        table = pd.DataFrame(np.concatenate([layout.gradient_inputs(ordinary), scores], axis=1), columns=names)
         scaling = Scaling.fit(table)
         if not scaling.scale.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
-        whole = cls(columns=_columns(ordinary), names=list(table.columns), scaling=scaling, baselines=baselines)
+        whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
         once, again = (whole.scaled(each) for each in twice.usable)
         wider = widening(once, again, unit=twice.unit)
         scaling = replace(scaling, scale=scaling.scale * wider)
-        rounding = are_rounding(scaling.scaled(table), wider)
+        rounding = are_rounding(scaling.scaled(_array(table), names, logarithmic(names)), wider)
         if not scaling.scale[~rounding].any():
             raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
-        names = np.array(whole.names, dtype=np.str_)
+        named = np.array(names, dtype=np.str_)
         return replace(
             whole,
-            names=names[~rounding].tolist(),
+            names=named[~rounding].tolist(),
             scaling=Scaling(**{name: values[~rounding] for name, values in scaling.arrays().items()}),
-            left_out=names[rounding].tolist(),
+            left_out=named[rounding].tolist(),
         )
 
     @property
@@ -354,10 +430,10 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered = self._in_order(frame)
+        ordered, layout = self._in_order(frame)
         starts = range(0, max(len(frame), 1), BLOCK)
-        parts = [self.baselines.table(outputs_of(ordered.iloc[start : start + BLOCK])) for start in starts]
-        return pd.concat(parts, ignore_index=True)
+        parts = [self.baselines.table(layout.outputs(ordered.iloc[start : start + BLOCK])) for start in starts]
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def scaled(self, frame: pd.DataFrame, baselines: pd.DataFrame | None = None) -> FloatArray:
         """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
@@ -369,18 +445,15 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered = self._in_order(frame)
+        ordered, layout = self._in_order(frame)
         table = self.baseline_table(ordered) if baselines is None else baselines
+        scores = table[self.baselines.inputs].to_numpy(dtype=np.float64)
+        places, magnitudes = self._wanted
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
-            raw = _raw_inputs(ordered.iloc[rows], table.iloc[rows][self.baselines.inputs])
-            missing = [name for name in self.names if name not in raw]
-            if missing:
-                raise EvaluationError(
-                    f"the meta model looks at {some(missing, 5)}, which its columns do not give; run fit-meta again"
-                )
-            scaled[rows] = self.scaling.scaled(raw[self.names])
+            raw = np.concatenate([layout.gradient_inputs(ordered.iloc[rows]), scores[rows]], axis=1)
+            scaled[rows] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 
     def save(self, folder: str | Path) -> None:
@@ -410,11 +483,28 @@ class Inputs:
             left_out=found.left_out,
         )
 
-    def _in_order(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The frame with its columns in the order that was fitted on."""
+    @cached_property
+    def _layout(self) -> Layout:
+        """That of the columns that were fitted on."""
+        return Layout(pd.Index(self.columns))
+
+    @cached_property
+    def _wanted(self) -> tuple[list[int], BoolArray]:
+        """Where the inputs are among those that the columns and the baselines give, and which are logarithmic."""
+        given = [*self._layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in self.baselines.inputs)]
+        places = {name: place for place, name in enumerate(given)}
+        missing = [name for name in self.names if name not in places]
+        if missing:
+            raise EvaluationError(
+                f"the meta model looks at {some(missing, 5)}, which its columns do not give; run fit-meta again"
+            )
+        return [places[name] for name in self.names], logarithmic(self.names)
+
+    def _in_order(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Layout]:
+        """The frame with its columns in the order that was fitted on, and where things are among them."""
+        if frame.columns.equals(self._layout.columns):
+            return frame, self._layout
         got = _columns(frame)
-        if got == self.columns:
-            return frame
         there, wanted = set(got), set(self.columns)
         missing = [name for name in self.columns if name not in there]
         unexpected = [name for name in got if name not in wanted]
@@ -423,7 +513,10 @@ class Inputs:
                 f"features differ from those the meta model was fitted on: missing {some(missing, 5)}, "
                 f"unexpected {some(unexpected, 5)}; extract with the same settings, or run fit-meta again"
             )
-        return frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
+        ordered = (
+            frame if got == self.columns else frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
+        )
+        return ordered, Layout(ordered.columns)
 
 
 def group_of(name: str) -> Group:
@@ -433,37 +526,6 @@ def group_of(name: str) -> Group:
     baseline = name.removeprefix(BASELINE_PREFIX)
     needs = BASELINES[plain_name(baseline)].needs
     return "augmentations" if baseline.endswith(OVER_AUGMENTATIONS) or needs == "features of augmentations" else needs
-
-
-def _raw_inputs(frame: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
-    """`gradient_inputs`, and baselines."""
-    return pd.concat([gradient_inputs(frame), baselines.add_prefix(BASELINE_PREFIX).set_axis(frame.index)], axis=1)
-
-
-def gradient_inputs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The inputs that come from gradients: features, and shape features of each gradient.
-
-    The shape features of a loss and parameter group are ratios of its statistics to L1 (those with a `ratio` in
-    `STATISTICS`) and its L1 over that of the last group of the loss, wherever they are there. A ratio to an L1 of zero
-    is zero. What may have either sign, as the mean, is looked at over L1 alone, where that is there.
-
-    Args:
-        frame: a feature table with `logit_0` ... and `<loss>/<group>/<statistic>` columns.
-
-    Returns:
-        One float64 column per input; the names of ratios end in `<statistic>:l1` or `l1:last`.
-
-    Raises:
-        EvaluationError: no feature and no logit column, or a value that is not finite.
-    """
-    names = feature_columns(frame.columns)
-    if not names and not logit_columns(frame.columns):
-        raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
-    check_finite(frame[names].to_numpy(dtype=np.float64), names)
-    columns = {name: frame[name].to_numpy(dtype=np.float64) for name in names}
-    shapes = _shapes(columns)
-    plain = {name: values for name, values in columns.items() if f"{name}:l1" not in shapes or not _is_signed(name)}
-    return pd.DataFrame({**plain, **shapes}, index=frame.index)
 
 
 def logarithmic(names: Sequence[str]) -> BoolArray:
@@ -485,29 +547,6 @@ def _is_magnitude(name: str) -> bool:
 
 def _is_signed(name: str) -> bool:
     return STATISTICS[name.rpartition("/")[2]].signed
-
-
-def _shapes(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    l1_columns = {name.removesuffix("/l1"): values for name, values in columns.items() if name.endswith("/l1")}
-    last = {group.split("/", 1)[0]: values for group, values in l1_columns.items()}
-    shapes: dict[str, FloatArray] = {}
-    there = {name.rpartition("/")[2] for name in columns}
-    ratios = {name: STATISTICS[name].ratio for name in STATISTICS if name in there}  # packages of others need not load
-    for group, l1 in l1_columns.items():
-        for statistic, sign in ratios.items():
-            above = columns.get(f"{group}/{statistic}")
-            if sign is not None and above is not None:
-                shapes[f"{group}/{statistic}:l1"] = _ratio(sign * above, l1)
-        reference = last[group.split("/", 1)[0]]
-        if reference is not l1:
-            shapes[f"{group}/l1:last"] = _ratio(l1, reference)
-    return shapes
-
-
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    with np.errstate(over="ignore"):
-        ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    return np.clip(ratio, -np.finfo(np.float64).max, np.finfo(np.float64).max)
 
 
 def _columns(frame: pd.DataFrame) -> list[str]:
