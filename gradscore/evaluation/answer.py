@@ -16,12 +16,13 @@ from ..meta import META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
 from .records import Record, Verdict, is_group
-from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
+from .score_tables import LOGIT_LR, META_WRONG, MISCLASSIFICATION_MODEL, SCORE_LR
 
 WORDS = {
     META: "the meta model",
     SCORE_LR: "the regression on all scores without gradients",
     LOGIT_LR: "the regression on scores of the logits",
+    META_WRONG: "the meta model of wrong predictions",
 }
 """What a sentence calls scores that are no baselines."""
 

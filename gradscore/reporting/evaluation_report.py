@@ -1,13 +1,15 @@
 """The report of a run: one HTML page that needs nothing else, the same in Markdown, and its plots as PNG and SVG.
 
-What the records of an evaluation say stands there as headlines and comparisons in plain words, and as tables.
+First the answer, then a row for each set, what every score reaches, figures, samples to look at, and notes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,9 +19,9 @@ from ..data import TEST
 from ..evaluation import (
     CLASSIFIER,
     COMPARED,
-    FEW_SAMPLES,
     LOGIT_LR,
     PAGES,
+    Answer,
     EvaluationReport,
     Outcome,
     Record,
@@ -29,8 +31,9 @@ from ..evaluation import (
     positive_of,
     reliability,
     risk_coverage,
+    score_in_words,
 )
-from ..meta import Inputs, MetaModel, group_of
+from ..meta import CHOSEN, META, Inputs, MetaModel, group_of
 from ..models import trusting_code
 from ..store import RunFolder, changing
 from ..system import BoolArray, FloatArray, write_text
@@ -63,37 +66,54 @@ FOOTER = (
     "the scores of every sample in scores.parquet, the plots in plots/."
 )
 
-META, BASELINE, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
-"""Colours of the meta model, what it is compared with, and the regression on scores of the logits."""
+OURS, BASELINE, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
+"""Colours of the chosen score, what it is compared with, and the regression on scores of the logits."""
+
+SHOWN = 10
+"""Scores of a table that are shown at once."""
+
+NEGLIGIBLE = 0.01
+"""Share of all weight below which gradients weigh nothing."""
+
+ENDS = np.array([0.0, 1.0])
+"""Of axes of shares."""
+
+REJECTED = 0.05
+"""Share of good samples rejected for which the answer says what is caught."""
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
 
-HOW = {
-    "leave_one_dataset_out": "each by a model fitted on the other OOD sets only",
-    "auxiliary": "by a model fitted on synthetic sets only",
-    "in_dist_only": "by a model fitted on in-distribution samples only",
-    "known": "by a model fitted on other samples of the same OOD sets",
+TITLES = {
+    "leave_one_dataset_out": "each set left out of the fit",
+    "auxiliary": "fitted on auxiliary sets alone",
+    "in_dist_only": "fitted on no OOD sample",
+    "known": "fitted on one half of each set, reported on the other",
 }
+"""Protocols of OOD samples in words."""
 
-EXPLAINED = {
-    "leave_one_dataset_out": "Leave one out: for each OOD set a model fitted on the others.",
-    "auxiliary": "Auxiliary: fitted on auxiliary sets alone, which are made of in-distribution samples as a rule.",
-    "in_dist_only": "In-distribution only: no OOD sample was fitted on.",
-    "known": "Known: one half of each OOD set was fitted on, the other half is reported.",
-    MISCLASSIFICATION: "Fitted on in_dist.fit, reported on in_dist.test.",
-    "shifted": "The same classes under covariate shift, by the model fitted on in_dist.fit. They are not out of "
-    "distribution and count in no OOD figure.",
-}
-
+SHIFTED = (
+    "The same classes under covariate shift, by the model fitted on in_dist.fit. They are not out of distribution and "
+    "count in no OOD figure."
+)
 
 METRICS = {
     "aupr_out": "AUPR",
-    "fpr95_ood_positive": "FPR95, OOD or wrong as positives",
-    "fpr95_id_positive": "FPR95, in-distribution or right as positives",
+    "fpr95_ood_positive": "false alarms where 95 % are caught (FPR95)",
+    "fpr95_id_positive": "missed where 5 % are rejected",
 }
-TITLES = {MISCLASSIFICATION: "Wrong predictions", "shifted": "Wrong predictions under covariate shift"}
-SELECTIVE = {"aurc": "AURC", "eaurc": "E-AURC", "augrc": "AUGRC", "brier": "Brier", "ece": "ECE"}
+SELECTIVE = {"aurc": "AURC", "eaurc": "E-AURC", "augrc": "AUGRC"}
+HIGHER_IS_BETTER = ("auroc", "aupr_out")
+
+STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "that of the last layer"}
+"""Statistics that are called otherwise by a reader; `l2:l1` is one over the other."""
+
+GROUPS = {
+    "columns": "rates, cosines and norms of gradients",
+    "penultimate": "features before the last layer",
+    "neighbours": "distances to the bank",
+}
+"""Groups of inputs that are called otherwise by a reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,22 +152,20 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     inputs = Inputs.load(run.inputs_path)
     changed = [f"{folder.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]
     with changing(run.path, changed), trusting_code(False, origin=run.code):
-        parts = _parts(run, evaluation, records, inputs)
+        parts, unused = _parts(run, evaluation, records, inputs)
         content: dict[str, object] = {
             "name": "/".join(run.path.resolve().parts[-2:]),
             "brand": "gradscore report",
             "footer": FOOTER,
             "facts": _facts(run),
-            "headlines": list(headlines(records)) if evaluation.verdicts else [],
-            "gains": gains(evaluation.verdicts),
-            "no_verdict": evaluation.no_verdict,
+            "answer": evaluation.answer,
+            "rows": answer_rows(evaluation.verdicts, evaluation.groups),
             "compared": COMPARED,
             "not_compared": evaluation.not_compared if evaluation.verdicts else None,
-            "warnings": evaluation.warnings,
-            "notices": [notice for notice in evaluation.notices if notice.level != "warning"],
+            "notices": evaluation.notices,
             "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
-            "area_tables": area_tables(records),
-            "detail_tables": detail_tables(records),
+            "tables": score_tables(records, evaluation.answer, evaluation.groups),
+            "unused": unused,
             "parts": parts,
             "version": run.manifest.versions.get("gradscore", ""),
             "galleries": make_galleries(
@@ -165,28 +183,38 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     return ReportFiles(html=html, markdown=markdown, plots=plots)
 
 
-def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: Inputs) -> list[Part]:
-    """The plots of the report in parts; none that is empty."""
-    sources = {"misclassification": (MISCLASSIFICATION, IN_DIST_ONLY, "Weights, wrong predictions")}
+def _parts(
+    run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: Inputs
+) -> tuple[list[Part], list[str]]:
+    """The plots of the report in parts, none that is empty, and where gradients weigh nothing."""
+    sources = {MISCLASSIFICATION: (IN_DIST_ONLY, "wrong predictions")}
     for protocol in records.protocols("ood")[:1]:
-        sources["ood"] = ("ood", protocol, f"Weights, OOD, {protocol}")
+        sources["ood"] = (protocol, "OOD samples")
     heat_maps: list[Plot] = []
-    remarks = []
-    for name, (task, protocol, title) in sources.items():
+    remarks, unused = [], []
+    for task, (protocol, what) in sources.items():
         labels = [label for label in evaluation.models if label.startswith(f"{task}/{protocol}/")]
         models = [MetaModel.load(run.meta_path / label, inputs) for label in sorted(labels)]
-        heat_maps += _weight_plots(models, name=name, title=title)
-        shares = _group_shares(models)
-        if shares:
-            what = "wrong predictions" if task == MISCLASSIFICATION else "OOD samples"
-            where = ", ".join(f"{100 * share:.0f} % on {group}" for group, share in shares.items())
+        fitted = [model for model in models if model.kind != "one_class"]  # of those, coefficients are set
+        if not fitted:
+            continue
+        weights = _mean_weights(fitted)
+        shares = _group_shares(weights)
+        used = evaluation.answer.score(task) or META
+        if used != META:
+            unused.append(f"For {what}, {score_in_words(used)} decides, which looks at no gradient.")
+        elif shares.get("gradients", 0.0) < NEGLIGIBLE:
+            unused.append(f"For {what}, gradients weigh nothing in the meta model.")
+        else:
+            where = ", ".join(f"{100 * share:.0f} % on {GROUPS.get(group, group)}" for group, share in shares.items())
             remarks.append(f"For {what}, the total weight lies {where}.")
+            heat_maps += _weight_plots(weights, task=task, what=what, models=len(fitted))
     found = [
-        Part(title="Wrong predictions", plots=list(_misclassification_plots(evaluation.score_file, records))),
+        Part(title="Wrong predictions", plots=list(_misclassification_plots(evaluation, records))),
         Part(title="Out of distribution", plots=list(_ood_plots(evaluation.score_file, records))),
-        Part(title="What the meta model uses", remark=" ".join(remarks), plots=heat_maps),
+        Part(title="Where gradients weigh", remark=" ".join(remarks), plots=heat_maps),
     ]
-    return [part for part in found if part.plots]
+    return [part for part in found if part.plots], unused
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
@@ -202,59 +230,67 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     ]
 
 
-def _misclassification_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
+def _misclassification_plots(evaluation: EvaluationReport, records: Records) -> Iterator[Plot]:
     """ROC, risk-coverage, distributions and reliability for wrong predictions; none with one class only."""
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
         best = records.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
-        names = ["positive", "probability", "chosen", best, LOGIT_LR]
-        block = scores.columns(MISCLASSIFICATION, IN_DIST_ONLY, dataset, list(dict.fromkeys(names)))
-        wrong, values = positive_of(block), block["chosen"].to_numpy(dtype=np.float64)
-        colours = {"chosen": META, best: BASELINE}
+        names = ["positive", "probability", CHOSEN, best, LOGIT_LR]
+        key = (MISCLASSIFICATION, IN_DIST_ONLY, dataset)
+        block = evaluation.score_file.columns(*key, list(dict.fromkeys(names)))
+        wrong, values = positive_of(block), block[CHOSEN].to_numpy(dtype=np.float64)
+        colours = {CHOSEN: OURS}
+        if evaluation.answer.score(MISCLASSIFICATION) != best:
+            colours[best] = BASELINE
         if LOGIT_LR in block and block[LOGIT_LR].notna().all():
             colours[LOGIT_LR] = LOGITS
         yield curves(
-            [*(_roc(block[name], wrong, name, colour) for name, colour in colours.items()), _diagonal("chance")],
+            [*(_roc(block[name], wrong, _named(name), shade) for name, shade in colours.items()), _rejected()],
             name="misclassification-roc",
-            title="Wrong predictions: ROC",
-            caption="Share of wrong predictions caught against false alarms, for every threshold.",
-            x_label="share of right predictions flagged",
-            y_label="share of wrong predictions flagged",
+            title="Wrong predictions caught",
+            caption="Choose below how many right predictions may be rejected: the height says how many wrong ones go "
+            "with them. The dotted line is the 5 % of the answer above.",
+            x_label="share of right predictions rejected",
+            y_label="share of wrong predictions caught",
         )
         risks = {name: risk_coverage(block[name], wrong) for name in colours}
         yield curves(
-            [Line(name=name, x=curve.coverage, y=curve.risk, colour=colours[name]) for name, curve in risks.items()],
+            [
+                Line(name=_named(name), x=curve.coverage, y=curve.risk, colour=colours[name])
+                for name, curve in risks.items()
+            ],
             name="misclassification-risk-coverage",
-            title="Risk against coverage",
-            caption="Errors among the accepted samples when the most suspicious ones are refused; lower is better.",
-            x_label="coverage: share accepted",
-            y_label="risk: share wrong among them",
+            title="Errors among accepted predictions",
+            caption="Find the error rate that you can bear on the left, and accept the share of predictions below that "
+            "point of the curve. The lower curve is the better one.",
+            x_label="share of predictions accepted",
+            y_label="share wrong among them",
             unit_square=False,
         )
         yield histograms(
-            [("right", values[~wrong], META), ("wrong", values[wrong], BASELINE)],
+            [("right", values[~wrong], OURS), ("wrong", values[wrong], BASELINE)],
             name="misclassification-scores",
             title="Scores of right and wrong predictions",
-            caption="Log-odds of the meta model. The less the two overlap, the better.",
-            x_label="score of the meta model",
+            caption="A threshold rejects what lies to its right. Where the two overlap, no threshold can part them.",
+            x_label="chosen score",
         )
         curve = reliability(block["probability"], wrong)
         figures = [
             f"{word} {record.value:.4f}"
             for word, metric in (("Brier score", "brier"), ("ECE", "ece"))
-            if (record := records.get(MISCLASSIFICATION, IN_DIST_ONLY, dataset, "chosen", metric)) is not None
+            if (record := records.get(*key, CHOSEN, metric)) is not None
         ]
         yield curves(
             [
-                Line(name="chosen", x=curve.predicted, y=curve.observed, colour=META, sizes=curve.count),
-                _diagonal("exactly right"),
+                Line(name="chosen score", x=curve.predicted, y=curve.observed, colour=OURS, sizes=curve.count),
+                Line(name="exactly right", x=ENDS, y=ENDS, colour=GREY, dotted=True),
             ],
             name="reliability",
             title="Is the probability what it says?",
-            caption="Predicted probability of being wrong against the share that is wrong; on the dotted line it is "
-            f"exactly right. Larger points stand for more samples. {', '.join(figures)}.".removesuffix(" ."),
-            x_label="predicted probability",
+            caption="On the dotted line, take the probability as it is. Above it more predictions are wrong than it "
+            f"says, so set thresholds by samples instead. Larger points stand for more samples. {', '.join(figures)}.",
+            x_label="predicted probability of being wrong",
             y_label="share wrong",
         )
 
@@ -263,70 +299,64 @@ def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
     """ROC of every OOD set, and the distributions of each, for the headline protocol."""
     for protocol in records.protocols("ood")[:1]:
         sets = records.datasets("ood", protocol)
-        blocks = {name: scores.columns("ood", protocol, name, ["positive", "chosen"]) for name in sets}
+        blocks = {name: scores.columns("ood", protocol, name, ["positive", CHOSEN]) for name in sets}
         lines = [
-            _roc(block["chosen"], positive_of(block), name, colour(place))
+            _roc(block[CHOSEN], positive_of(block), name, colour(place))
             for place, (name, block) in enumerate(blocks.items())
         ]
         yield curves(
-            [*lines, _diagonal("chance")],
+            [*lines, _rejected()],
             name="ood-roc",
-            title=f"Out of distribution: ROC, {protocol}",
-            caption="Share of OOD samples caught by the meta model against false alarms, for every threshold.",
-            x_label="share of in-distribution samples flagged",
-            y_label="share of OOD samples flagged",
+            title="OOD samples caught by the chosen score",
+            caption="Choose below how many in-distribution samples may be rejected: the height says how much of each "
+            "set goes with them. A set whose curve is low needs another score, or samples like it in data.ood.",
+            x_label="share of in-distribution samples rejected",
+            y_label="share of OOD samples caught",
         )
         for name, block in blocks.items():
             ood = positive_of(block)
-            values = np.asarray(block["chosen"], dtype=np.float64)
+            values = np.asarray(block[CHOSEN], dtype=np.float64)
             yield histograms(
-                [("in-distribution", values[~ood], META), (name, values[ood], BASELINE)],
+                [("in-distribution", values[~ood], OURS), (name, values[ood], BASELINE)],
                 name=f"ood-scores-{file_name(name)}",
                 title=f"Scores: {name}",
-                caption="Scores of the meta model on in-distribution samples and on this OOD set.",
-                x_label="score of the meta model",
+                caption="A threshold rejects what lies to its right. Of this set, what lies among the in-distribution "
+                "samples passes unnoticed.",
+                x_label="chosen score",
             )
 
 
-def _weight_plots(models: Sequence[MetaModel], *, name: str, title: str) -> Iterator[Plot]:
-    """Heat maps layer x statistic of the magnitudes of coefficients, one for each loss; the mean over the models."""
-    linear = _fitted(models)
-    if not linear:
-        return
-    weights = pd.Series(_mean_weights(linear))
-    parts = [label.split("/", 1) for label in weights.index]
-    for loss in dict.fromkeys(start for start, _ in parts if start != "baseline"):
-        rows: dict[str, dict[str, float]] = {}
-        for label, weight in weights.items():
-            start, _, rest = str(label).partition("/")
-            layer, _, statistic = rest.rpartition("/")
-            if start == loss:
-                rows.setdefault(layer, {})[statistic] = float(weight)
+def _weight_plots(weights: Mapping[str, float], *, task: str, what: str, models: int) -> Iterator[Plot]:
+    """Heat maps layer x statistic of mean magnitudes of coefficients, one for each loss, on one scale."""
+    of_losses: dict[str, dict[str, dict[str, float]]] = {}
+    for label, weight in weights.items():
+        loss, _, rest = label.partition("/")
+        layer, _, statistic = rest.rpartition("/")
+        if loss != "baseline":
+            of_losses.setdefault(loss, {}).setdefault(layer, {})[statistic] = weight
+    high = max(weight for rows in of_losses.values() for row in rows.values() for weight in row.values())
+    for loss, rows in of_losses.items():
         columns = list(dict.fromkeys(statistic for row in rows.values() for statistic in row))
-        several = f", mean over {len(linear)} models" if len(linear) > 1 else ""
+        several = f", mean over {models} models" if models > 1 else ""
         yield heat_map(
             np.array([[row.get(column, np.nan) for column in columns] for row in rows.values()]),
-            name=f"weights-{name}-{file_name(loss)}",
-            title=f"{title}: {loss}",
-            caption=f"Magnitude of the coefficient of each scaled input{several}: layers down, statistics across.",
+            name=f"weights-{task}-{file_name(loss)}",
+            title=f"Weights for {what}, loss {loss}",
+            caption=f"Bright: the meta model looks at this statistic (across) of this layer (down){several}. Layers, "
+            "statistics and losses that stay dark may be left out of the section features, which makes a run faster.",
             rows=list(rows),
-            columns=columns,
+            columns=[" / ".join(STATISTICS.get(part, part) for part in column.split(":")) for column in columns],
+            high=high,
         )
 
 
-def _group_shares(models: Sequence[MetaModel]) -> dict[str, float]:
+def _group_shares(weights: Mapping[str, float]) -> dict[str, float]:
     """Share of the magnitude of all coefficients that lies on each group of inputs, the largest first."""
-    linear = _fitted(models)
     totals: dict[str, float] = {}
-    for name, weight in (_mean_weights(linear) if linear else {}).items():
+    for name, weight in weights.items():
         totals[group_of(name)] = totals.get(group_of(name), 0.0) + weight
     whole = sum(totals.values())
     return {name: total / whole for name, total in sorted(totals.items(), key=lambda item: -item[1]) if total}
-
-
-def _fitted(models: Sequence[MetaModel]) -> list[MetaModel]:
-    """Models whose coefficients were fitted, not set."""
-    return [model for model in models if model.kind != "one_class"]
 
 
 def _mean_weights(models: Sequence[MetaModel]) -> dict[str, float]:
@@ -348,134 +378,111 @@ def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) 
     return Line(name=name, x=x, y=y, colour=colour)
 
 
-def _diagonal(name: str) -> Line:
-    ends = np.array([0.0, 1.0])
-    return Line(name=name, x=ends, y=ends, colour=GREY, dotted=True)
+def _rejected() -> Line:
+    return Line(name="5 % rejected", x=np.full(2, REJECTED), y=ENDS, colour=GREY, dotted=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Headline:
-    """A figure and what it means.
+class Row:
+    """How well one kind of samples is found, in one line.
 
     Attributes:
-        title: what it is about.
-        value: the figure.
-        interval: its interval, or why there is none.
-        text: what it means.
+        name: an OOD set, a group of sets, or wrong predictions.
+        outcome: of the comparison with the best baseline.
+        word: the same for a reader.
+        area: AUROC of the chosen score.
+        interval: its 95 % interval.
+        caught: share that is caught where 5 % of good samples are rejected.
+        gain: AUROC gained over the best baseline.
+        best: that baseline in words.
     """
 
-    title: str
-    value: str
+    name: str
+    outcome: Outcome
+    word: str
+    area: str
     interval: str
-    text: str
+    caught: str
+    gain: str
+    best: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gain:
-    """A comparison of the meta model with another score.
-
-    Attributes:
-        label: what it is about.
-        kind: the outcome.
-        verdict: the same in words.
-        text: the comparison as a sentence.
-    """
-
-    label: str
-    kind: str
-    verdict: str
-    text: str
-
-
-VERDICTS: Mapping[Outcome, str] = {
+WORDS: Mapping[Outcome, str] = {
     "better": "better",
     "ahead": "ahead of those computed",
     "mixed": "better in the mean, worse on some",
-    "open": "not shown",
+    "open": "open",
     "worse": "worse",
 }
 
 
-def headlines(records: Records) -> Iterator[Headline]:
-    """The figures to read first: misclassification, then the OOD sets or groups of them."""
-    area = records.get(MISCLASSIFICATION, IN_DIST_ONLY, TEST, "chosen")
-    if area is not None:
-        wrong, right = area.n_positive, area.n - area.n_positive
-        few = f" Only {wrong} are wrong, so the interval is wide." if wrong < FEW_SAMPLES else ""
-        yield Headline(
-            title="Wrong predictions",
-            value=_number(area),
-            interval=f"AUROC ({_interval(area)})",
-            text="Of a wrong and a right prediction, the meta model finds the wrong one more suspicious "
-            f"{_share(area)} of the time ({wrong} wrong, {right} right).{few}",
-        )
-    for protocol in records.protocols("ood")[:1]:
-        groups = records.groups(protocol)
-        sets = {dataset: f"OOD: {dataset}" for dataset in records.datasets("ood", protocol)}
-        for dataset, title in ({f"{group} (mean)": _group_title(group) for group in groups} or sets).items():
-            area = records.get("ood", protocol, dataset, "chosen")
-            if area is None:
-                continue
-            pooled = records.get("ood", protocol, f"{dataset.removesuffix(' (mean)')} (pooled)", "chosen")
-            is_pooled = pooled is not None and (pooled.low, pooled.high) != (area.low, area.high)  # more than one set
-            text = (
-                f"Of an OOD and an in-distribution sample, the meta model finds the OOD one more suspicious "
-                f"{_share(area)} of the time, {HOW[protocol]}."
-            )
-            if pooled is not None and is_pooled:
-                text += f" Pooled over all samples: {_number(pooled)} ({_interval(pooled)})."
-            mean = "mean " if is_pooled else ""
-            yield Headline(title=title, value=_number(area), interval=f"{mean}AUROC ({_interval(area)})", text=text)
+def answer_rows(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]]) -> list[Row]:
+    """A row for wrong predictions, for each OOD set, and then for each of the groups of several sets."""
+    sets: dict[str, Row] = {}
+    means = []
+    for verdict in found:
+        for each in verdict.sets:
+            sets.setdefault(each.what, _row(each, each.what))
+        if verdict.sets:
+            means.append(_row(verdict, f"{verdict.what}, mean"))
+        else:
+            only = groups.get(verdict.what, [verdict.what])[0]
+            sets.setdefault(only, _row(verdict, only))
+    return [*sets.values(), *means]
 
 
-def gains(found: Sequence[Verdict]) -> list[Gain]:
-    """What the verdicts say in words; those without a comparison are left out."""
-    return [_gain(verdict) for verdict in found if verdict.gain is not None and verdict.gain.low is not None]
-
-
-def _gain(verdict: Verdict) -> Gain:
-    compared = {
-        f"{verdict.best}, the best baseline on these samples": verdict.gain,
-        "score_lr, a logistic regression on all scores without gradients": verdict.by_gradients,
-    }
-    text = "; over ".join(
-        f"{name}, {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
-        for name, gain in compared.items()
-        if gain is not None and gain.value is not None and gain.low is not None
-    )
-    if verdict.area.task == MISCLASSIFICATION:
-        label = "Wrong predictions"
-    else:
-        is_group = verdict.area.dataset != verdict.what
-        label = _group_title(verdict.what) if is_group else f"OOD: {verdict.what}"
-    return Gain(
-        label=label,
-        kind=verdict.outcome,
-        verdict=VERDICTS[verdict.outcome],
-        text=f"AUROC gained over {text}. The meta model is {verdict.sentence}.",
+def _row(verdict: Verdict, name: str) -> Row:
+    gain = None if verdict.gain is None or verdict.gain.value is None else verdict.gain.value
+    return Row(
+        name=name,
+        outcome=verdict.outcome,
+        word=WORDS[verdict.outcome],
+        area=_number(verdict.area),
+        interval=_interval(verdict.area),
+        caught="-" if verdict.caught is None else f"{math.floor(100 * verdict.caught)} %",
+        gain="-" if gain is None else f"{gain:+.3f}",
+        best="" if verdict.best is None else _named(verdict.best),
     )
 
 
-def _group_title(group: str) -> str:
-    return "All OOD sets" if group == "all" else f"{group.capitalize()} OOD"
+def _named(score: str) -> str:
+    """A score in words, as a heading or a legend has them."""
+    return "chosen score" if score == CHOSEN else score_in_words(score).removeprefix("the ")
 
 
 def _number(record: Record) -> str:
     return f"{record.value:.3f}"
 
 
-def _share(record: Record) -> str:
-    return f"{100 * record.value:.1f} %" if record.value is not None else "-"
-
-
 def _interval(record: Record) -> str:
-    """The 95 % interval of a figure, or that there is none."""
-    return "no interval" if record.low is None else f"{record.low:.3f} to {record.high:.3f}"
+    """The 95 % interval of a figure, empty where there is none."""
+    return "" if record.low is None else f"{record.low:.3f} to {record.high:.3f}"
+
+
+class Figure(NamedTuple):
+    """A column of a table: where a figure of every score stands, and what the column is called."""
+
+    title: str
+    below: str
+    task: str
+    protocol: str
+    dataset: str
+    metric: str = "auroc"
+
+    def of(self, records: Records, score: str) -> Record | None:
+        """The figure of a score."""
+        return records.get(self.task, self.protocol, self.dataset, score, self.metric)
+
+    def quality(self, record: Record | None) -> float:
+        """The figure, or its negative where lower is better; minus infinity without one."""
+        if record is None or record.value is None:
+            return -np.inf
+        return record.value if self.metric in HIGHER_IS_BETTER else -record.value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A figure, its interval below it, and whether it is the best of its row."""
+    """A figure, its interval below it, and whether it is the best of its column."""
 
     text: str
     below: str = ""
@@ -483,81 +490,123 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """A score in words, its name in files, whether it is the chosen one, and its figures."""
+
+    title: str
+    name: str
+    chosen: bool
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoreTable:
-    """A table.
+    """Scores as rows, figures as columns; the best scores first.
 
     Attributes:
         title: above it.
         caption: how to read it.
-        columns: headings, that of the row names first.
-        rows: name, what to say below it, and the cells of each row.
+        columns: of each its title and what to say below it.
+        rows: the best scores and those of the run.
+        rest: the other scores, which are folded.
         headline: whether it is shown at once.
     """
 
     title: str
     caption: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, str, Sequence[Cell]]]
-    headline: bool
+    columns: Sequence[Figure]
+    rows: Sequence[ScoreRow]
+    rest: Sequence[ScoreRow]
+    headline: bool = False
 
 
-def area_tables(records: Records) -> list[ScoreTable]:
-    """AUROCs by data set and score, with DeLong intervals, one table for each protocol."""
+def score_tables(records: Records, answer: Answer, groups: Mapping[str, Sequence[str]]) -> list[ScoreTable]:
+    """What every score reaches: on wrong predictions, and on OOD sets under each protocol."""
     tables = []
-    for task in (MISCLASSIFICATION, "shifted", "ood"):
-        for place, protocol in enumerate(records.protocols(task)):
-            scores = records.scores(task, protocol)
-            names = [*records.datasets(task, protocol), *(f"{each} (mean)" for each in records.groups(protocol))]
-            rows = []
-            for name in names if task == "ood" else records.datasets(task, protocol):
-                areas = [records.get(task, protocol, name, score) for score in scores]
-                accuracy = records.get(task, protocol, name, CLASSIFIER, "accuracy")
-                counts = next((f"{area.n_positive} of {area.n}" for area in areas if area is not None), "")
-                if accuracy is not None:
-                    counts += f", accuracy {_number(accuracy)}"
-                best = max((area.value for area in areas if area is not None and area.value is not None), default=None)
-                rows.append((name, counts, [_cell(area, best=best) for area in areas]))
-            tables.append(
-                ScoreTable(
-                    title=TITLES.get(task, f"Out of distribution, {protocol}"),
-                    caption=EXPLAINED[protocol if task == "ood" else task],
-                    columns=["data set", *scores],
-                    rows=rows,
-                    headline=place == 0 and task != "shifted",
-                )
+    for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
+        metrics = {"auroc": "AUROC"} | METRICS | SELECTIVE
+        columns = [Figure(title, "", MISCLASSIFICATION, IN_DIST_ONLY, dataset, each) for each, title in metrics.items()]
+        tables.append(_table(records, answer, columns, title="Wrong predictions", headline=True))
+    for place, protocol in enumerate(records.protocols("ood")):
+        several = [f"{name} (mean)" for name in records.groups(protocol) if len(groups.get(name, ())) > 1]
+        datasets = [*sorted(several, key=lambda name: name != "all (mean)"), *records.datasets("ood", protocol)]
+        for metric, title in {"auroc": "", **(METRICS if place == 0 else {})}.items():
+            found = _table(
+                records,
+                answer,
+                [_figure(records, "ood", protocol, dataset, metric) for dataset in datasets],
+                title=f"OOD samples, {TITLES[protocol]}{': ' if title else ''}{title}",
+                caption=f"Protocol {protocol}.",
+                headline=place == 0 and metric == "auroc",
             )
+            tables.append(found)
+    for protocol in records.protocols("shifted"):
+        columns = [_figure(records, "shifted", protocol, each) for each in records.datasets("shifted", protocol)]
+        tables.append(
+            _table(records, answer, columns, title="Wrong predictions under covariate shift", caption=SHIFTED)
+        )
     return tables
 
 
-def detail_tables(records: Records) -> list[ScoreTable]:
-    """The other figures of merit of each data set of the headlines, a row for each score."""
-    tables = []
-    for task in (MISCLASSIFICATION, "ood"):
-        for protocol in records.protocols(task)[:1]:
-            metrics = METRICS | (SELECTIVE if task == MISCLASSIFICATION else {})
-            for dataset in records.datasets(task, protocol):
-                rows = []
-                for score in records.scores(task, protocol):
-                    found = [records.get(task, protocol, dataset, score, metric) for metric in metrics]
-                    rows.append((score, "", [_cell(each) for each in found]))
-                meta = records.get(task, protocol, dataset, "chosen")
-                if meta is not None:
-                    share = meta.n_positive / meta.n
-                    tables.append(
-                        ScoreTable(
-                            title=dataset if task == MISCLASSIFICATION else f"{dataset}, {protocol}",
-                            caption=f"AUPR of a score without information: {share:.3f}, the share of positives. "
-                            "Everything but AUPR is better when lower. Below each figure its 95 % interval.",
-                            columns=["score", *metrics.values()],
-                            rows=rows,
-                            headline=False,
-                        )
-                    )
-    return tables
+def _figure(records: Records, task: str, protocol: str, dataset: str, metric: str = "auroc") -> Figure:
+    """The column of a set, or of the mean over a group of sets."""
+    area = records.get(task, protocol, dataset, CHOSEN)
+    accuracy = records.get(task, protocol, dataset, CLASSIFIER, "accuracy")
+    below = "" if area is None else f"{area.n_positive} of {area.n}"
+    below += "" if accuracy is None else f", accuracy {_number(accuracy)}"
+    return Figure(dataset.replace(" (mean)", ", mean"), below, task, protocol, dataset, metric)
 
 
-def _cell(record: Record | None, *, best: float | None = None) -> Cell:
+def _table(
+    records: Records,
+    answer: Answer,
+    columns: Sequence[Figure],
+    *,
+    title: str,
+    caption: str = "",
+    headline: bool = False,
+) -> ScoreTable:
+    """A row for each score, by the first column; the chosen score and another of the same figures are one row."""
+    first = columns[0]
+    found = {
+        score: [each.of(records, score) for each in columns] for score in records.scores(first.task, first.protocol)
+    }
+    chosen, named = CHOSEN, answer.score("ood" if first.task == "ood" else MISCLASSIFICATION)
+    if named in found and CHOSEN in found and _value(found[named][0]) == _value(found[CHOSEN][0]):
+        chosen, found[named] = named, found.pop(CHOSEN)
+    best = [
+        max(map(column.quality, cells))
+        for column, cells in zip(columns, zip(*found.values(), strict=True), strict=True)
+    ]
+    order = sorted(found, key=lambda score: -first.quality(found[score][0]))
+    rows = [
+        ScoreRow(
+            title=_named(score),
+            name=score,
+            chosen=score == chosen,
+            cells=[
+                _cell(cell, best=column.quality(cell) == top)
+                for column, cell, top in zip(columns, found[score], best, strict=True)
+            ],
+        )
+        for score in order
+    ]
+    shown = {*order[: SHOWN if headline else None], chosen, META}
+    return ScoreTable(
+        title=title,
+        caption=caption,
+        columns=columns,
+        rows=[row for row in rows if row.name in shown],
+        rest=[row for row in rows if row.name not in shown],
+        headline=headline,
+    )
+
+
+def _value(record: Record | None) -> tuple[float | None, float | None] | None:
+    return None if record is None else (record.value, record.low)
+
+
+def _cell(record: Record | None, *, best: bool) -> Cell:
     if record is None:
         return Cell(text="-")
-    below = "" if record.low is None else _interval(record)
-    return Cell(text=_number(record), below=below, best=best is not None and record.value == best)
+    return Cell(text=_number(record), below=_interval(record), best=best)

@@ -101,12 +101,13 @@ def make_galleries(
         galleries += [
             Gallery(
                 title="Most suspicious test samples",
-                caption="The highest scores for being wrong." + below,
+                caption="The highest scores for being wrong. Where the label is the mistake, correct it." + below,
                 thumbnails=images.thumbnails(scores.rows(*key, places[::-1][:PER_GALLERY])),
             ),
             Gallery(
                 title="Confident mistakes",
-                caption="Wrong predictions with the lowest scores: what the meta model does not see." + below,
+                caption="Wrong predictions with the lowest scores, which pass unnoticed. What they have in common is "
+                "what to collect more of." + below,
                 thumbnails=images.thumbnails(scores.rows(*key, wrong[:PER_GALLERY])),
             ),
         ]
@@ -118,8 +119,8 @@ def make_galleries(
             galleries.append(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
-                    caption=f"The OOD samples with the lowest scores ({protocol}), and the share of in-distribution "
-                    "samples that look more suspicious." + below,
+                    caption="The OOD samples with the lowest scores, and the share of in-distribution samples that "
+                    "look more suspicious. If there are ordinary samples among them, the set is not clean." + below,
                     thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), ordinary),
                 )
             )

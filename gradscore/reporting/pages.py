@@ -22,6 +22,7 @@ from PIL import Image
 
 from ..data import Pixels
 from ..errors import MissingExtraError
+from ..notices import notes, urgent
 from ..printable import printable
 from ..system import FloatArray, write_bytes, write_text
 
@@ -47,7 +48,7 @@ MAX_POINTS = 300
 MANY_ROWS = 30
 """Heat maps of names with more rows than this have lower ones."""
 
-WIDTH = 6.8
+WIDTH = 5.4
 """Of a figure, in inches."""
 
 PIXELS_PER_INCH = 90
@@ -163,7 +164,7 @@ def curves(
     unit_square: bool = True,
 ) -> Plot:
     """Lines in one pair of axes; with `unit_square` both go from 0 to 1."""
-    figure, (axes,) = _axes(380, left=0.11, bottom=0.13, top=0.92)
+    figure, (axes,) = _axes(310, left=0.13, bottom=0.16, top=0.9)
     for line in lines:
         if line.sizes is not None:
             areas = 10 + 120 * line.sizes / line.sizes.max()
@@ -201,7 +202,7 @@ def histograms(
         low, high = low - 0.5, high + 0.5
     fewest = min(len(each) for _, each, _ in groups)
     edges = np.linspace(low, high, 1 + int(np.clip(2 * np.sqrt(fewest), 10, 40)))
-    figure, (axes,) = _axes(380, left=0.11, bottom=0.13, top=0.92)
+    figure, (axes,) = _axes(310, left=0.13, bottom=0.16, top=0.9)
     for label, each, shade in groups:
         counts, _ = np.histogram(np.clip(each, low, high), edges)
         density = counts / max(1, counts.sum()) / (edges[1] - edges[0])
@@ -454,7 +455,7 @@ def check_packages(what: str, again: str) -> None:
 
 def write_page(
     page: Path,
-    content: Mapping[str, object],
+    content: Mapping[str, Any],
     parts: Sequence[Part],
     *,
     template: Path = TEMPLATES / "base.html.jinja",
@@ -488,13 +489,16 @@ def write_page(
     if plots is not None:
         for path in {*plots.glob("*.png"), *plots.glob("*.svg")} - set(files):
             path.unlink()  # of an earlier page
-    shared = {"facts": [], "notices": [], "version": version("gradscore"), "parts": parts, "images": images}
+    shared = {"facts": [], "version": version("gradscore"), "parts": parts, "images": images}
     write_text(page, render(template, {**shared, **content}))
     return files
 
 
-def render(template: Path, content: Mapping[str, object]) -> str:
-    """Fills a template; whatever goes into a page is escaped unless it is `Markup`."""
+def render(template: Path, content: Mapping[str, Any]) -> str:
+    """Fills a template; whatever goes into a page is escaped unless it is `Markup`.
+
+    Of the `notices` of a page those to be read before any figure come first, and the rest at its end.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -506,7 +510,9 @@ def render(template: Path, content: Mapping[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["md"] = markdown_text
-    return environment.get_template(template.name).render(content)
+    notices = notes(content.get("notices", ()))
+    found = {"urgent": urgent(notices), "notes": [each for each in notices if each.level == "note"]}
+    return environment.get_template(template.name).render({**found, **content})
 
 
 def _shown(value: object) -> object:

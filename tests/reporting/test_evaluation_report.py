@@ -74,7 +74,7 @@ def test_file_names_stay_text(page):
 
 
 def test_names_in_plots_stay_text(page):
-    heat = next(each for each in page.all("img") if each["alt"].startswith("Weights, wrong predictions"))
+    heat = next(each for each in page.all("img") if each["alt"].startswith("Weights for wrong predictions"))
     drawing = base64.b64decode(heat["src"].partition(",")[2]).decode()
     assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;.weight" in drawing
     assert "<img" not in drawing
@@ -109,17 +109,38 @@ def test_galleries_show_images(page):
     assert len(page.all("img")) == len(PLOTS) + 12 + 8 + 6 + 6
 
 
-def test_the_page_and_the_markdown_say_what_was_found(page, files):
-    text = "".join(page.text)
-    assert "8 wrong, 32 right" in text
-    assert "only 8 misclassified samples among 40" in text
-    assert "only 8 misclassified samples among 40" in files.markdown.read_text()
+def test_the_answer_is_first_and_notes_are_last(report_evaluation, page, files):
+    for text in ("".join(page.text), files.markdown.read_text().replace("\\", "")):
+        places = [text.index(line) for line in report_evaluation.answer.sentences]
+        places += [text.index("Every score"), text.index("only 8 misclassified samples among 40")]
+        assert places == sorted(places)
+
+
+def test_notes_are_counted_and_folded(report_evaluation, page):
+    folded = next(place for place, (tag, each) in enumerate(page.elements) if each.get("id") == "notes")
+    assert page.elements[folded][0] == "details"
+    assert len([tag for tag, _ in page.elements[folded:] if tag == "li"]) == len(notes(report_evaluation))
+    assert f"{len(notes(report_evaluation))} notes" in page.text
+
+
+def notes(report_evaluation):
+    return [each for each in report_evaluation.notices if each.level == "note"]
 
 
 def test_tables_of_the_markdown_have_as_many_cells_as_headings(files):
-    lines = [line for line in files.markdown.read_text().splitlines() if line.startswith("| data set")]
-    body = [line for line in files.markdown.read_text().splitlines() if line.startswith("| rotated")]
-    assert {line.count("|") for line in body} <= {line.count("|") for line in lines}
+    lines = [line.replace("\\|", "") for line in files.markdown.read_text().splitlines() if line.startswith("|")]
+    tables = "\n".join(lines).split("| score")[1:]
+    assert tables
+    assert all(len({line.count("|") for line in f"| score{table}".splitlines()}) == 1 for table in tables)
+
+
+def test_without_weight_on_gradients_a_sentence_replaces_the_heat_map(report_run, report_evaluation, monkeypatch):
+    monkeypatch.setattr(
+        "gradscore.reporting.evaluation_report._mean_weights", lambda models: dict.fromkeys(["baseline/msp"], 1.0)
+    )
+    files = write_report(report_run, report_evaluation)
+    assert [path.name for path in files.plots if path.name.startswith("weights")] == []
+    assert "gradients weigh nothing" in files.html.read_text()
 
 
 def test_metrics_csv_holds_the_records(report_evaluation):
