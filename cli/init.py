@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,7 @@ PlacesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[FOLDER | CHECKPOINT]...",
-        help="Folders of images, code and weights, and files of weights; this folder by default.",
+        help="Folders of samples, code and weights, and files of these; this folder by default.",
         show_default=False,
     ),
 ]
@@ -43,12 +44,12 @@ def init(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Look at images or texts and a checkpoint, and write a commented configuration for them.
+    """Look at samples and a network, and write a commented configuration for them.
 
-    Looked for are class folders, tables of images and classes (CSV), sizes of images, the number of classes, the
-    architecture (torchvision, timm) and its preprocessing; and classifiers that transformers saved, with tables of
-    texts. What cannot be found out is asked for on a terminal, and
-    marked FILL IN in the file. No code is run.
+    Looked for are images in class folders; tables (CSV, Parquet) of images, texts or numbers and their classes;
+    weights, the network they are of (torchvision, timm, a class in a Python file) and its preprocessing; and
+    classifiers that transformers saved. What cannot be found out is asked for on a terminal, and marked FILL IN in the
+    file. No code is run.
 
     Example: gradscore init my_model
     """
@@ -59,7 +60,7 @@ def init(
     target = out or alone / "gradscore.yaml"
     if target.exists() and not force:
         raise ConfigError(f"{target}: there is a file already; name another with --out, or replace it with --force")
-    with doing(quiet=quiet) as tell:
+    with doing(quiet=quiet or not sys.stderr.isatty()) as tell:  # one line for each network it could be
         proposal = propose(chosen, base=target.parent, progress=tell)
     if not as_json and not quiet and sys.stdin.isatty() and sys.stdout.isatty():
         _ask(proposal)
@@ -91,7 +92,8 @@ def _report(output: Output, proposal: Proposal, target: Path) -> None:
         output.say(f"{key}: {proposal.settings[key]} ({why})", detail=True)
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
-    if proposal.missing:
-        output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
-    else:
-        output.say(f"next: gradscore doctor {target}, then gradscore run {target}", detail=True)
+    output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
+    if not proposal.missing:
+        trust = " --trust-code" if proposal.settings["model.source"].startswith("python:") else ""
+        place = quote(str(target))
+        output.say(f"next: gradscore doctor {place}{trust}, then gradscore run {place}{trust}", detail=True)

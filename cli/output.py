@@ -40,8 +40,8 @@ FOLDED = 10
 NARROWEST = 16
 """Names take so many columns at least before a table becomes wider than the terminal."""
 
-PARTS = 10
-"""Without a terminal, a line is said for each such part of the work."""
+PARTS = 5
+"""Without a terminal, a line is said at the beginning and for each such part of the work."""
 
 _OBEYED = re.compile("[\x7f-\x9f]")
 """Control signs that JSON leaves as they are, and terminals obey."""
@@ -273,15 +273,15 @@ class Bar:
 
 
 class Lines:
-    """Says a line when a split begins, and for each part of the work that is done."""
+    """Says a line when the work begins, and for each part of it that is done."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last: tuple[str, int] | None = None
+        self._last: tuple[int, int] | None = None
 
     def __call__(self, split: str, done: int, total: int) -> None:
         """See `gradscore.pipeline.Progress`."""
-        reached = split, PARTS * done // max(1, total)
+        reached = total, PARTS * done // max(1, total)
         if reached != self._last:
             self._last = reached
             say(self._console, f"{split}: {done} of {total} samples")

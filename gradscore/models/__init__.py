@@ -23,7 +23,7 @@ from .build import (
 )
 from .code import CodeOrigin, is_code_trusted, load_function, trusting_code
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
-from .interface import Interface, check_module, refuse_foreign, refuse_probabilities
+from .interface import OTHER_MODELS, Interface, check_module, refuse_foreign, refuse_probabilities
 from .layers import (
     LAST_LAYER,
     ROOT,
@@ -57,6 +57,7 @@ __all__ = [
     "LAST_LAYER",
     "LIVE",
     "MODEL_SOURCES",
+    "OTHER_MODELS",
     "ROOT",
     "TRANSFORMERS",
     "BuiltModel",

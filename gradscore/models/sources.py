@@ -36,6 +36,7 @@ from ..system import (
     import_torchvision,
 )
 from .code import ask_for_code, load_function
+from .interface import OTHER_MODELS
 from .weights import READING_ERRORS, format_of, misfits, read_state_dict, weight_files
 
 TRANSFORMERS = "transformers"
@@ -326,7 +327,7 @@ def _architecture(settings: dict[str, Any], source: str) -> str:
         return str(kinds[0])
     raise ModelError(
         f"{source} holds {', '.join(map(str, kinds))}, which is no classifier; wanted one of "
-        f"{', '.join(TASKS)}: train it, and save that by save_pretrained"
+        f"{', '.join(TASKS)}, trained and saved by save_pretrained; {OTHER_MODELS}"
     )
 
 
@@ -342,8 +343,8 @@ def _check_task(settings: dict[str, Any], request: ModelRequest, source: str) ->
     found = request.arguments.get("num_labels", found)
     if found == 1 != request.outputs:
         raise ModelError(
-            f"{source} has one output: a regression cannot be scored; if it is the logit of two classes, set "
-            "model.num_classes to 1"
+            f"{source} has one output; set model.num_classes to 1 if that is the logit of two classes, not for a "
+            f"regression: {OTHER_MODELS}"
         )
     if found != request.outputs:
         raise ModelError(

@@ -26,7 +26,7 @@ from ..data import (
     open_source,
 )
 from ..errors import ConfigError, DataError, GradscoreError
-from ..models import ModelConfig, class_names
+from ..models import OTHER_MODELS, ModelConfig, class_names
 from ..system import as_address, is_address, some
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
@@ -41,6 +41,9 @@ OPENED = 50
 FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", "net", "model")
 """What functions that build a network are called, the likeliest first."""
 
+CLASSES = "num_classes"
+"""What the argument of these is called that is the number of classes."""
+
 ROLES = {
     "bank": ("train", "training", "trainval", "trainset", "bank"),
     "fit": ("fit", "val", "valid", "validation", "dev", "holdout", "heldout", "held_out"),
@@ -50,8 +53,8 @@ ROLES = {
 }
 """What folders and tables of a part are called."""
 
-TASKS = {"ForSequenceClassification": True, "ForImageClassification": False}
-"""What the names of classifiers have in them, and whether these take text."""
+TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images"}
+"""What the names of classifiers have in them, and what these take."""
 
 LARGEST = 1 << 27
 """Tables of more bytes are not looked into."""
@@ -89,24 +92,38 @@ class SampleSet:
         return file_kinds()[self.path.suffix.lower()] if self.is_table else "folder"
 
     @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.path.stem if self.is_table else self.path.name
+
+    @property
     def role(self) -> str | None:
         """What its name says that its samples are for; None if it says nothing."""
-        return role_of(self.path.stem if self.is_table else self.path.name)
+        return role_of(self.name)
+
+    @property
+    def is_called_so(self) -> bool:
+        """Whether its whole name says what its samples are for, not a word of it."""
+        return any(self.name.lower() in words for words in ROLES.values())
 
 
 @dataclass(frozen=True)
 class Factory:
-    """A function of a Python file that may build the network.
+    """A function or class of a Python file that may build the network.
 
     Attributes:
         path: the file.
-        name: the function.
+        name: the function or class.
         takes_classes: whether it takes the number of classes as `num_classes`.
+        required: names of other arguments that a class has to be given.
+        parts: what a class calls its layers; empty for a function.
     """
 
     path: Path
     name: str
     takes_classes: bool
+    required: tuple[str, ...] = ()
+    parts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -175,9 +192,11 @@ def _tree(root: Path) -> dict[Path, _Inside]:
     found: dict[Path, _Inside] = {}
     for base, folders, names in os.walk(root, followlinks=True):
         place = Path(base)
-        goes_on = len(place.relative_to(root).parts) < DEEPEST and not _is_run(place)
+        is_run = _is_run(place)
+        goes_on = len(place.relative_to(root).parts) < DEEPEST and not is_run
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__"))) if goes_on else []
-        files = [path for name in sorted(names) if (path := place / name).is_file()]  # no pipe, no broken link
+        names = [] if is_run else sorted(names)
+        files = [path for name in names if (path := place / name).is_file()]  # no pipe, no broken link
         images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
         others = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
         found[place] = _Inside(tuple(place / name for name in folders), tuple(images), tuple(others))
@@ -231,21 +250,37 @@ def role_of(name: str) -> str | None:
 
 
 def _factories(path: Path) -> Iterator[Factory]:
-    """Functions that build something without arguments, or with the number of classes; the file is read, not run."""
+    """Functions and modules that may be the network, or build it; the file is read, not run."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
-            continue
-        arguments = [*node.args.posonlyargs, *node.args.args]
-        required = [each.arg for each in arguments[: len(arguments) - len(node.args.defaults)]]
-        required += [
-            each.arg for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if not default
-        ]
-        if set(required) <= {"num_classes"}:
-            yield Factory(path, node.name, "num_classes" in {each.arg for each in (*arguments, *node.args.kwonlyargs)})
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            takes_classes, required = _arguments(node.args, first=0)
+            if not required:
+                yield Factory(path, node.name, takes_classes)
+        elif isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Module") for base in node.bases):
+            made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            parts = {
+                each.attr
+                for each in ast.walk(node)
+                if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+            }
+            arguments = _arguments(made[0].args, first=1) if made else (False, ())
+            yield Factory(path, node.name, *arguments, frozenset(parts))
+
+
+def _arguments(of: ast.arguments, *, first: int) -> tuple[bool, tuple[str, ...]]:
+    """Whether the number of classes is among the arguments from `first` on, and which others have to be given."""
+    plain = [each.arg for each in (*of.posonlyargs, *of.args)]
+    named = zip(of.kwonlyargs, of.kw_defaults, strict=True)
+    required = [
+        *plain[first : len(plain) - len(of.defaults)],
+        *(each.arg for each, default in named if default is None),
+    ]
+    takes_classes = CLASSES in (*plain, *(each.arg for each in of.kwonlyargs))
+    return takes_classes, tuple(each for each in required if each != CLASSES)
 
 
 def image_sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
@@ -263,13 +298,13 @@ class SavedClassifier:
 
     Attributes:
         folder: where it is.
-        takes_text: whether it takes text; images if not.
+        takes: what samples it takes.
         count: of its classes.
         names: of its classes in their order; None where it does not name them.
     """
 
     folder: Path
-    takes_text: bool
+    takes: str
     count: int
     names: Sequence[str] | None
 
@@ -293,7 +328,7 @@ def saved_classifier(checkpoints: Sequence[Path]) -> SavedClassifier | None:
         if task is None:
             raise ConfigError(
                 f"{folder}: this is {some(kinds) if kinds else 'a model'} of transformers, and init knows those with "
-                f"{' or '.join(TASKS)} in their names; docs/models.md shows how others are named"
+                f"{' or '.join(TASKS)} in their names; {OTHER_MODELS}"
             )
         named = settings.get("id2label")
         count = len(named) if isinstance(named, dict) else int(settings.get("num_labels", 2))
@@ -307,23 +342,18 @@ class Tables:
     """What tables hold.
 
     Attributes:
-        sets: those of images, or of texts.
+        sets: those of images, texts and rows of numbers, by this word.
         unused: why others are not used, in a sentence each, by path.
-        of_numbers: those of the others that hold nothing but numbers.
+        widths: how many numbers a row has, by path.
     """
 
-    sets: list[SampleSet] = field(default_factory=list)
+    sets: dict[str, list[SampleSet]] = field(default_factory=dict)
     unused: dict[Path, str] = field(default_factory=dict)
-    of_numbers: list[Path] = field(default_factory=list)
+    widths: dict[Path, int] = field(default_factory=dict)
 
 
-def look_at_tables(paths: Sequence[Path], *, texts: bool) -> Tables:
-    """Reads tables as `extract` reads them where a configuration gives no arguments.
-
-    Args:
-        paths: files of samples.
-        texts: look for texts; for images if not.
-    """
+def look_at_tables(paths: Sequence[Path]) -> Tables:
+    """Reads tables as `extract` reads them where a configuration gives no arguments."""
     found = Tables()
     for path in paths:
         kind = file_kinds()[path.suffix.lower()]
@@ -333,13 +363,13 @@ def look_at_tables(paths: Sequence[Path], *, texts: bool) -> Tables:
             source = open_source(f"{kind}:{path}")
             first = source.image(0)
             if isinstance(first, np.ndarray) and first.ndim == 1:
-                found.of_numbers.append(path)
-                raise DataError("it holds numbers; docs/tutorial-tables.md shows the configuration of such a table")
-            if isinstance(first, str) and not texts:
-                raise DataError("it holds texts, and no classifier of transformers is there; see docs/tutorial-text.md")
-            if not (isinstance(first, str) if texts else is_image(first)):
-                raise DataError(f"wanted {'texts' if texts else 'images'}, got {describe_raw(first)}; {FORM}")
-            found.sets.append(_set_of(path, source))
+                noun, found.widths[path] = "rows", len(first)
+            elif isinstance(first, str) or is_image(first):
+                noun = "texts" if isinstance(first, str) else "images"
+            else:
+                raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
+            samples = _set_of(path, source)
+            found.sets.setdefault(noun, []).append(samples)
         except (GradscoreError, OSError) as error:
             found.unused[path] = f"{path}: not used: {str(error).splitlines()[0]}"
     return found

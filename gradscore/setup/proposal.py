@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
@@ -18,11 +18,14 @@ from ..models import read_weights
 from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
 from .folders import (
+    CHECKPOINT_SUFFIXES,
+    CLASSES,
     FACTORIES,
     Factory,
     Found,
     SampleSet,
     SavedClassifier,
+    Tables,
     image_sizes,
     look,
     look_at_tables,
@@ -31,10 +34,14 @@ from .folders import (
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-AUXILIARY = {"images": ("mixup", "jigsaw"), "texts": ("shuffled_tokens", "swapped_fields")}
+AUXILIARY = {
+    "images": ("mixup", "jigsaw"),
+    "texts": ("shuffled_tokens", "swapped_fields"),
+    "rows": ("feature_mixture", "swapped_fields", "permuted_columns"),
+}
 """Auxiliary sets that are made of samples."""
 
-SOURCE = {"images": "folder", "texts": "csv"}
+SOURCE = {"images": "folder", "texts": "csv", "rows": "csv"}
 """Where samples lie, as far as it is not known."""
 
 COLUMN = 48
@@ -48,7 +55,7 @@ HEAD = """# Written by gradscore init. docs/configuration.md explains every key;
 
 EXPLAINED = {
     "model": "the classifier",
-    "preprocessing": "from an image to what the network takes",
+    "preprocessing": "from a sample to what the network takes",
     "data": "sets of samples",
     "features": "what is computed of each sample",
     "data.ood": "samples that are none of the classes; auxiliary ones are made of those to fit on and not reported",
@@ -108,28 +115,42 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     found = look(places)
     if not (found.checkpoints or found.images or found.factories or found.tables):
         raise ConfigError(
-            f"{some([str(place) for place in places])}: there are no weights, no images, no tables and no Python code "
-            "that builds a network; name the folder that has them"
+            f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a network "
+            f"({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds it, and "
+            "samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
         )
     saved = saved_classifier(found.checkpoints)
-    noun = "texts" if saved is not None and saved.takes_text else "images"
-    tables = look_at_tables(found.tables, texts=noun == "texts")
+    tables = look_at_tables(found.tables)
+    noun = _noun(found, saved, tables)
+    if saved is None:
+        no_texts = "no classifier of transformers is there; see docs/tutorial-text.md"
+        texts = tables.sets.pop("texts", [])
+        tables.unused.update({each.path: f"{each.path}: not used: it holds texts, and {no_texts}" for each in texts})
     if not (found.checkpoints or found.images or found.factories or tables.sets):
         raise ConfigError("; ".join(tables.unused.values()))
     made = Proposal(base)
-    sets = [*found.images, *tables.sets] if noun == "images" else tables.sets
-    silent: list[Path] = []
+    sets = tables.sets.get(noun, [])
+    silent: set[Path] = set()
     if noun == "images" and found.images:
-        silent = tables.of_numbers  # beside images a history of training is no matter
-        naming = [each.path for each in tables.sets] + [path for path in tables.unused if path not in silent]
-        sets = [each for each in sets if not _may_be_named(made, each, naming)]
+        silent = set(tables.widths)  # beside images a history of training is no matter
+        naming = [each.path for each in sets] + [path for path in tables.unused if path not in silent]
+        sets = [each for each in (*found.images, *sets) if not _may_be_named(made, each, naming)]
     made.remarks += [reason for path, reason in tables.unused.items() if path not in silent]
+    for kind, others in tables.sets.items():
+        made.remarks += [
+            f"{each.path}: not used: it holds {kind}, and the network is taken to be one for {noun}"
+            for each in others
+            if kind != noun and each.path not in silent
+        ]
     if saved is None:
         shapes, architecture = _propose_model(made, found, progress)
     else:
         shapes, architecture = _propose_saved(made, found, saved), None
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
         _propose_preprocessing(made, found, shapes, architecture)
+    elif noun == "rows":
+        _propose_levels(made, "of each column in training, a list as long as a row")
+        _compare_widths(made, sets, tables, shapes)
     _propose_data(made, sets, noun)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
@@ -143,6 +164,25 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         )
     made.put("run", made.near(base / "run"))
     return made
+
+
+def _noun(found: Found, saved: SavedClassifier | None, tables: Tables) -> str:
+    """What the samples are, as far as one sees."""
+    if saved is not None:
+        return saved.takes
+    return "rows" if "rows" in tables.sets and not (found.images or "images" in tables.sets) else "images"
+
+
+def _compare_widths(made: Proposal, sets: Sequence[SampleSet], tables: Tables, shapes: Shapes) -> None:
+    """Says which tables have other columns of numbers than the network takes."""
+    taken = next((shape[1] for shape in shapes.values() if len(shape) == 2), None)
+    for each in sets:
+        width = tables.widths[each.path]
+        if taken not in (None, width):
+            made.remarks.append(
+                f"{each.path} has {width} columns of numbers, and the first layer takes {taken}: say by arguments: "
+                "{inputs: [COLUMN, ...], labels: COLUMN} which ones these are, and which has the classes"
+            )
 
 
 def _may_be_named(made: Proposal, images: SampleSet, tables: Sequence[Path]) -> bool:
@@ -176,11 +216,13 @@ def _propose_model(
     made: Proposal, found: Found, progress: Callable[[str], None] | None
 ) -> tuple[Shapes, Architecture | None]:
     shapes: Shapes = {}
+    layers: set[str] = set()
     architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
         checkpoint = found.checkpoints[0]
-        shapes = shapes_of(read_weights(checkpoint))
-        shapes, prefix = unwrapped(shapes)
+        state = shapes_of(read_weights(checkpoint))
+        layers = {name.partition(".")[0] for name in state}
+        shapes, prefix = unwrapped(state)
         architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
         _note_others(made, found.checkpoints[1:])
     counted = class_count(shapes)
@@ -193,7 +235,7 @@ def _propose_model(
         )
         made.put("model.arguments", {"num_classes": classes})
     else:
-        _propose_code(made, found.factories, classes)
+        _propose_code(made, found.factories, layers, classes)
     if checkpoint is None:
         made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
     else:
@@ -205,26 +247,34 @@ def _propose_model(
     if counted is None:
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:
-        made.put("model.num_classes", classes, f"rows of {counted[0]}, the last weight")
+        two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
+        made.put("model.num_classes", classes, f"rows of {counted[0]}, the last weight{two}")
     return shapes, architecture
 
 
-def _propose_code(made: Proposal, factories: Sequence[Factory], classes: int | None) -> None:
-    if not factories:
+def _propose_code(made: Proposal, factories: Sequence[Factory], layers: set[str], classes: int | None) -> None:
+    """Proposes the class that calls its layers as the weights are called; else what takes no arguments."""
+    fitting = [each for each in factories if layers and layers <= each.parts]
+    possible = fitting or [each for each in factories if not each.required]
+    if not possible:
         made.ask(
             "model.source",
-            "python:FILE.py:FUNCTION that returns the network; no network of torchvision or timm has these parameters",
+            "python:FILE.py:NAME of a class or function that makes the network; none of torchvision or timm has these "
+            "parameters",
         )
         return
     order = {name: place for place, name in enumerate(FACTORIES)}
-    best = min(factories, key=lambda each: order.get(each.name, len(order)))
-    made.put(
-        "model.source",
-        f"python:{made.near(best.path)}:{best.name}",
-        f"one of {len(factories)} functions that may build it; check" if len(factories) > 1 else "needs --trust-code",
-    )
-    if best.takes_classes and classes is not None:
-        made.put("model.arguments", {"num_classes": classes})
+    best = min(possible, key=lambda each: (order.get(each.name, len(order)), bool(each.parts)))
+    why = "its layers are called as the weights are; " if fitting else ""
+    doubt = f"one of {len(possible)} functions and classes that may build it; check; " if len(possible) > 1 else ""
+    made.put("model.source", f"python:{made.near(best.path)}:{best.name}", f"{why}{doubt}needs --trust-code")
+    if best.required:
+        made.ask(
+            "model.arguments",
+            f"what {best.name} is made with, {{{', '.join(f'{each}: ...' for each in best.required)}}}",
+        )
+    elif best.takes_classes and classes is not None:
+        made.put("model.arguments", {CLASSES: classes})
 
 
 def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, architecture: Architecture | None) -> None:
@@ -245,41 +295,48 @@ def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, archite
     else:
         smallest, largest = (f"{height} x {width}" for height, width in (sizes[0], sizes[-1]))
         made.ask("preprocessing.resize", f"[height, width]; images are from {smallest} to {largest}")
+    _propose_levels(made, f"of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 1)}")
+
+
+def _propose_levels(made: Proposal, of_what: str) -> None:
     for key in ("mean", "std"):
-        made.ask(
-            f"preprocessing.{key}",
-            f"{key} of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 1)}; leave mean "
-            "and std out if there was none",
-        )
+        made.ask(f"preprocessing.{key}", f"{key} {of_what}; null if there was none")
 
 
 def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
     """Deals sets out to parts.
 
-    The labelled set with most samples has the classes; those with some of these classes are in-distribution, too, and
-    what their names do not say of their part goes to `fit` and `test`. Others are out of distribution, unless they are
-    called as a part is.
+    One of the labelled sets with as many classes as the network has the known classes (`_main`). Sets
+    without others are in-distribution, and what their names do not say of their part goes to `fit` and `test`. Sets
+    without any of them are out of distribution, unless they are called as a part is.
     """
     labelled = [each for each in sets if each.classes and each.role != "ood"]
-    known = set(max(labelled, key=lambda each: each.count).classes) if labelled else set()
-    in_dist = [each for each in labelled if known & set(each.classes)]
-    ood = [each for each in sets if each not in in_dist and (each.role == "ood" or (known and each.role is None))]
+    fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
+    known = set(_main(fitting or labelled).classes) if labelled else set()
+    in_dist = [each for each in labelled if known.issuperset(each.classes)]
+    ood = [each for each in sets if each not in in_dist and _is_ood(each, known)]
     parts: dict[str, SampleSet] = {}
-    for each in in_dist:
+    for each in sorted(in_dist, key=lambda each: not each.is_called_so):
         parts.setdefault(each.role or "", each)
     parts.pop("", None)
     rest = [each for each in in_dist if each not in parts.values()]
     for role in ("fit", "test"):
-        spare = next((each for each in rest if each.role != "bank"), None)
+        spare = next((each for each in rest if each.role is None), None)
         if role not in parts and spare is not None:
             parts[role] = spare
             rest.remove(spare)
     for each in sets:
         if each in rest:
-            made.remarks.append(f"{each.path}: not used; another set is for the same part")
+            made.remarks.append(f"{each.path}: not used, since another set is for the same part; {NAME_AS_OOD}")
+        elif each in ood and each.role not in ("ood", None):
+            made.remarks.append(f"{each.path}: taken as out of distribution, since it has none of the classes; check")
         elif each not in in_dist and each not in ood:
-            lacking = "it has other classes" if each.classes and known else f"its {noun} have no classes"
-            made.remarks.append(f"{each.path}: not used, since {lacking}")
+            shared = some(sorted(known.intersection(each.classes)))
+            lacking = (
+                f"it has other classes beside {shared}" if shared and each.classes else f"its {noun} have no classes"
+            )
+            lacking = "it has other classes" if each.classes and not shared else lacking
+            made.remarks.append(f"{each.path}: not used, since {lacking}; {NAME_AS_OOD}")
     entries = {role: (_entry(made, each), "") for role, each in parts.items()}
     if ("fit" in parts) != ("test" in parts) or ("bank" in parts and "fit" not in parts):
         only = next(parts[role] for role in ("fit", "test", "bank") if role in parts)
@@ -294,6 +351,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
         key = f"data.in_dist.{role}"
         if role in parts:
             entry, why = entries[role]
+            why += "" if parts[role].is_called_so or parts[role].role is None else "; by a word of its name, check"
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
@@ -302,6 +360,27 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
 
 
 NOT_TRAINED = "must not have trained the network"
+
+NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
+
+
+def _main(sets: Sequence[SampleSet]) -> SampleSet:
+    """The set that has the known classes: others have no more than its, and its name says what it is for."""
+
+    def rank(of: SampleSet) -> tuple[int, bool, int]:
+        within = sum(set(each.classes) <= set(of.classes) for each in sets)
+        return within, of.is_called_so, of.count
+
+    return max(sets, key=rank)
+
+
+def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
+    """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes."""
+    if of.role == "ood" or not known:
+        return of.role == "ood"
+    if of.role is None:
+        return not of.classes or not set(of.classes) & set(known)
+    return bool(of.classes) and not of.is_called_so and not set(of.classes) & set(known)
 
 
 def _note_classes(made: Proposal, parts: Mapping[str, SampleSet]) -> None:
@@ -327,8 +406,7 @@ def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
 def _ood(made: Proposal, sets: Sequence[SampleSet], noun: str) -> Iterator[dict[str, Any]]:
     names: set[str] = set()
     for each in sets:
-        called = each.path.stem if each.is_table else each.path.name
-        name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in called).strip("_") or "ood"
+        name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in each.name).strip("_") or "ood"
         while name in names:
             name += "_2"
         names.add(name)
@@ -339,7 +417,7 @@ def _ood(made: Proposal, sets: Sequence[SampleSet], noun: str) -> Iterator[dict[
 
 def as_yaml(proposal: Proposal) -> str:
     """The text of the configuration, with reasons as comments, and what is missing marked."""
-    lines = [HEAD, *(_line("", remark).lstrip() for remark in proposal.remarks)]
+    lines = [HEAD, *(f"{_line('', remark).strip()}\n" for remark in proposal.remarks)]
     above: list[str] = []
     for key, value in proposal.settings.items():
         *sections, name = key.split(".")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -96,6 +97,38 @@ def test_an_own_configuration_stays(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["init", str(tmp_path)])
     assert (result.exit_code, (tmp_path / "gradscore.yaml").read_text()) == (2, "mine")
     assert "there is a file already; name another with --out, or replace it with --force" in result.stderr
+
+
+def test_a_class_and_tables_of_numbers_give_a_configuration_that_runs_as_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, classes = np.random.default_rng(0), np.arange(160) % 2
+    values = random.normal(2.0 * classes, 1.0, (3, 160)).T
+    for name, rows in {"val": slice(80), "test": slice(80, 160)}.items():
+        table = pd.DataFrame(values[rows], columns=["a", "b", "c"]).assign(label=classes[rows])
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "net.py").write_text("""
+from torch import nn
+
+class Sum(nn.Module):
+    def __init__(self, features=3):
+        super().__init__()
+        self.layer = nn.Linear(features, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+""")
+    weights = {"layer.weight": torch.tensor([[-1.0] * 3, [1.0] * 3]), "layer.bias": torch.tensor([3.0, -3.0])}
+    torch.save(weights, tmp_path / "weights.pt")
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner().invoke(app, ["init"])
+    assert (made.exit_code, "needs --trust-code" in made.stdout, made.stderr) == (0, True, "")
+    file = tmp_path / "gradscore.yaml"
+    file.write_text(file.read_text().replace("fill-in", "null"))
+    for command in (["doctor"], ["run", *QUICK[4:]]):
+        ran = CliRunner().invoke(app, [*command, "gradscore.yaml", "--trust-code"])
+        assert ran.exit_code in (0, 3), ran.output
+    assert (tmp_path / "run" / "evaluation" / "report.html").is_file()
 
 
 def test_on_a_terminal_it_asks(tmp_path: Path) -> None:
@@ -216,5 +249,5 @@ def test_of_nothing_no_configuration_is_written(tmp_path: Path, files: dict[str,
         (tmp_path / name).write_text(text)
     result = CliRunner().invoke(app, ["init", str(tmp_path)])
     assert result.exit_code == 2
-    assert "there are no weights, no images, no tables and no Python code that builds a network" in result.stderr
+    assert "wanted folders with the weights of a network (.safetensors, " in result.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(files)

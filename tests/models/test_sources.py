@@ -137,7 +137,7 @@ def edited(folder: Path, file: str, content: str | bytes) -> None:
 
 BAD_FOLDERS = {
     "another number of classes": (lambda to: vit().save_pretrained(to), 4, r"has 3 classes .*num_classes says 4"),
-    "one output": (lambda to: bert(num_labels=1).save_pretrained(to), 2, "a regression cannot be scored; if it is the"),
+    "one output": (lambda to: bert(num_labels=1).save_pretrained(to), 2, "one output; set model.num_classes to 1 if"),
     "no classifier": (base_model, 3, "holds BertModel, which is no classifier"),
     "weights without a head": (without_head, 3, r"2 missing: classifier\.bias, classifier\.weight"),
     "code of its own": (remote_code, 3, "no OwnForImageClassification, so the model has code of its own"),

@@ -90,6 +90,82 @@ def build(num_classes, width=3):
     assert settings["preprocessing.channels"] == 1
 
 
+CODE = """
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        self.fc = nn.Linear(width, width)
+
+class Plain(nn.Module):
+    pass
+
+class SmallNet(nn.Module):
+    def __init__({}):
+        self.stem = nn.Conv2d(1, 3, 3)
+        self.fc = nn.Linear(72, 2)
+"""
+CLASSES = {
+    "of nothing": ("self", {"model.source": "python:net.py:SmallNet"}),
+    "of classes": ("self, num_classes=9", {"model.arguments": {"num_classes": 2}}),
+    "of what is not known": ("self, width, *, depth", {"model.arguments": FILL_IN}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), CLASSES.values(), ids=CLASSES)
+def test_the_class_whose_layers_are_called_as_the_weights_is_the_network(
+    tmp_path: Path, arguments: str, wanted: dict
+) -> None:
+    layers = nn.ModuleDict({"stem": nn.Conv2d(1, 3, 3), "fc": nn.Linear(72, 2)})
+    torch.save(layers.state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "net.py").write_text(CODE.format(arguments))
+    settings = propose([tmp_path], base=tmp_path).settings
+    assert {"model.source": "python:net.py:SmallNet", **wanted}.items() <= settings.items()
+
+
+SETS = {
+    "other classes": (("emu", "fox"), 4, ["mnist_test"], "none of the classes; check"),
+    "some of the classes": (("cat", "emu"), 4, [], "other classes beside cat"),
+    "more samples, and classes that the network has not": (
+        ("cat", "dog", "emu"),
+        9,
+        [],
+        "other classes beside cat, dog",
+    ),
+    "none": ((), 4, [], "have no classes; name it in data.ood"),
+    "the same": (("cat", "dog"), 9, [], "another set is for the same part; name it in data.ood"),
+}
+
+
+@pytest.mark.parametrize(("classes", "count", "ood", "remark"), SETS.values(), ids=SETS)
+def test_a_word_of_a_name_does_not_make_a_test_set(
+    tmp_path: Path, classes: tuple[str, ...], count: int, ood: list[str], remark: str
+) -> None:
+    network(tmp_path / "weights.pt")
+    for part in ("val", "test"):
+        images(tmp_path / part, "cat", "dog")
+    images(tmp_path / "mnist_test", *classes, count=count)
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.test"] == {"source": "folder:test"}
+    assert [each["name"] for each in made.settings["data.ood"] if "auxiliary" not in each] == ood
+    (said,) = (each for each in made.remarks if "mnist_test" in each)
+    assert remark in said
+
+
+def test_tables_of_numbers(tmp_path: Path) -> None:
+    torch.save(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).state_dict(), tmp_path / "weights.pt")
+    for name, heading in {"val": "a,b,label", "test": "a,b,label", "far": "a,b", "more": "a,b,digit"}.items():
+        row = ",".join(["1.5", "2.5", "{}"][: heading.count(",") + 1])
+        (tmp_path / f"{name}.csv").write_text("\n".join([heading, *(row.format(number % 2) for number in range(6))]))
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.fit"] == {"source": "csv:val.csv"}
+    assert made.settings["data.ood"][0] == {"name": "far", "source": "csv:far.csv"}
+    assert "synthetic:permuted_columns" in {each["source"] for each in made.settings["data.ood"]}
+    assert {"preprocessing.mean", "preprocessing.std"} <= made.missing.keys()
+    (said,) = (each for each in made.remarks if "more.csv" in each)
+    assert "has 3 columns of numbers, and the first layer takes 2" in said
+
+
 LAST = {
     "linear": (nn.Linear(72, 2), {"features.penultimate": True}),
     "a convolution": (nn.Conv2d(3, 2, 1), {}),
@@ -184,8 +260,8 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
 
 
 OTHER_DATA = {
-    "numbers": ("rows.csv", "a,b,label\n1,2,0\n", "docs/tutorial-tables.md"),
-    "texts": ("texts.csv", "text,label\na good film,0\n", "docs/tutorial-text.md"),
+    "numbers of one class": ("rows.csv", "a,b,label\n1,2,0\n", "wanted two at least"),
+    "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "docs/tutorial-text.md"),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
 }
 
@@ -203,7 +279,7 @@ def test_other_data_beside_a_checkpoint_are_said_and_left_to_fill_in(tmp_path: P
     torch.save(nn.Linear(3, 8).state_dict(), tmp_path / "best.pth")
     made = propose([tmp_path / "rows.csv", tmp_path / "best.pth"], base=tmp_path)
     assert "data.in_dist.fit" in made.missing
-    assert any("docs/tutorial-tables.md" in remark for remark in made.remarks)
+    assert any("rows.csv: not used, since its rows have no classes" in remark for remark in made.remarks)
 
 
 def test_a_run_folder_is_refused(small_run: Path) -> None:
