@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 PRINTED = 10
 """Samples on the terminal; all of them are in the files."""
 
-SplitOption = Annotated[str, typer.Option("--split", help="Whose labels: in_dist.fit, in_dist.test, in_dist.bank, ...")]
+SplitOption = Annotated[
+    str, typer.Option("--split", help="The split to audit: in_dist.fit, in_dist.test, in_dist.bank, ...")
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(

@@ -26,7 +26,7 @@ def bundle(
     alpha: Annotated[
         float,
         typer.Option(
-            "--alpha", help="Bound of the share rejected of in-distribution samples that are predicted right."
+            "--alpha", help="Share of in-distribution samples that are predicted right and yet rejected, at most."
         ),
     ] = 0.05,
     with_weights: Annotated[
@@ -49,7 +49,7 @@ def bundle(
         bool,
         typer.Option(
             "--monitor",
-            help="Learn what P(wrong) is worth under shift, for gradscore monitor: scores 8,400 shifted copies of "
+            help="Learn the accuracy to expect under shift, for gradscore monitor, from 8,400 shifted copies of "
             "in_dist.fit images.",
         ),
     ] = False,

@@ -19,7 +19,7 @@ def doctor(
     config: ConfigArgument,
     settings: SetOption = None,
     samples: Annotated[
-        int, typer.Option("--samples", min=2, help="So many inputs of in_dist.test are drawn at random.")
+        int, typer.Option("--samples", min=2, help="Inputs of in_dist.test to look at, drawn at random.")
     ] = 256,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="List how the gradients of every parameter are computed.")

@@ -46,8 +46,8 @@ PermutedOption = Annotated[
     bool,
     typer.Option(
         "--permuted-labels",
-        help="Also fit the meta models anew on labels that mean nothing but stay with a sample and its copies: exit "
-        "code 1 if they are found among reported samples.",
+        help="A control: also fit the meta models to permuted labels; exit code 1 if they predict these on reported "
+        "samples.",
     ),
 ]
 

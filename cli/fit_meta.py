@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 STRONGEST = 5
 
 
-AgainOption = Annotated[
-    bool, typer.Option("--again", help="Fit all models anew, also those whose samples and settings are the same.")
-]
+AgainOption = Annotated[bool, typer.Option("--again", help="Fit all models anew, even where nothing changed.")]
 
 
 def fit_meta(

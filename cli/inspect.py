@@ -49,13 +49,13 @@ QuantitiesOption = Annotated[
     str | None,
     typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
 ]
-ByOption = Annotated[By, typer.Option("--by", help="What makes a group of samples.")]
+ByOption = Annotated[By, typer.Option("--by", help="How samples are grouped.")]
 CheckpointsOption = Annotated[
     Path | None,
     typer.Option(
         "--checkpoints",
         metavar="FILE...",
-        help="Show how a model moved: two or more checkpoints, in order; nothing else is looked at.",
+        help="Show instead how a model moved: two or more checkpoints, in order.",
     ),
 ]
 TrainingOption = Annotated[
@@ -63,11 +63,11 @@ TrainingOption = Annotated[
     typer.Option(
         "--training",
         metavar="FILE...",
-        help="Show a run of training, or several beside each other: Parquet files that an Inspector saved.",
+        help="Show instead one or more runs of training: Parquet files that an Inspector saved.",
     ),
 ]
 SamplesOption = Annotated[
-    int, typer.Option("--samples", min=1, help="At most so many samples of each split, drawn at random.")
+    int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
 ]
 BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")]
 LossOption = Annotated[

@@ -47,16 +47,16 @@ OutOption = Annotated[
     typer.Option(
         "--out",
         metavar="FOLDER",
-        help="Where the state, the page and the figures go; a later call goes on.",
+        help="Where the state, the page and the figures go; a later call continues there.",
         callback=output_at_hand,
     ),
 ]
 ByOption = Annotated[
-    str, typer.Option("--by", metavar="N|day|week", help="Samples of a window, or a day or a week (UTC) each.")
+    str, typer.Option("--by", metavar="N|day|week", help="Samples in a window, or windows of a day or a week (UTC).")
 ]
 TimeOption = Annotated[
     str | None,
-    typer.Option("--time", metavar="COLUMN", help="The column of tables with the times of samples, for day and week."),
+    typer.Option("--time", metavar="COLUMN", help="The column with the times of samples, for day and week."),
 ]
 TimeFormatOption = Annotated[
     str | None,
@@ -66,7 +66,7 @@ TimeFormatOption = Annotated[
 ]
 FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
 AlphaOption = Annotated[
-    float, typer.Option("--alpha", help="Probability that an alarm is ever raised though nothing changed, at most.")
+    float, typer.Option("--alpha", help="Bound of the probability of a false alarm, however long it runs.")
 ]
 
 

@@ -158,7 +158,7 @@ def with_protocols(overrides: list[str] | None, protocols: str | None) -> list[s
 
 
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Say results and warnings only: no progress, no notes, no explanations.")
+    bool, typer.Option("--quiet", "-q", help="Print results and warnings only: no progress, no notes, no explanations.")
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
@@ -171,7 +171,7 @@ ThreadsOption = Annotated[
         min=1,
         callback=use_threads,
         is_eager=True,
-        help="Compute with so many threads, instead of one for each processor.",
+        help="Threads to compute with, instead of one for each processor.",
         show_default=False,
     ),
 ]
@@ -180,11 +180,13 @@ DEVICES = "auto|cpu|cuda|..."
 """What `--device` takes: any device of PyTorch's."""
 
 
-TrustOption = Annotated[bool, typer.Option("--trust-code", help="Allow a python: model, whose code is run.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-code", help="Allow code of others, such as a python: model, to run.")
+]
 
 
 class Command(TyperCommand):
-    """A command, which lets code of others run while it runs if it was told so, and says which before it does."""
+    """A command that takes `--trust-code`: it says which code of others will run, and lets it run meanwhile."""
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; not before all its arguments are right, since nobody ends what one with wrong ones began."""

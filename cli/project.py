@@ -46,24 +46,28 @@ OutOption = Annotated[
         callback=output_at_hand,
     ),
 ]
-SplitOption = Annotated[str, typer.Option("--split", help="Whose gradients: in_dist.fit, in_dist.test, ...")]
-LossOption = Annotated[str, typer.Option("--loss", help="Of which loss: pseudo_label, label, uniform, ...")]
+SplitOption = Annotated[str, typer.Option("--split", help="The split to project: in_dist.fit, in_dist.test, ...")]
+LossOption = Annotated[
+    str, typer.Option("--loss", help="The loss whose gradients are projected: pseudo_label, label, ...")
+]
 DimensionOption = Annotated[
     int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
 ]
 KindOption = Annotated[str, typer.Option("--kind", help="sparse, factored or rademacher.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of what is random.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the projection.")]
 NearestOption = Annotated[
     Path | None,
     typer.Option(
         "--nearest",
         metavar="DIR",
-        help="Find the nearest samples in a folder of other projections, too.",
+        help="Also list the nearest samples in this folder of projections.",
         callback=file_at_hand,
     ),
 ]
-CountOption = Annotated[int, typer.Option("--count", min=1, help="How many nearest samples of each.")]
-ByOption = Annotated[By, typer.Option("--by", help="What is near: the cosine, or the product, which large ones win.")]
+CountOption = Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")]
+ByOption = Annotated[
+    By, typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients.")
+]
 
 
 def project(

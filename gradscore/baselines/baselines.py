@@ -588,11 +588,11 @@ def plain_name(name: str) -> str:
     return name.removesuffix(OVER_AUGMENTATIONS)
 
 
-def in_words(name: str) -> str:
+def describe_baseline(name: str) -> str:
     """What a sentence calls a baseline.
 
     Example:
-        >>> in_words("msp@augmentations")
+        >>> describe_baseline("msp@augmentations")
         'the largest probability, averaged over augmentations'
     """
     plain = plain_name(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from ..baselines import in_words
+from ..baselines import describe_baseline
 from ..meta import META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
@@ -100,7 +100,7 @@ class Answer:
 
 def score_in_words(name: str) -> str:
     """What a sentence calls a score."""
-    return WORDS.get(name) or in_words(name)
+    return WORDS.get(name) or describe_baseline(name)
 
 
 def choices_of(run: RunFolder, notes: Mapping[str, Mapping[str, object]]) -> dict[str, ScoreChoice]:

@@ -531,8 +531,8 @@ def run_on(count: int, items: int, loop: Native, *words: int, scratch: int = 0) 
 
     memory = ctypes.c_int64 * (4 + len(words))
     apart = -(-scratch // CACHE_LINE) * CACHE_LINE
-    room = np.empty(count * apart, np.uint8)
-    words = (room.ctypes.data, apart, *words)
+    buffers = np.empty(count * apart, np.uint8)
+    words = (buffers.ctypes.data, apart, *words)
     start = start_team() if count > 1 else None
     if start is None:
         loop(memory(items, 1, *words))

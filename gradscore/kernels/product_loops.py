@@ -83,7 +83,12 @@ def turn(source: int, rows: int, columns: int, apart: int, target: int) -> None:
 
 @compiled
 def sum_product(
-    sizes: tuple[int, int, int], left: tuple[int, int], right: tuple[int, int], buffer: int, room: int, found: Doubles
+    sizes: tuple[int, int, int],
+    left: tuple[int, int],
+    right: tuple[int, int],
+    buffer: int,
+    capacity: int,
+    found: Doubles,
 ) -> None:
     """Joins the sums over all elements of left @ right to `found`.
 
@@ -92,12 +97,12 @@ def sum_product(
         left: address, and elements from row to row.
         right: likewise.
         buffer: address of memory for a part of the product.
-        room: elements that it has.
+        capacity: elements that it has.
         found: (5,).
     """
     height, width, inner = sizes
     wide = parted(width, WIDE)
-    tall = parted(height, max(1, room // wide))
+    tall = parted(height, max(1, capacity // wide))
     sums = np.empty(5)
     for start in range(0, width, wide):
         columns = min(wide, width - start)
@@ -125,8 +130,8 @@ def sum_some_products(memory: Any) -> None:
     turned = words[13]
     found = carray(as_pointer(words[14]), (words[0], 5), np.float64)
     start, stop = first_item(memory, 0), first_item(memory, 1)
-    buffer, room = own_scratch(memory), min(sizes[0] * sizes[1], BUFFER)
-    lines = buffer + SIZE * room
+    buffer, capacity = own_scratch(memory), min(sizes[0] * sizes[1], BUFFER)
+    lines = buffer + SIZE * capacity
     clear(found[start:stop])
     before = set_threads(np.int32(1))
     for row in range(start, stop):
@@ -138,7 +143,7 @@ def sum_some_products(memory: Any) -> None:
         if turned > 0:
             turn(beside[0], sizes[1], sizes[2], lines_beside, lines)
             beside = (lines, sizes[1])
-        sum_product(sizes, above, beside, buffer, room, found[row])
+        sum_product(sizes, above, beside, buffer, capacity, found[row])
     set_threads(before)
 
 
@@ -265,9 +270,9 @@ def sum_some_channels(memory: Any) -> None:
     gradients = carray(as_pointer(words[4]), (words[0] * positions,), np.float32)
     pixels = carray(as_pointer(words[5]), (words[0] * height * width,), np.float32)
     together = max(1, min(stop - start, CHANNEL_ELEMENTS // (inner * positions)))
-    room = own_scratch(memory)
-    windows = carray(as_pointer(room), (together * inner * positions,), np.float32)
-    gradient = carray(as_pointer(room + SIZE * windows.size), (together, inner), np.float32)
+    base = own_scratch(memory)
+    windows = carray(as_pointer(base), (together * inner * positions,), np.float32)
+    gradient = carray(as_pointer(base + SIZE * windows.size), (together, inner), np.float32)
     windows[:] = 0
     for first in range(start, stop, together):
         count = min(together, stop - first)
@@ -284,7 +289,7 @@ def sum_some_channels(memory: Any) -> None:
                 for place in range(np.uintp(positions)):
                     total += gradients[at + place] * windows[line + place]
                 gradient[channel, tap] = total
-        some = room + SIZE * windows.size
+        some = base + SIZE * windows.size
         sum_rows(some, some, SIGNLESS, count, inner, words[6] + 5 * 8 * first)
 
 
@@ -308,7 +313,7 @@ def multiply_some_windows(memory: Any) -> None:
     place = own_scratch(memory)
     windows = carray(as_pointer(place), (inner * stretch,), np.float32)
     lines = place + SIZE * inner * stretch
-    buffer, room = lines + SIZE * positions * out, min(out * inner, BUFFER)
+    buffer, capacity = lines + SIZE * positions * out, min(out * inner, BUFFER)
     start, stop = first_item(memory, 0), first_item(memory, 1)
     windows[:] = 0
     clear(found[start:stop])
@@ -324,7 +329,7 @@ def multiply_some_windows(memory: Any) -> None:
             )
             one = place + SIZE * offset
             if words[7] == 0:
-                sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, room, found[row])
+                sum_product((inner, out, positions), (one, stretch), (lines, out), buffer, capacity, found[row])
             else:
                 into = words[7] + SIZE * (row * products + tap) * inner * out
                 brgemm(inner, out, positions, stretch, out, out, 0, one, lines, into, 0)

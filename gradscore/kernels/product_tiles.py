@@ -102,9 +102,9 @@ def _joined(found: Tensor, elements: int, *, about_mean: bool) -> Tensor:
     Source: Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
     """
     largest, smallest, totals, squares, magnitudes, counts = found.unbind(2)
-    mean, magnitude, spread = totals.sum(1) / elements, magnitudes.sum(1), squares.sum(1)
+    mean, magnitude, deviations = totals.sum(1) / elements, magnitudes.sum(1), squares.sum(1)
     if about_mean:
-        spread = spread + (counts * (totals / counts - mean.unsqueeze(1)).square()).sum(1)
+        deviations = deviations + (counts * (totals / counts - mean.unsqueeze(1)).square()).sum(1)
     # Devices do not hand NaN on from comparisons; from a sum of magnitudes they do.
     ends = [torch.where(magnitude.isnan(), torch.nan, each) for each in (largest.amax(1), smallest.amin(1))]
-    return torch.stack([*ends, mean, spread.sqrt(), magnitude], 1)
+    return torch.stack([*ends, mean, deviations.sqrt(), magnitude], 1)

@@ -230,10 +230,10 @@ def sum_normed(memory: Any) -> None:
     scales = carray(as_pointer(words[6]), (samples, tokens), np.float32)
     factors = carray(as_pointer(words[7]), (samples * tokens, width), np.float32)
     found = carray(as_pointer(words[8]), (2, samples, width), np.float32)
-    room = own_scratch(memory)
-    total = carray(as_pointer(room), (2, width), np.float64)
-    part = carray(as_pointer(room + 16 * width), (2, width), np.float32)
-    lines = carray(as_pointer(room + 24 * width), (tokens, width), np.float32)
+    scratch_at = own_scratch(memory)
+    total = carray(as_pointer(scratch_at), (2, width), np.float64)
+    part = carray(as_pointer(scratch_at + 16 * width), (2, width), np.float32)
+    lines = carray(as_pointer(scratch_at + 24 * width), (tokens, width), np.float32)
     for sample in range(first_item(memory, 0), first_item(memory, 1)):
         if by_columns:
             for place in range(np.uintp(width)):
@@ -348,7 +348,7 @@ def count_tasks(left: Floats, right: Floats, axes: Axes, first: int, stop: int, 
     base = max(0, min(zero - NEAR // 2, counts.shape[1] // inner - NEAR))
     packs = inner == 1 or left.shape[0] >= NEAR
     limits = np.empty(2, np.int32)
-    taken = 0
+    waiting = 0
     for task in range(first, stop):
         column, start = task // chunks, task % chunks * BINS
         end = min(start + BINS, right.shape[1])
@@ -364,15 +364,15 @@ def count_tasks(left: Floats, right: Floats, axes: Axes, first: int, stop: int, 
             ends(found, limits)
             if packs and limits[0] >= base and limits[1] < base + NEAR:
                 pack(found, base, packed)
-                taken += 1
-                if taken == MOST:
+                waiting += 1
+                if waiting == MOST:
                     unpack(words, base, beside if inner > 1 else nowhere, inner, counts)
-                    taken = 0
+                    waiting = 0
             else:
                 scatter(found, beside, inner, counts)
-        if taken and inner > 1:
+        if waiting and inner > 1:
             unpack(words, base, beside, inner, counts)
-            taken = 0
+            waiting = 0
         if zeros:
             for place in range(found.size):
                 counts[0, zero * inner + beside[place]] += zeros

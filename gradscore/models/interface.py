@@ -99,14 +99,14 @@ class Interface:
         if not self.one_logit:
             return self._of_classes(found)
         if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
-            said, mended = (
+            setting, remedy = (
                 ("one_logit=True means", "leave one_logit out")
                 if self.in_python
                 else ("model.num_classes is 1, which means", "set model.num_classes to the number of classes")
             )
             raise ModelError(
-                f"model outputs: {said} one logit for two classes, of shape (samples, 1), got shape "
-                f"{tuple(found.shape)}; {mended}"
+                f"model outputs: {setting} one logit for two classes, of shape (samples, 1), got shape "
+                f"{tuple(found.shape)}; {remedy}"
             )
         logit = found.reshape(-1, 1)
         return torch.cat([torch.zeros_like(logit), logit], dim=1)

@@ -402,13 +402,13 @@ class LayerWatch:
         Returns:
             For `Engine.stream`.
         """
-        taken: dict[Node, list[tuple[str, Point, Layout]]] = {}
+        taps: dict[Node, list[tuple[str, Point, Layout]]] = {}
         for call in calls:
             found = self._found(call, len(norms[call.layer])) if call.active is None else None
             if found is not None:
-                taken.setdefault(found[0].node, []).append((call.layer, *found))
+                taps.setdefault(found[0].node, []).append((call.layer, *found))
         for layer in self.layers:
-            if not any(layer == other for entries in taken.values() for other, _, _ in entries):
+            if not any(layer == other for entries in taps.values() for other, _, _ in entries):
                 self._say(f"{layer}: no gradient at an output of its own, so its output_gradient_norm is 0")
 
         def tap(entries: Sequence[tuple[str, Point, Layout]], gradients: Gradients) -> None:
@@ -419,7 +419,7 @@ class LayerWatch:
                     norm = torch.linalg.vector_norm(apart, dim=tuple(range(1, apart.dim())), dtype=torch.float64)
                     norms[layer].copy_(norms[layer].hypot(norm))
 
-        return {node: partial(tap, entries) for node, entries in taken.items()}
+        return {node: partial(tap, entries) for node, entries in taps.items()}
 
     def _compare_layers(self, found: Sequence[str]) -> None:
         layers = list(dict.fromkeys(found))

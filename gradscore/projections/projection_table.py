@@ -214,8 +214,8 @@ class Projections:
         known: dict[tuple[str, str], list[int]] = {}
         for place, each in enumerate(zip(self.sample_ids, self.content_hashes, strict=True)):
             known.setdefault(each, []).append(place)
-        asked = zip(queries.sample_ids, queries.content_hashes, strict=True)
-        pairs = [(query, place) for query, each in enumerate(asked) for place in known.get(each, ())]
+        named = zip(queries.sample_ids, queries.content_hashes, strict=True)
+        pairs = [(query, place) for query, each in enumerate(named) for place in known.get(each, ())]
         found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
@@ -261,12 +261,12 @@ def nearest_table(
         EvaluationError: as `Projections.nearest`.
     """
     found = bank.nearest(queries, count=count, similarity=similarity)
-    asked, ranks = np.divmod(np.arange(found.places.size), found.places.shape[1])
+    rows, ranks = np.divmod(np.arange(found.places.size), found.places.shape[1])
     places = found.places.reshape(-1)
     return pd.DataFrame(
         {
-            "sample_id": np.asarray(queries.sample_ids, dtype=object)[asked],
-            "label": queries.labels[asked],
+            "sample_id": np.asarray(queries.sample_ids, dtype=object)[rows],
+            "label": queries.labels[rows],
             "rank": ranks + 1,
             "nearest_sample_id": np.asarray(bank.sample_ids, dtype=object)[places],
             "nearest_label": bank.labels[places],
