@@ -59,7 +59,7 @@ def audit(
 
     The model may have been trained on these samples and labels.
 
-    Example: gradscore audit configs/digits.yaml --split in_dist.fit --trust-code
+    After gradscore demo: gradscore audit demo/gradscore.yaml --split in_dist.fit --trust-code
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.label_audit import audit_config, check_audit_target, write_audit

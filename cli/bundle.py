@@ -64,7 +64,7 @@ def bundle(
 
     Where the report says that a baseline does better, --score has it decide instead, with thresholds of its own.
 
-    Example: gradscore bundle runs/digits/run --out scorer.gradscore --alpha 0.05 --trust-code
+    After gradscore demo: gradscore bundle demo/run --out demo/strict.gradscore --alpha 0.01 --trust-code
     """
     from gradscore.deployment import (  # these import PyTorch, which help need not wait for
         COPIES,

@@ -97,7 +97,9 @@ def check(
     Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
     since the run was made, and 3 if the samples cannot tell.
 
-    Example: gradscore check configs/digits.yaml --expected expected.json --junit check.xml --trust-code
+    After gradscore demo: gradscore check demo/gradscore.yaml --expected demo/expected.json --trust-code --update
+
+    Then: gradscore check demo/gradscore.yaml --expected demo/expected.json --junit demo/check.xml --trust-code
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, write_expected

@@ -39,7 +39,9 @@ def compare(
 ) -> None:
     """Compare runs on the samples they have in common: checkpoints, losses, statistics or layers.
 
-    Example: gradscore compare runs/digits/run runs/digits/without_uniform
+    After gradscore demo: gradscore run demo/gradscore.yaml --out demo/new --set features.losses=[uniform] --trust-code
+
+    Then: gradscore compare demo/run demo/new
     """
     from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder

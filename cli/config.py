@@ -14,7 +14,7 @@ config = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 def show(config: ConfigArgument, settings: SetOption = None, as_json: JsonOption = False) -> None:
     """Print every setting of a configuration, defaults included.
 
-    Example: gradscore config show configs/digits.yaml --set extract.batch_size=32
+    After gradscore demo: gradscore config show demo/gradscore.yaml --set extract.batch_size=32
     """
     from gradscore.config import dump_config, load_config  # imports PyTorch, which help need not wait for
 

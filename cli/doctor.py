@@ -33,7 +33,7 @@ def doctor(
 
     One line for each remark: problems make scores meaningless or impossible, and the exit code is 2 if there is one.
 
-    Example: gradscore doctor configs/digits.yaml --trust-code
+    After gradscore demo: gradscore doctor demo/gradscore.yaml --trust-code
     """
     from gradscore.config import load_config  # these import PyTorch, which help need not wait for
     from gradscore.doctor import check_config

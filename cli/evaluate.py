@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +72,7 @@ def evaluate(
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
     section evaluate may be changed for this report; the run keeps its own.
 
-    Example: gradscore evaluate runs/digits/run
+    After gradscore demo: gradscore evaluate demo/run --tables
     """
     output = Output(as_json=as_json, quiet=quiet)
     settings = with_protocols(overrides, protocols)
@@ -142,6 +142,7 @@ def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundli
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
     """The same for a program."""
     return {
+        "answer": {**asdict(evaluation.answer), "lines": evaluation.answer.lines},
         "verdicts": [_entry(each) for each in evaluation.verdicts],
         "no_verdict": evaluation.no_verdict,
         "not_compared": evaluation.not_compared,

@@ -19,7 +19,6 @@ from gradscore.notices import Notice, urgent
 
 from .options import (
     DEVICES,
-    INTERRUPTED,
     ConfigArgument,
     JsonOption,
     QuietOption,
@@ -28,7 +27,7 @@ from .options import (
     TrustOption,
     working_copy_of,
 )
-from .output import Output, Terminal, by_level, cell, counting, figures_table, say
+from .output import Output, by_level, cell, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.config import Config
@@ -96,7 +95,7 @@ def extract(
 
     A run that was interrupted goes on where it stopped when the same command is given again.
 
-    Example: gradscore extract configs/digits.yaml --out runs/digits --batch-size 128 --trust-code
+    After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/again --batch-size 128 --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
@@ -171,8 +170,7 @@ def _continued(run: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say(Terminal(stderr=True), f"interrupted; the same command continues the run in {run}")
-        raise typer.Exit(INTERRUPTED) from None
+        raise KeyboardInterrupt(f"the same command continues the run in {run}") from None
 
 
 def _ray_options(

@@ -36,7 +36,7 @@ def fit_meta(
     Settings of the sections meta and evaluate may be changed; they are stored in the run. Models that are there already
     and would be fitted to the same samples with the same settings are kept.
 
-    Example: gradscore fit-meta runs/digits --protocols auxiliary,in_dist_only --set meta.cv_folds=10
+    After gradscore demo: gradscore fit-meta demo/run --protocols auxiliary,in_dist_only --set meta.cv_folds=10
     """
     output = Output(as_json=as_json, quiet=quiet)
     output.document(document(fitted(output, run, settings=with_protocols(overrides, protocols), again=again)))

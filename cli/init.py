@@ -51,7 +51,7 @@ def init(
     classifiers that transformers saved. What cannot be found out is asked for on a terminal, and marked FILL IN in the
     file. No code is run.
 
-    Example: gradscore init my_model
+    After gradscore demo: gradscore init demo --out demo/proposed.yaml
     """
     from gradscore.setup import propose, write_proposal  # imports PyTorch, which help need not wait for
 

@@ -105,11 +105,10 @@ def inspect(
 
     Tables here; Parquet files, plots and a page report.html in the folder inspect.
 
-    Example: gradscore inspect runs/digits/run --by correct --trust-code
+    After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 
-    How a model moved: gradscore inspect --checkpoints epoch1.pt epoch2.pt epoch3.pt
-
-    How it trained: gradscore inspect --training run.parquet
+    With --checkpoints, it says how a model moved from one checkpoint to the next; with --training, how a model trained
+    that an Inspector watched.
     """
     from gradscore.store import changing, refuse_run_files
 

@@ -43,8 +43,8 @@ class _ErrorsAsMessages(TyperGroup):
         except GradscoreError as error:
             typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
             raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            typer.echo("interrupted; run the same command again", err=True)
+        except KeyboardInterrupt as interrupt:
+            typer.echo(f"interrupted; {str(interrupt) or 'run the same command again'}", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # see main
@@ -141,43 +141,50 @@ def _report(error: Exception) -> str:
 app = typer.Typer(
     cls=_ErrorsAsMessages,
     help="Tell from per-sample gradients whether a prediction is wrong or a sample is out of distribution.\n\n"
-    "Example: gradscore extract configs/digits.yaml --trust-code",
+    "Example: gradscore demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
-COMMANDS: dict[str, type[Command]] = {
-    "init": Command,
-    "doctor": Command,
-    "run": Command,
-    "extract": Command,
-    "merge": Command,
-    "fit-meta": Command,
-    "evaluate": Command,
-    "compare": Command,
-    "bundle": Command,
-    "score": Command,
-    "monitor": Command,
-    "check": WritesJson,
-    "inspect": Command,
-    "audit": Command,
-    "project": Command,
-    "config": Command,
-    "runs": Command,
+START = "Start: from files to a verdict"
+DECIDE = "Decide: on new samples"
+GUARD = "Guard: a saved model in CI"
+LOOK = "Look: into models, labels and runs"
+
+COMMANDS: dict[str, tuple[str, type[Command]]] = {
+    "demo": (START, Command),
+    "init": (START, Command),
+    "run": (START, Command),
+    "extract": (START, Command),
+    "merge": (START, Command),
+    "fit-meta": (START, Command),
+    "evaluate": (START, Command),
+    "docs": (START, Command),
+    "bundle": (DECIDE, Command),
+    "score": (DECIDE, Command),
+    "monitor": (DECIDE, Command),
+    "check": (GUARD, WritesJson),
+    "compare": (GUARD, Command),
+    "doctor": (LOOK, Command),
+    "inspect": (LOOK, Command),
+    "audit": (LOOK, Command),
+    "project": (LOOK, Command),
+    "runs": (LOOK, Command),
+    "config": (LOOK, Command),
 }
-"""All commands in the order of `--help`, and what parses their arguments.
+"""All commands in the order of `--help`: the group that each is shown in, and what parses its arguments.
 
 Each is what has its name in the file of that name: a function, or an app of several.
 """
 
-for _name, _class in COMMANDS.items():
+for _name, (_group, _class) in COMMANDS.items():
     _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
     if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
+        app.add_typer(_command, name=_name, rich_help_panel=_group)
     else:
-        app.command(_name, cls=_class)(_command)
+        app.command(_name, cls=_class, rich_help_panel=_group)(_command)
 
 
 def _show_version(wanted: bool) -> None:

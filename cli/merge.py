@@ -33,7 +33,9 @@ def merge(
 
     The run is that of one process, value for value with --threads 1. A missing or foreign shard is named.
 
-    Example: gradscore merge runs/digits --trust-code
+    After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/shared --shard 0/1 --trust-code
+
+    Then: gradscore merge demo/shared --trust-code
     """
     from gradscore.distributed import merge as merge_shares  # imports PyTorch, which help need not wait for
 

@@ -95,7 +95,7 @@ def monitor(
 
     Samples are given once, in the order in which they came; the next call goes on where this one ends.
 
-    Example: gradscore monitor scorer.gradscore today/ --by 1000 --out watch --fail-on-alarm --trust-code
+    After gradscore demo: gradscore monitor demo/scorer.gradscore demo/images/unknown --out demo/watch --trust-code
     """
     from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer

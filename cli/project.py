@@ -92,7 +92,7 @@ def project(
 
     With --nearest, also the samples with the most similar gradients, in nearest.parquet.
 
-    Example: gradscore project configs/digits.yaml --split in_dist.fit --loss label --out projected --trust-code
+    After gradscore demo: gradscore project demo/gradscore.yaml --split in_dist.fit --out demo/projected --trust-code
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.losses import LOSSES

@@ -45,13 +45,13 @@ def run(
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-) -> None:
+) -> dict[str, Any]:
     """Extract features, fit the meta models and evaluate: from a configuration to the report.
 
     The same command goes on after an interruption: samples that are done are not computed again. Where the accuracy on
     in_dist.fit is at chance, or the classes are in another order, it stops there and exits with 3.
 
-    Example: gradscore run configs/digits.yaml --trust-code
+    After gradscore demo: gradscore run demo/gradscore.yaml --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
@@ -59,6 +59,7 @@ def run(
     summary, models, found = completed(context, output, config, given, out=out, check_labels=True, **how)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
+    return found
 
 
 def completed(

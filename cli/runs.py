@@ -26,7 +26,7 @@ FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to
 def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """List the run folders below a folder.
 
-    Example: gradscore runs list runs
+    After gradscore demo: gradscore runs list demo
     """
     from gradscore.store import find_runs  # imports PyTorch, which help need not wait for
 
@@ -47,7 +47,7 @@ def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False
 def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Show what a run holds: splits, columns, meta models, evaluation, hashes and versions.
 
-    Example: gradscore runs show runs/digits/run
+    After gradscore demo: gradscore runs show demo/run
     """
     from gradscore.store import describe_run
 
@@ -79,7 +79,7 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
 def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
     """Compute the checksum of every file of a run anew; exits with 2 if one is damaged or missing.
 
-    Example: gradscore runs verify runs/digits/run
+    After gradscore demo: gradscore runs verify demo/run
     """
     from gradscore.store import RunFolder, verify_run
 

@@ -99,7 +99,7 @@ def score(
 ) -> None:
     """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
 
-    Example: gradscore score scorer.gradscore photos/ --out scores.parquet --explain --trust-code
+    After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.data import check_options, name_user_files, refuse_inputs

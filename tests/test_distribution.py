@@ -73,6 +73,10 @@ WRITTEN = {
 }
 
 
+PAGES = {f"gradscore_cli/pages/{path.name}": path for path in (ROOT / "docs").glob("*.md")}
+"""The manual, by its paths in the wheel."""
+
+
 def shipped() -> dict[str, Path]:
     """Every file of the packages, by its path in the wheel."""
     return {
@@ -149,16 +153,16 @@ def test_every_folder_of_code_is_named_as_a_package() -> None:
 def test_wheel_holds_every_file_of_the_packages(distributions: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(distributions[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert names == set(shipped())
+    assert names == {*shipped(), *PAGES}
 
 
 def test_source_distribution_holds_what_the_wheel_is_built_of(distributions: tuple[Path, Path]) -> None:
     with tarfile.open(distributions[0]) as source:
         names = {member.name.partition("/")[2] for member in source.getmembers() if member.isfile()}
-    code = {path.relative_to(ROOT).as_posix() for path in shipped().values()}
+    code = {path.relative_to(ROOT).as_posix() for path in (*shipped().values(), *PAGES.values())}
     about = {name for name in names - code if not name.startswith("gradscore.egg-info/")}
     assert names >= code
-    assert about == {"LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+    assert about == {"LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "setup.py"}
 
 
 def test_wheel_holds_the_license(distributions: tuple[Path, Path]) -> None:
@@ -177,6 +181,23 @@ def test_types_are_shipped(distributions: tuple[Path, Path], package: str) -> No
 def test_code_comes_from_the_wheel(installed: Path, tmp_path: Path, package: str) -> None:
     found = run(installed, tmp_path, "python", "-c", f"import {package}; print({package}.__file__)")
     assert Path(found.stdout.strip()).is_relative_to(installed.parent), found.stdout + found.stderr
+
+
+def test_wheel_is_small(distributions: tuple[Path, Path]) -> None:
+    assert distributions[1].stat().st_size < 5e6
+
+
+def test_manual_comes_along(installed: Path, tmp_path: Path) -> None:
+    listed = run(installed, tmp_path, "gradscore", "docs").stdout.splitlines()
+    assert len(listed) == len(PAGES)
+    assert run(installed, tmp_path, "gradscore", "docs", "glossary").stdout == (ROOT / "docs/glossary.md").read_text()
+
+
+def test_demo_works_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "gradscore", "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"demo"}
+    assert (tmp_path / "demo" / "run" / "evaluation" / "report.html").stat().st_size > 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 TOOLS = {
+    "demo": "demo",
     "distributed": "merge",
     "doctor": "doctor",
     "inspect": "inspect",

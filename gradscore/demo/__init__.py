@@ -1,0 +1,11 @@
+"""A project to try everything on: real images, a network, and the commands from training to decisions.
+
+In comes the name of a folder; out comes the folder as a user has one (`project`): images, code and a configuration. The
+files of this package are those that it gets, and `net.py` trains the network where it lies there.
+"""
+
+from __future__ import annotations
+
+from .demo_folder import Step, project, steps, train
+
+__all__ = ["Step", "project", "steps", "train"]

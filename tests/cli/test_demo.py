@@ -1,0 +1,78 @@
+"""`gradscore demo`: how it ends, and, slow, all of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from help_examples import EXAMPLES
+from typer.testing import CliRunner, Result
+
+from gradscore_cli.main import app
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, ["demo", *arguments])
+
+
+def test_a_folder_that_is_there(demo: Callable[..., Result]) -> None:
+    Path("demo").mkdir()
+    found = demo()
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr == "error: demo: it is there already; name a folder that is not, or remove it\n"
+
+
+def test_a_place_where_nothing_can_be_written(demo: Callable[..., Result]) -> None:
+    Path("file").write_text("")
+    found = demo("file/demo")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "file/demo" in found.stderr
+
+
+def test_an_interrupt_leaves_nothing(demo: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_folder: Path) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradscore.demo.train", interrupted)
+    found = demo()
+    assert (found.exit_code, list(Path().iterdir())) == (130, [])
+    assert found.stderr == "interrupted; demo was removed again; the same command starts anew\n"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The folder that the demo was run in, and what it said."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return folder, CliRunner().invoke(app, ["demo"])
+
+
+@pytest.mark.slow
+def test_it_ends_with_what_to_use_and_what_to_type_next(whole: tuple[Path, Result]) -> None:
+    folder, found = whole
+    assert found.exit_code == 0, found.output
+    *sentences, following = found.stdout.rpartition("not scored\n")[2].strip().splitlines()
+    assert sentences[0].startswith("Use ")
+    assert following.endswith("gradscore init FOLDER")
+    assert (folder / "demo" / "run" / "evaluation" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_there_is_something_to_decide(whole: tuple[Path, Result]) -> None:
+    """Several hundred samples of each kind that scores are to find."""
+    records = json.loads((whole[0] / "demo" / "run" / "evaluation" / "metrics.json").read_text())["records"]
+    found = {each["dataset"]: each["n_positive"] for each in records if each["metric"] == "auroc"}
+    assert min(found["in_dist.test"], found["bags_and_boots"], found["digits"]) >= 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_examples_of_help_work_after_it(
+    whole: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(whole[0])
+    ended = [CliRunner().invoke(app, words[1:]) for words in EXAMPLES[command]]
+    assert [each.exit_code for each in ended] == [0] * len(ended), [each.output for each in ended]

@@ -1,0 +1,86 @@
+"""The folder of the demo."""
+
+import hashlib
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gradscore.config import load_config
+from gradscore.demo import project, steps, train
+from gradscore.errors import ModelError, OutputError
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path("/usr/share/datasets/fashion-mnist")
+COUNTS = {"train": 2000, "fit": 1000, "calibration": 600, "test": 2000, "unknown": 800}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    with project(folder):
+        pass
+    return folder
+
+
+def images(folder: Path, part: str) -> list[Path]:
+    return sorted((folder / "images" / part).glob("*/*.png"))
+
+
+@pytest.mark.parametrize("part", COUNTS)
+def test_images(made: Path, part: str) -> None:
+    assert len(images(made, part)) == COUNTS[part]
+
+
+def test_no_image_is_in_two_parts(made: Path) -> None:
+    digests = {(part, hashlib.sha256(path.read_bytes()).digest()) for part in COUNTS for path in images(made, part)}
+    assert set(Counter(digest for _, digest in digests).values()) == {1}
+
+
+def test_unknown_kinds_are_unknown(made: Path) -> None:
+    kinds = {part: {path.parent.name for path in images(made, part)} for part in COUNTS}
+    known = kinds.pop("train")
+    assert len(known) == 8
+    assert kinds == {**dict.fromkeys(("fit", "calibration", "test"), known), "unknown": {"bag", "ankle_boot"}}
+
+
+def test_configuration_uses_every_part_once(made: Path) -> None:
+    config = load_config(made / "gradscore.yaml")
+    named = config.model_dump_json()
+    assert [named.count(f'{made / "images" / part}"') for part in COUNTS] == [1] * len(COUNTS)
+
+
+def test_commands_name_files_of_the_folder(made: Path) -> None:
+    *_, last = steps(made)
+    assert [Path(word).is_file() for word in last.words if word.endswith(".png")] == [True, True]
+
+
+def test_what_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("kept")
+    with pytest.raises(OutputError, match="mine"), project(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, OSError, ModelError])
+def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, end: type[BaseException]) -> None:
+    with pytest.raises(end), project(tmp_path / "demo"):
+        raise end
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_code_that_does_not_train_is_named(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("raise ValueError('of no use')")
+    with pytest.raises(ModelError, match="of no use"):
+        train(tmp_path)
+
+
+@pytest.mark.skipif(not SOURCE.is_dir(), reason="needs Debian's package dataset-fashion-mnist")
+def test_images_are_those_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ROOT / "data_scripts" / "demo_images.py"
+    monkeypatch.syspath_prepend(str(script.parent))
+    spec = importlib.util.spec_from_file_location("demo_images", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.packed(SOURCE) == (ROOT / "gradscore" / "demo" / "images.xz").read_bytes()
