@@ -29,7 +29,7 @@ from .differences import (
     rate_difference_other,
     rate_difference_overlapping,
 )
-from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, expected_of
+from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
 
 Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed", "samples"]
 
@@ -94,7 +94,7 @@ class CheckReport:
         tests: what was tested.
         caveats: what has to be known beside the outcome: samples that are gone, what was not looked at.
         notices: what could not be tested, and what else to know.
-        current: the run as expected figures, under the policy it was checked with.
+        current: the run as expected figures of the scores it chose, under the policy it was checked with.
     """
 
     run: str
@@ -154,7 +154,7 @@ def check_run(
     caveats = caveats_of(run, sources)
     policy = policy or expected.policy
     table = run.read(TEST)
-    current = expected_of(run, table, policy=policy, protocol=expected.protocol)
+    current = expected_of(run, table, policy=policy, protocol=expected.protocol, scored_by=expected.scored_by)
     pairs = {
         name: _Pair.of(scores.frame(), current.splits[name].frame())
         for name, scores in expected.splits.items()
@@ -180,6 +180,15 @@ def check_run(
             tests.append(_missing_test(name, missing, margin=margin))
     tests.append(_speed_test(expected.samples_per_second, current.samples_per_second))
     notices = [*expected.notices, *_notices(expected, current)]
+    chosen = chosen_scores(run, expected.protocol)
+    changed = [target for target, name in expected.scored_by.items() if chosen.get(target, name) != name]
+    notices += [
+        f"{WORDS[target]}: the expected figures are of score '{expected.scored_by[target]}', which is compared, and "
+        f"the run now chooses '{chosen[target]}'; where that is meant, --update makes figures of it"
+        for target in changed
+    ]
+    if changed:
+        current = expected_of(run, table, policy=policy, protocol=expected.protocol)
     return CheckReport(run=Path(run.path).name, tests=tests, caveats=caveats, notices=notices, current=current)
 
 

@@ -19,13 +19,14 @@ from ..columns import feature_columns, logit_columns
 from ..data import TEST
 from ..deployment import threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
-from ..evaluation import deployed_protocol, read_scores
+from ..evaluation import MISCLASSIFICATION_MODEL, deployed_protocol, ood_place, read_scores
+from ..meta import ScoreChoice, read_notes
 from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
 
 FORMAT = "gradscore expected figures"
-VERSION = 3
+VERSION = 4
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
 bytes of the file."""
@@ -35,6 +36,9 @@ PROBE = 8
 
 HASH_DIGITS = 12
 """Hexadecimal digits of a content hash that are kept: the chance that two of 2,000 samples share them is 1e-8."""
+
+SCORE = "compared score"
+"""The column of the score that figures are of."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Target = Literal["wrong", "ood"]
@@ -119,6 +123,7 @@ class ExpectedFigures(_Part):
     Attributes:
         model: the classifier as in the manifest of the run: source, number of classes, hashes of code and weights.
         protocol: which OOD samples fitted the meta model for OOD samples.
+        scored_by: the name of the score that figures are of, such as `meta` or `knn`: the one that was chosen then.
         thresholds: frozen at `policy.alpha`, by split-conformal calibration.
         accuracy: of the classifier on all samples of `in_dist.test`.
         splits: `in_dist.test` and the reported OOD sets.
@@ -128,11 +133,12 @@ class ExpectedFigures(_Part):
     """
 
     format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
     protocol: str | None
+    scored_by: dict[Target, str]
     accuracy: float | None
     samples_per_second: float | None = None
     thresholds: dict[Target, float]
@@ -165,6 +171,17 @@ def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sour
     return expected_of(run, run.read(TEST), policy=policy or Policy(), protocol=deployed_protocol(run))
 
 
+def chosen_scores(run: RunFolder, protocol: str | None) -> dict[Target, str]:
+    """The names of the scores that a run uses, as a bundle of it does, with the OOD model of a protocol."""
+    places: dict[Target, str] = {"wrong": MISCLASSIFICATION_MODEL}
+    if protocol is not None:
+        places["ood"] = ood_place(protocol)
+    folders = {target: run.meta_path / place for target, place in places.items()}
+    return {
+        target: ScoreChoice.of_notes(read_notes(folder)).score for target, folder in folders.items() if folder.is_dir()
+    }
+
+
 def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
     """Makes sure that a run is of its model and data as they are now; nothing of them runs.
 
@@ -194,8 +211,18 @@ def caveats_of(run: RunFolder, sources: Sources) -> list[str]:
     return [f"not looked at: {each}" for each in found.unseen]
 
 
-def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol: str | None) -> ExpectedFigures:
-    """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand."""
+def expected_of(
+    run: RunFolder,
+    test: pd.DataFrame,
+    *,
+    policy: Policy,
+    protocol: str | None,
+    scored_by: Mapping[Target, str] | None = None,
+) -> ExpectedFigures:
+    """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand.
+
+    Figures are of the scores that the run chose, or of those named in `scored_by`, as far as it has them.
+    """
     table = read_scores(run)
     wrong = table[table["task"] == "misclassification"]
     ood = table[(table["task"] == "ood") & (table["protocol"] == protocol)]
@@ -208,7 +235,11 @@ def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
         raise ExpectedFiguresError(
             f"{run.path}: no scores of a protocol that can be deployed; fit-meta and evaluate again"
         )
-    scores: dict[Target, pd.DataFrame] = {"wrong": wrong, "ood": ood}
+    by = chosen_scores(run, protocol) if scored_by is None else scored_by
+    tables: dict[Target, pd.DataFrame] = {"wrong": wrong, "ood": ood}
+    scores = {
+        target: found.rename(columns={by[target]: SCORE}) for target, found in tables.items() if by.get(target) in found
+    }
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _split_scores(name, scores, test) for name in names}
     frame, thresholds, notices = splits[TEST].frame(), {}, []
@@ -230,6 +261,7 @@ def expected_of(run: RunFolder, test: pd.DataFrame, *, policy: Policy, protocol:
         model={**inputs.model.model_dump(), "preprocessing": inputs.preprocessing},
         versions=package_versions(),
         protocol=None if ood.empty else protocol,
+        scored_by={target: by[target] for target in splits[TEST].scores},
         accuracy=run.manifest.splits[TEST].accuracy,
         samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,
@@ -284,7 +316,7 @@ def _split_scores(split: str, scores: Mapping[Target, pd.DataFrame], test: pd.Da
         name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")
         for name, table in scores.items()
     }
-    columns = {name: table["meta"] for name, table in rows.items() if len(table)}
+    columns = {name: table[SCORE] for name, table in rows.items() if len(table)}
     classes = pd.concat([table["label"].where(table["label"] >= 0, table["prediction"]) for table in rows.values()])
     frame = pd.DataFrame(columns).dropna().sort_index().iloc[:PANEL]
     correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]

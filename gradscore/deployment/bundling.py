@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from ..evaluation import (
     deployed_protocol,
     ood_place,
     specs_of,
+    stored_verdicts,
 )
 from ..extractor import Extractor, input_dtype, run_means
 from ..meta import (
@@ -59,6 +61,9 @@ from .known_sets import plain_sets, with_shifted_sets
 
 BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
+
+HELD_OUT = {"sets": "OOD sets held out of the fits", "samples": "samples held out of the fits"}
+"""What scores were judged by, in words."""
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -226,6 +231,7 @@ def _deployed_models(
             notices.append(f"no detector '{name}': {run.path / 'meta'} has no model for it")
     if not found:
         raise BundleError(nothing)
+    notices = [*_about_verdicts(run, found, wanted), *notices]
     if protocol is not None and "ood" not in wanted and np.isfinite(auroc_left_out(run, protocol)):
         notices.append(
             f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
@@ -234,18 +240,42 @@ def _deployed_models(
     return found, notices
 
 
+def _about_verdicts(
+    run: RunFolder, found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
+) -> list[str]:
+    """A line for each detector whose score was not shown to be better than every baseline, with what to type."""
+    lines: dict[str, str] = {}
+    for verdict in sorted(stored_verdicts(run), key=lambda each: each.outcome != "worse"):
+        name = "ood" if verdict.area.task == "ood" else "wrong"
+        decides = getattr(found[name][0], "name", META) if name in found else verdict.best
+        if name in asked or verdict.best in (None, decides) or verdict.outcome not in ("worse", "open"):
+            continue
+        gain = verdict.gain.value if verdict.gain is not None else None
+        shown = "worse than" if verdict.outcome == "worse" else "not shown to be better than"
+        by = "" if gain is None else f" ({gain:+.3f} AUROC)"
+        lines.setdefault(
+            name,
+            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}; to "
+            f"have that decide: gradscore bundle {quote(str(run.path))} --score {name}={verdict.best}",
+        )
+    return list(lines.values())
+
+
 def _about_choice(detector: str, choice: ScoreChoice, asked: str | None) -> list[str]:
     """Which score decides in the place of a meta model, and what it costs to ask for another than the chosen one."""
-    judged = choice.judged
-    if asked is not None and asked != choice.score and asked in judged:
-        return [
-            f"detector '{detector}': {asked} decides, as asked for; on samples held out of the fits it has a mean "
-            f"AUROC of {judged[asked]:.3f}, and {choice.score}, which was chosen, {judged[choice.score]:.3f}"
-        ]
+    judged, held_out = choice.judged, HELD_OUT.get(choice.judged_by or "")
+    if asked is not None and asked != choice.score:
+        cost = "nothing could be held out of the fits to judge it by"
+        if asked in judged:
+            cost = (
+                f"on {held_out} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, which was chosen, "
+                f"{judged[choice.score]:.3f}"
+            )
+        return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
     if asked is None and choice.score != META and choice.gain is not None:
         return [
-            f"detector '{detector}': {choice.score} decides, which needs no gradients; on samples held out of the fits "
-            f"these add {choice.gain:+.3f} AUROC (standard error {choice.error:.3f})"
+            f"detector '{detector}': {choice.score} decides, which needs no gradients; on {held_out} these add "
+            f"{choice.gain:+.3f} AUROC (standard error {choice.error:.3f})"
         ]
     return []
 

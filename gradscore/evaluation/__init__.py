@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from .answer import Answer, Caught, Use, score_in_words
 from .choosing import auroc_left_out, deployed_protocol, ood_place
-from .evaluated_runs import PAGES, Compared, Comparison, EvaluationReport, compare_runs, evaluate_run
+from .evaluated_runs import (
+    PAGES,
+    Compared,
+    Comparison,
+    EvaluationReport,
+    compare_runs,
+    evaluate_run,
+    stored_verdicts,
+)
 from .fits import FitReport, Fitted, control_notices, fit_run, permuted_labels, specs_of
 from .intervals import paired_delong, paired_delong_of_truths, unpaired_delong
 from .metrics import auroc, reliability, risk_coverage
@@ -68,5 +76,6 @@ __all__ = [
     "risk_coverage",
     "score_in_words",
     "specs_of",
+    "stored_verdicts",
     "unpaired_delong",
 ]

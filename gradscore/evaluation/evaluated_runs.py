@@ -34,7 +34,7 @@ from .records import (
     score_records,
     verdicts,
 )
-from .score_tables import BLOCK, ScoreFile, ScoreTables, read_scores, score_columns, scores_of
+from .score_tables import BLOCK, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
 
 PAGES = ("report.html", "report.md")
 """The report of an evaluation, which `reporting` writes beside its figures."""
@@ -177,6 +177,15 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         choices=choices_of(run, {spec.label: scorer.model(spec).notes for spec in fitted}),
         next_command=bundle_command(run.path, has_code=run.names_code),
     )
+
+
+def stored_verdicts(run: RunFolder) -> list[Verdict]:
+    """The verdicts of the last evaluation of a run; none where there was none of what it holds now, or no verdict."""
+    path = run.evaluation_path / "metrics.json"
+    if not path.is_file() or label_warnings(run) or ScoreFile(run.evaluation_path).made_of() != made_of(run):
+        return []
+    records = [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    return verdicts(records, groups=_ood_groups(run))
 
 
 def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:

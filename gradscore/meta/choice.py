@@ -114,7 +114,10 @@ def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) ->
     if (folder / name).is_dir():
         return MetaModel.load(folder / name, model.inputs)
     if name not in model.inputs.baselines.names:
-        raise EvaluationError(f"{folder}: no score {name!r}; fit-meta chose it of other features; run fit-meta again")
+        raise EvaluationError(
+            f"{folder}: there is no score {name!r} beside this meta model: one of ordinary samples alone has no "
+            "regression without gradients; name a baseline, or run fit-meta again"
+        )
     if name != choice.score:
         return BaselineScore(name=name, inputs=model.inputs)
     return BaselineScore(name=name, inputs=model.inputs, log_odds=choice.log_odds, shift=choice.shift)

@@ -56,6 +56,23 @@ def test_a_run_passes_against_itself(small_run, expected) -> None:
     assert (report.exit_code, report.notices) == (0, [])
 
 
+def test_figures_are_compared_by_the_score_they_are_of(small_run, expected) -> None:
+    run, by = RunFolder(small_run), {"wrong": "energy", "ood": "entropy"}
+    before = expected_of(run, run.read("in_dist.test"), policy=LOOSE, protocol=expected.protocol, scored_by=by)
+    scores = read_scores(run)
+    energy = scores[scores["task"] == "misclassification"].set_index("content_hash")["energy"]
+    kept = before.splits["in_dist.test"].frame()["wrong"]
+    assert np.allclose(kept, energy[[name for name in energy.index if name[:12] in kept.index]].sort_index())
+    report = check_run(run, before)
+    assert report.status == "pass"
+    assert [line for line in report.notices if "--update" in line] == [
+        f"{words}: the expected figures are of score '{by[target]}', which is compared, and the run now chooses "
+        f"'{expected.scored_by[target]}'; where that is meant, --update makes figures of it"
+        for target, words in (("wrong", "wrong predictions"), ("ood", "OOD samples"))
+    ]
+    assert report.current == expected
+
+
 def without_labels_from(place: int, expected: ExpectedFigures) -> ExpectedFigures:
     """The expected figures with a test split whose samples from `place` on have no label."""
     test = expected.splits["in_dist.test"]
@@ -74,7 +91,7 @@ def test_a_sample_without_a_label_is_neither_right_nor_wrong(small_run, expected
 
 def test_the_expected_holds_what_the_evaluation_found(small_run, expected) -> None:
     table = read_scores(RunFolder(small_run))
-    wrong = table[table["task"] == "misclassification"].set_index("content_hash")["meta"]
+    wrong = table[table["task"] == "misclassification"].set_index("content_hash")[expected.scored_by["wrong"]]
     frame = expected.splits["in_dist.test"].frame()
     assert len(frame) == wrong.index.nunique()
     by_hash = {name[:12]: value for name, value in wrong.items()}
@@ -353,14 +370,14 @@ def test_reads_back_and_is_small_and_readable(expected, tmp_path: Path) -> None:
 BAD_FILES = {
     "missing": (None, "there are no expected figures; make them with gradscore check CONFIG --expected"),
     "no JSON": ("{", "cannot be read as JSON"),
-    "a list": ("[]", "wanted 'gradscore expected figures' version 3, got None"),
+    "a list": ("[]", "wanted 'gradscore expected figures' version 4, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
         '{"format": "gradscore expected figures", "version": 2}',
         "version 2; delete it, and make it anew with --update",
     ),
-    "incomplete": ('{"format": "gradscore expected figures", "version": 3}', "policy: Field required"),
+    "incomplete": ('{"format": "gradscore expected figures", "version": 4}', "policy: Field required"),
 }
 
 
