@@ -102,11 +102,17 @@ def run_config(
         "model": {"source": f"python:{folder}/net.py:net", "checkpoint": folder / "net.safetensors", "num_classes": 10},
         "preprocessing": {"mean": [0.5], "std": [0.5]},
         "data": {
+            "auxiliary": [],
             "in_dist": in_dist,
             "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}],
             "shifted": list(shifted),
         },
-        "features": {"statistics": ["max", "l1", "l2"], "losses": ["uniform"], **(features or {})},
+        "features": {
+            "statistics": ["max", "l1", "l2"],
+            "losses": ["uniform"],
+            "penultimate": bank is not None or "augmentations" in (features or {}),
+            **(features or {}),
+        },
         "extract": {"batch_size": 50, "device": "cpu", **extract_options},
         "meta": {"Cs": [0.01], "cv_folds": 2, **(meta or {})},
         "evaluate": {"protocols": ["known"], **(evaluation or {})},

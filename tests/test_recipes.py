@@ -127,6 +127,7 @@ CONFIG = """
 model: {source: "python:net.py:Net", checkpoint: net.safetensors, num_classes: 10}
 preprocessing: {mean: [0.5], std: [0.5]}
 data:
+  auxiliary: []
   in_dist:
     fit: {source: "sklearn:digits", select: {stop: 100}}
     test: {source: "sklearn:digits", select: {start: 100, stop: 200}}

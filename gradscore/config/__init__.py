@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..data import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
 from ..models import ModelConfig
 from .schema import (
+    AUTO,
     Config,
     EvaluateConfig,
     ExtractConfig,
@@ -26,6 +27,7 @@ from .schema import (
 from .yaml_source import FILL_IN
 
 __all__ = [
+    "AUTO",
     "FILL_IN",
     "Config",
     "DataConfig",

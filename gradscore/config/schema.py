@@ -50,6 +50,9 @@ def _known_column(name: str) -> str:
     return name
 
 
+AUTO = "auto"
+"""What `features.penultimate` says until the model is there."""
+
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 
 Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
@@ -114,9 +117,9 @@ class FeaturesConfig(Section):
     """One set of statistics for each parameter, for each module that owns some, or for the whole model."""
     columns: InFeatures[Columns] = []
     """More features of each sample: `output_gradient_norm`, `activation_rate`, `gradient_cosine`."""
-    penultimate: InFeatures[bool | str] = False
-    """Also store what enters the last layer, or the linear layer that is named, for scores of it; true by default
-    with a bank or augmentations."""
+    penultimate: InFeatures[bool | str] = AUTO
+    """Also store what enters the last layer, or the linear layer that is named, for scores of it; `auto` does where a
+    linear layer makes the logits."""
     augmentations: InFeatures[Augmentations] = []
     """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
     by a function of yours (`python:<file.py or module>:<function>`)."""
@@ -131,12 +134,12 @@ class FeaturesConfig(Section):
     def _filled_in(cls, settings: Any) -> Any:
         if not isinstance(settings, dict):
             return settings
-        name, added = settings.get("preset"), {"penultimate": True} if settings.get("augmentations") else {}
-        if name is not None:
-            if not isinstance(name, str) or name not in PRESETS:
-                raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
-            added |= PRESETS[name]
-        return {**added, **settings}
+        name = settings.get("preset")
+        if name is None:
+            return settings
+        if not isinstance(name, str) or name not in PRESETS:
+            raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
+        return {**PRESETS[name], **settings}
 
     @model_validator(mode="after")
     def _averages_augmentations(self) -> Self:
@@ -228,16 +231,6 @@ class Config(Section):
     def _called(self, run: Path) -> str:
         """A local copy is called by its address, so that settings are the same on every machine."""
         return called(as_address(run))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_penultimate(cls, settings: Any) -> Any:
-        data = settings.get("data") if isinstance(settings, dict) else None
-        in_dist = data.get("in_dist") if isinstance(data, dict) else None
-        if not isinstance(in_dist, dict) or in_dist.get("bank") is None:
-            return settings
-        features = settings.get("features", {})
-        return {**settings, "features": {"penultimate": True, **features}} if isinstance(features, dict) else settings
 
     @model_validator(mode="before")
     @classmethod

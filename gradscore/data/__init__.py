@@ -17,7 +17,7 @@ from .augmentations import (
     is_given_augmentation,
     open_augmentations,
 )
-from .dataset import NAME_CLASSES, open_splits
+from .dataset import NAME_CLASSES, open_made, open_splits, select
 from .in_memory import check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import (
@@ -36,6 +36,7 @@ from .samples import (
     naming_lost_workers,
     signature_of,
     split_samples,
+    stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import check_columns
@@ -66,11 +67,13 @@ from .splits import (
     TEST,
     DataConfig,
     DatasetConfig,
+    OodConfig,
     SelectConfig,
     SplitInfo,
     SplitKind,
     base_split,
     planned_splits,
+    with_made,
 )
 from .user_files import (
     RawSample,
@@ -108,6 +111,7 @@ __all__ = [
     "DataConfig",
     "DatasetConfig",
     "ImageSource",
+    "OodConfig",
     "Pixels",
     "Preprocessing",
     "PreprocessingConfig",
@@ -151,6 +155,7 @@ __all__ = [
     "name_user_files",
     "naming_lost_workers",
     "open_augmentations",
+    "open_made",
     "open_source",
     "open_splits",
     "open_user_file",
@@ -159,10 +164,13 @@ __all__ = [
     "prepared_batches",
     "refuse_inputs",
     "samples_of",
+    "select",
     "signature_of",
     "split_samples",
+    "stacked",
     "table_column",
     "tensors_in",
     "whole_batches",
+    "with_made",
     "with_tensors",
 ]

@@ -18,7 +18,7 @@ from .samples import SampleDataset, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
 from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
-from .splits import FIT, DataConfig, DatasetConfig, SelectConfig, base_split, planned_splits
+from .splits import FIT, DataConfig, DatasetConfig, OodConfig, SelectConfig, base_split, planned_splits
 
 
 def open_splits(
@@ -90,6 +90,18 @@ def open_splits(
             images = _selected(spec, source, None if is_ood else names, num_classes, shares)
             found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
     return {name: each for name, each in found.items() if only is None or name in only}
+
+
+def open_made(
+    entries: Sequence[OodConfig], fit: SampleDataset, *, preprocessing: PreprocessingConfig, seed: int
+) -> dict[str, SampleDataset]:
+    """Opens OOD sets that are made of the samples to fit on, by the name of the split."""
+    found = {}
+    for each in entries:
+        source = open_source(each.source, each.arguments, base=fit.images, seed=seed)
+        images = _selected(each, source, None, 0, {})
+        found[f"ood.{each.name}"] = SampleDataset(images, Preprocessing(preprocessing), labelled=False)
+    return found
 
 
 def _selected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -15,6 +16,7 @@ from pydantic import (
 )
 
 from ..system import (
+    Elsewhere,
     InFeatures,
     InReport,
     NotNegative,
@@ -24,10 +26,17 @@ from ..system import (
     anchored,
     as_address,
     as_written,
+    closest,
     is_address,
     without_repeats,
 )
 from .sources import kind_of
+from .sources.image_changes import SYNTHETIC
+from .sources.made import OF_TWO_CLASSES, VALUE_KINDS, kinds_for
+from .sources.raw_samples import Raw, is_image
+
+MOST_MADE = 1000
+"""Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
@@ -49,6 +58,21 @@ def _names_or_file(names: list[str] | Path | None, info: ValidationInfo) -> list
 
 ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
 """Folders may be called by numbers, which YAML reads as such."""
+
+
+def _made_kinds(kinds: str | list[str]) -> str | list[str]:
+    if kinds == "auto":
+        return kinds
+    if isinstance(kinds, str):
+        raise ValueError(f"wanted 'auto' or a list of kinds, got {kinds!r}")
+    known = [*SYNTHETIC, *VALUE_KINDS]
+    for kind in kinds:
+        if kind not in known:
+            raise ValueError(f"no synthetic set {kind!r}; {closest(kind, known)}")
+    return without_repeats(kinds)
+
+
+MadeKinds = Annotated[str | list[str], AfterValidator(_made_kinds)]
 
 ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
 
@@ -159,6 +183,11 @@ class DataConfig(Section):
     """Names of the network's classes in the order of its outputs: a list, or a file with one on each line (or JSON)."""
     ood: list[OodConfig] = []
     """Samples that are none of these classes."""
+    auxiliary: Elsewhere[MadeKinds] = "auto"
+    """OOD sets that are made of up to 1,000 samples of in_dist.fit each, beside those of `ood`: they join the fits and
+    are not reported. `auto` makes `rotate90`, `mixup`, `cutmix`, `jigsaw` and `permuted_pixels` of images. Of other
+    samples it makes what there is for them where no set of `ood` is auxiliary: `swapped_fields`, `permuted_columns`
+    and `feature_mixture` of numbers, `shuffled_tokens` and `swapped_fields` of tokens and text. `[]` makes none."""
     shifted: list[ShiftedConfig] = []
     """Labelled samples of these classes that were taken otherwise; reported by themselves."""
 
@@ -169,6 +198,13 @@ class DataConfig(Section):
         return sets
 
     @model_validator(mode="after")
+    def _made_beside_ood(self) -> Self:
+        without_repeats(
+            [each.name for each in self.ood] + [each for each in self.auxiliary if self.auxiliary != "auto"]
+        )
+        return self
+
+    @model_validator(mode="after")
     def _reported_beside_test(self) -> Self:
         reported = [entry.name for entry in self.ood if not entry.auxiliary] + [entry.name for entry in self.shifted]
         if self.in_dist.test is None and reported:
@@ -177,6 +213,29 @@ class DataConfig(Section):
                 "OOD sets as auxiliary and remove shifted ones"
             )
         return self
+
+
+def with_made(data: DataConfig, sample: Raw | None, *, samples: int | None, has_classes: bool = True) -> DataConfig:
+    """The settings with an entry of `ood` for each auxiliary set that is made; later ones change nothing.
+
+    Args:
+        data: the settings.
+        sample: one of `in_dist.fit` before preprocessing, which says what can be made of them; None where none can be
+            read.
+        samples: how many there are; None where that is not known.
+        has_classes: whether labels tell at least two classes apart, as some sets need.
+    """
+    kinds: Sequence[str] = data.auxiliary
+    if kinds == "auto":
+        # Numbers with one value moved may be ordinary ones, and blur what a set of somebody's shows; images may not.
+        is_wanted = sample is not None and (is_image(sample) or not any(each.auxiliary for each in data.ood))
+        found = kinds_for(sample) if sample is not None and is_wanted else ()
+        known = {each.source for each in data.ood} | {f"synthetic:{each.name}" for each in data.ood}
+        found = tuple(kind for kind in found if f"synthetic:{kind}" not in known)
+        kinds = [kind for kind in found if has_classes or kind not in OF_TWO_CLASSES]
+    select = SelectConfig(count=MOST_MADE if samples is None or samples > MOST_MADE else None)
+    made = [OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True, select=select) for kind in kinds]
+    return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []})
 
 
 FIT: Final = "in_dist.fit"

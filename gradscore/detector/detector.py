@@ -19,16 +19,17 @@ from ..config import Config, ExtractConfig, ModelConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
-from ..evaluation import evaluate_run, fit_run
+from ..evaluation import evaluate_run, fit_run, score_in_words
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import refuse_with_labels
+from ..meta import META
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import Counter, ListSink, Progress, extract_given, run
+from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder
 from ..system import Device, described
 from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
-from .detector_sets import FitSets, SampleForm, Thumbnails, chosen_kinds, count, default_kinds, kept_small, test_sets
+from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that calibrates where no other samples do."""
@@ -38,6 +39,9 @@ ONE_CLASS = (
     "(in_dist_only); it finds more with OOD sets, ood={...}, even of noise"
 )
 """What a user should know of a fit without any OOD set."""
+
+DETECTED = {"wrong": "wrong predictions", "ood": "OOD samples"}
+"""What detectors tell from the rest."""
 
 EXTRACT = ("batch_size", "part_size", "seed")
 """Settings of the section `extract` that mean something for samples and a model that a program has."""
@@ -69,6 +73,8 @@ class Detector:
         extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.
         evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
+        scores: what decides in the place of the chosen score: the name of a score, such as `energy`, or `ood=knn` and
+            `wrong=energy` for one question; `notices` say what it costs.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         progress: True for a bar on standard error, or a function that is told.
@@ -99,6 +105,7 @@ class Detector:
         extract: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         evaluate: Mapping[str, Any] | None = None,
+        scores: str | Sequence[str] = (),
         output: str | int | None = None,
         one_logit: bool = False,
         progress: bool | Progress = False,
@@ -113,6 +120,7 @@ class Detector:
         if not (isinstance(alpha, float | int) and 0 < alpha < 1):
             raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
         self._extract = _extract_settings(extract or {})
+        self._scores = [scores] if isinstance(scores, str) else list(scores)
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
@@ -153,9 +161,10 @@ class Detector:
             bank: samples such as those that trained it: neighbours are looked for among them.
             ood: OOD sets by name, to fit on.
             calibration: labelled in-distribution samples that set thresholds; without, a share of `data` does.
-            auxiliary: synthetic OOD sets made of `data`, by kind. `auto` makes `rotate90`, `mixup`, `cutmix`, `jigsaw`
-                and `permuted_pixels` where samples are images (1 or 3, H, W), and none where they are not. They are
-                made of the first 256 MiB of the samples, which are kept that long.
+            auxiliary: synthetic OOD sets made of `data`, by kind. `auto` makes, as `data.auxiliary` in a configuration,
+                `rotate90`, `mixup`, `cutmix`, `jigsaw` and `permuted_pixels` of images (1 or 3, H, W), and others of
+                numbers or tokens where no `ood` is given. They are made of the first 256 MiB of the samples, which are
+                kept that long.
             holdout: share of `data`, chosen by content, that sets thresholds unless `calibration` is given.
             run: an empty or new folder that becomes the run folder; a temporary one if None.
 
@@ -194,12 +203,11 @@ class Detector:
                 calibration=held,
                 bank=None if bank is None else form.samples(bank, "bank", split=BANK, labelled=True),
                 ood=form.several("ood", ood, labelled=False),
-                auxiliary=default_kinds(first.inputs) if auxiliary == "auto" else chosen_kinds(auxiliary, first.inputs),
             )
-            self._fit(sets, first, folder)
+            self._fit(sets, first, folder, auxiliary)
         return self
 
-    def _fit(self, sets: FitSets, first: Batch, folder: Folder) -> None:
+    def _fit(self, sets: FitSets, first: Batch, folder: Folder, auxiliary: Sequence[str] | str) -> None:
         """From samples to a run folder, meta models, thresholds and a scorer."""
         recipe = {
             **(self._recipe or {"source": f"{LIVE}:{type(self.model).__name__}"}),
@@ -210,8 +218,16 @@ class Detector:
         }
         model = section(ModelConfig, recipe, where="recipe")
         device = next(self.model.parameters()).device
-        config = config_of_fit(self._sections, model, sets, run=folder.path, device=device.type)
+        several = [auxiliary] if isinstance(auxiliary, str) and auxiliary != "auto" else auxiliary
+        config = config_of_fit(self._sections, model, sets, several, run=folder.path, device=device.type)
         check_features(config.features)
+        kept = FitSamples()
+        kept.add(first)
+        sample = kept.image(0)
+        if config.data.auxiliary != "auto":
+            check_kinds(config.data.auxiliary, sample)
+        config = resolved(config, self.model, sample=sample, inputs=first.inputs, samples=sets.fit.count)
+        sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :])
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
             extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes)
@@ -229,7 +245,7 @@ class Detector:
             run = RunFolder(folder.path)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
         with trusting_code():
-            bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs)
+            bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs, scores=self._scores)
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = _Fitted(folder, config, sets.form, extractor, thumbnails)
         # That there is no OOD set to report on is no news here.
@@ -416,6 +432,30 @@ class Detector:
         detector._scorer = found
         detector.notices = notes(bundle.notices)
         return detector
+
+    def __repr__(self) -> str:
+        """The model, what the detector is fitted on, and which score tells what."""
+        name = (
+            f"Detector({type(self.model).__name__}, alpha={self.scorer.bundle.alpha if self._scorer else self._alpha})"
+        )
+        if self._scorer is None:
+            return f"{name}: not fitted"
+        told = [
+            f"{word} by {score_in_words(getattr(self.bundle.detectors[each].model, 'name', META))}"
+            for each, word in DETECTED.items()
+            if each in self.bundle.detectors
+        ]
+        return "; ".join([f"{name}: {self._origin()}", *told])
+
+    def _origin(self) -> str:
+        """What it is fitted on, in words."""
+        if self._fitted is None:
+            return f"of a bundle, calibrated on {next(iter(self.bundle.detectors.values())).threshold.n} samples"
+        counts = {info.name: self.run.manifest.splits[info.name].rows for info in self.run.splits()}
+        sets = [f"{info.dataset_name} ({counts[info.name]})" for info in self.run.splits() if info.kind == "ood"]
+        bank = f", a bank of {counts[BANK]}" if BANK in counts else ""
+        ood = f"OOD sets {', '.join(sets)}" if sets else "no OOD set"
+        return f"fitted on {counts[FIT]} samples, calibrated on {counts[CALIBRATION]}{bank}; {ood}"
 
     def _given(self, data: Any, *, split: str = "", labelled: bool = True) -> Samples:
         dtype = input_dtype(self.model)

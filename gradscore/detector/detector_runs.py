@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..data import CALIBRATION, GIVEN
 from ..errors import ConfigError, EvaluationError, ModelError, OutputError, StoreError
 from ..evaluation import EvaluationReport, Verdict, fit_run
 from ..models import build_model, trusting_code, weights_sha256
-from ..notices import Notice
+from ..notices import Notice, urgent
 from ..reporting import write_report
 from ..store import RunFolder
 from ..system import replacing
@@ -41,7 +41,13 @@ WORDS = "sentence"
 
 
 def config_of_fit(
-    sections: Mapping[str, Mapping[str, Any] | None], model: ModelConfig, sets: FitSets, *, run: Path, device: str
+    sections: Mapping[str, Mapping[str, Any] | None],
+    model: ModelConfig,
+    sets: FitSets,
+    auxiliary: Sequence[str] | str,
+    *,
+    run: Path,
+    device: str,
 ) -> Config:
     """The settings of a run that fits and reports nothing.
 
@@ -49,6 +55,7 @@ def config_of_fit(
         sections: `preprocessing`, `features`, `extract`, `meta` and `evaluate`, as far as they are given.
         model: the section of that name.
         sets: of samples.
+        auxiliary: synthetic sets by kind, or `auto`.
         run: the run folder.
         device: what computes.
 
@@ -59,13 +66,12 @@ def config_of_fit(
     in_dist = {"fit": _source("data"), "test": None, "calibration": _source("calibration")}
     in_dist |= {} if sets.bank is None else {"bank": _source("bank")}
     ood = [{"name": name, **_source(name), "auxiliary": True} for name in sets.ood]
-    ood += [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in sets.auxiliary]
     settings = {
         **given,
         "extract": {**given.get("extract", {}), "device": device},
         "evaluate": {"protocols": PROTOCOLS, **given.get("evaluate", {})},
         "model": model,
-        "data": {"in_dist": in_dist, "ood": ood},
+        "data": {"in_dist": in_dist, "ood": ood, "auxiliary": auxiliary},
         "run": run,
     }
     return section(Config, settings, where="Detector")
@@ -247,26 +253,37 @@ class Report:
             shutil.copyfile(files.html, temporary)
         return target
 
+    @property
+    def answer(self) -> list[str]:
+        """Which score to use, what it catches, whether gradients are worth their time, and what to do next.
+
+        What has to be known before any figure stands above it. Where there is no verdict, why.
+        """
+        found = self.evaluation.answer
+        cautions = [f"{each.level}: {each}" for each in urgent(self.notices)]
+        if found.next_command is None:  # then warnings are why
+            return [*found.sentences, *(line for line in cautions if line.startswith("caution"))]
+        return [*cautions, *found.sentences, 'Next: detector.save("scorer.gradscore")']
+
     def _repr_html_(self) -> str:
-        """The verdict and what to know, for notebooks."""
-        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.notices)
-        table = f"<p><b>No verdict: {html.escape(self.evaluation.no_verdict or '')}</b></p>"
-        if self.evaluation.no_verdict is None:
-            figures = self.verdict.drop(columns=WORDS)
-            table = figures.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0)
-            lines = "".join(f"<li>{html.escape(line)}</li>" for line in [*self._sentences, *self.notices])
-        return f"<div><h4>gradscore</h4>{table}<ul>{lines}</ul></div>"
+        """The answer, the figures and what else to know, for notebooks."""
+        answer = "".join(f"<p>{html.escape(line)}</p>" for line in self.answer)
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._beside)
+        figures = self.verdict.drop(columns=WORDS)
+        table = figures.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0) if len(figures) else ""
+        return f"<div><h4>gradscore</h4>{answer}{table}<ul>{lines}</ul></div>"
 
     def __repr__(self) -> str:
-        """The verdict as text, or why there is none."""
-        if self.evaluation.no_verdict is not None:
-            return f"No verdict: {self.evaluation.no_verdict}"
-        figures = self.verdict.drop(columns=WORDS).to_string(index=False, float_format="{:.3f}".format)
-        return "\n".join([figures, *self._sentences])
+        """The answer, the figures and what else to know."""
+        figures = self.verdict.drop(columns=WORDS)
+        table = [figures.to_string(index=False, float_format="{:.3f}".format)] if len(figures) else []
+        return "\n".join([*self.answer, *table, *self._beside])
 
     @property
-    def _sentences(self) -> list[str]:
-        return [f"{each.what}: {each.sentence}" for each in self.evaluation.verdicts]
+    def _beside(self) -> list[str]:
+        """The verdicts in words, and what is good to know."""
+        verdicts = [f"{each.what}: {each.sentence}" for each in self.evaluation.verdicts]
+        return [*verdicts, *(f"note: {each}" for each in self.notices if each.level == "note")]
 
 
 def _row(verdict: Verdict) -> list[object]:

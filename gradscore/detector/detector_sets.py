@@ -5,12 +5,15 @@ Samples that are images are kept within bounds: for what auxiliary sets are made
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -19,25 +22,27 @@ from ..data import (
     FIT,
     SYNTHETIC_KINDS,
     TEST,
-    ArraySource,
     Batch,
+    DatasetConfig,
+    OodConfig,
     Pixels,
     Preprocessing,
+    Raw,
     Samples,
-    SyntheticSource,
     are_images,
     check_classes,
+    describe_raw,
+    form,
     form_of,
     is_image,
+    open_source,
     samples_of,
+    select,
+    stacked,
+    tensors_in,
 )
 from ..errors import DataError
-from ..system import Inputs, closest, described
-
-AUXILIARY = ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")
-"""Synthetic sets made of the samples to fit on, where nothing else is said: those of the digits example."""
-
-OF_TWO_CLASSES = ("cutmix", "mixup")
+from ..system import Inputs, described, each_input, rows_of, sample_count
 
 FIT_BYTES = 1 << 28
 """Memory that samples to fit on may take while auxiliary sets are made of them: 256 MiB."""
@@ -131,7 +136,7 @@ class FitSets:
         calibration: what calibrates.
         bank: what neighbours are looked for in.
         ood: OOD sets by name.
-        auxiliary: kinds of synthetic sets made of what fits.
+        auxiliary: settings of the synthetic sets that are made of what fits.
     """
 
     form: SampleForm
@@ -141,26 +146,26 @@ class FitSets:
     calibration: Samples | None
     bank: Samples | None
     ood: Mapping[str, Samples]
-    auxiliary: Sequence[str]
+    auxiliary: Sequence[OodConfig] = ()
 
     def stream(self, thumbnails: Thumbnails) -> Iterator[Batch]:
         """All samples with their splits, those that fit first; small copies of the bank go to `thumbnails`."""
-        images = FitImages()
+        kept = FitSamples()
         for batch in self.parted():
-            if batch.split == FIT and are_images(inputs_before(batch)):
-                images.add(batch)
+            if batch.split == FIT and (self.auxiliary or are_images(inputs_before(batch))):
+                kept.add(batch)
             yield batch
         if self.calibration is not None:
             yield from self.calibration
-        thumbnails.levels = images.levels() if images.samples else None
+        thumbnails.levels = kept.levels if len(kept.ids) else None
         for batch in self.bank or ():
             thumbnails.add(batch)
             yield batch
         for samples in self.ood.values():
             yield from samples
-        for kind in self.auxiliary:
-            made = images.made(kind, seed=self.seed)
-            yield from self.form.samples(made, f"auxiliary {kind}", split=f"ood.{kind}", labelled=False)
+        for entry in self.auxiliary:
+            made, name = kept.made(entry, seed=self.seed), f"auxiliary {entry.name}"
+            yield from self.form.samples(made, name, split=f"ood.{entry.name}", labelled=False)
 
     def parted(self) -> Iterator[Batch]:
         """The samples given to fit on, and those among them that calibrate."""
@@ -214,33 +219,19 @@ def count(sets: Sequence[Samples]) -> int:
     return sum(known) if len(known) == len(sets) else 0
 
 
-def default_kinds(inputs: Inputs) -> tuple[str, ...]:
-    """The auxiliary sets that are made of samples (n, ...) like these: none unless they are images.
-
-    Only square images are turned.
-    """
-    if not isinstance(inputs, Tensor) or not are_images(inputs):
-        return ()
-    square = inputs.shape[2] == inputs.shape[3]
-    return tuple(kind for kind in AUXILIARY if square or kind != "rotate90")
-
-
-def chosen_kinds(kinds: str | Sequence[str], inputs: Inputs) -> tuple[str, ...]:
-    """The auxiliary sets that are asked for by name, of samples (n, ...) like these.
+def check_kinds(kinds: Sequence[str], sample: Raw) -> None:
+    """Makes sure that auxiliary sets which are asked for can be made of samples like this one.
 
     Raises:
-        DataError: there is no such kind, or the samples are no images.
+        DataError: they cannot.
     """
-    kinds = [kinds] if isinstance(kinds, str) else kinds
     for kind in kinds:
-        if kind not in SYNTHETIC_KINDS:
-            raise DataError(f"auxiliary: no synthetic set {kind!r}; {closest(kind, SYNTHETIC_KINDS)}")
-        if not are_images(inputs):
+        if (kind in SYNTHETIC_KINDS) != is_image(sample):
+            what = "images (N, 1 or 3, H, W)" if kind in SYNTHETIC_KINDS else "numbers, tokens or text"
             raise DataError(
-                f"auxiliary: {kind} is made of images (N, 1 or 3, H, W), got samples of shape "
-                f"{described(inputs)}; leave it out, and give OOD sets by ood={{...}}"
+                f"auxiliary: {kind} is made of {what}, got {describe_raw(sample)}; leave it out, and give OOD sets by "
+                "ood={...}"
             )
-    return tuple(kinds)
 
 
 def inputs_before(batch: Batch) -> Inputs:
@@ -282,64 +273,93 @@ class Levels:
 
 
 @dataclass
-class FitImages:
-    """The first samples to fit on, as many as memory may be taken for.
+class FitSamples:
+    """The first samples to fit on, as many as memory may be taken for: a source that others can be made of.
 
     Attributes:
         limit: bytes.
     """
 
     limit: int = FIT_BYTES
-    _inputs: list[Tensor] = field(default_factory=list)
+    _batches: list[Inputs] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=lambda: [0])
     _labels: list[Tensor] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, batch: Batch) -> None:
-        """Takes some samples, which are images."""
+        """Takes some samples."""
         inputs = inputs_before(batch)
-        assert isinstance(inputs, Tensor)
-        fitting = (self.limit - self._bytes) // max(1, inputs[0].nbytes)
+        count = sample_count(inputs)
+        size = sum(each.nbytes for each in tensors_in(inputs)) // max(1, count)
+        fitting = min(count, (self.limit - self._bytes) // max(1, size))
         if fitting > 0:
-            kept = inputs[:fitting].cpu().clone()
-            self._inputs.append(kept)
+            self._batches.append(each_input(rows_of(inputs, slice(fitting)), lambda each: each.cpu().clone()))
+            self._starts.append(self._starts[-1] + fitting)
             self._labels.append(batch.labels[:fitting])
-            self._bytes += kept.nbytes
+            self._bytes += fitting * size
+            self.__dict__.pop("levels", None)
 
     @property
-    def samples(self) -> int:
-        """How many there are."""
-        return sum(map(len, self._inputs))
+    def ids(self) -> Sequence[str]:
+        """See `ImageSource`: the places of the samples."""
+        return [str(place) for place in range(self._starts[-1])]
 
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """See `ImageSource`."""
+        return np.asarray(torch.cat(self._labels).numpy(), dtype=np.int64)
+
+    @cached_property
     def levels(self) -> Levels | None:
-        """Black and white of preprocessed images; None of raw pixels."""
-        inputs = torch.cat(self._inputs)
-        return Levels.of(inputs) if inputs.is_floating_point() else None
+        """Black and white of preprocessed images; None of raw pixels, and of what are no images."""
+        first = self._batches[0]
+        if not isinstance(first, Tensor) or not are_images(first) or not first.is_floating_point():
+            return None
+        return Levels.of(torch.cat([each for each in self._batches if isinstance(each, Tensor)]))
 
-    def made(self, kind: str, *, seed: int) -> Iterator[Tensor]:
-        """The auxiliary set of a kind, a few samples (n, C, H, W) at a time, in the form of the inputs.
+    def image(self, index: int) -> Raw:
+        """See `ImageSource`."""
+        place = bisect_right(self._starts, index) - 1
+        own = each_input(self._batches[place], lambda each: each[index - self._starts[place]])
+        if not isinstance(own, Tensor):
+            return {name: each.numpy() for name, each in own.items()}
+        if not are_images(own[None]):
+            found: Raw = (own.float() if own.dtype in (torch.bfloat16, torch.float16) else own).numpy()
+            return found
+        return own.permute(1, 2, 0).numpy() if self.levels is None else self.levels.pixels(own)
+
+    def content(self) -> str:
+        """See `ImageSource`: nobody compares it."""
+        return ""
+
+    def made(self, entry: DatasetConfig, *, seed: int) -> Iterator[Inputs]:
+        """The auxiliary set that an entry of the settings asks for, a few samples at a time, in the form of the inputs.
 
         Raises:
-            DataError: samples of two classes are mixed, and there are fewer.
+            DataError: samples of two classes are mixed, and there are fewer; or it is made of something else.
         """
-        inputs, labels = torch.cat(self._inputs), torch.cat(self._labels)
-        if kind in OF_TWO_CLASSES and len(set(labels.tolist())) < 2:
-            raise DataError(f"auxiliary: {kind} mixes two classes, and the samples to fit on have fewer; leave it out")
-        levels = self.levels()
-        raw = inputs if levels is None else torch.stack([torch.from_numpy(levels.pixels(each)) for each in inputs])
-        pixels = raw.permute(0, 2, 3, 1).numpy() if levels is None else raw.numpy()
-        names = [str(place) for place in range(len(inputs))]
-        source = SyntheticSource(kind, ArraySource(pixels, names, labels.numpy()), seed)
-        for start in range(0, len(inputs), CHUNK):
-            found = (source.image(place) for place in range(start, min(start + CHUNK, len(inputs))))
-            made = [image for image in found if is_image(image)]  # all are, of images
-            yield torch.stack(
-                [
-                    torch.from_numpy(np.ascontiguousarray(each.transpose(2, 0, 1)))
-                    if levels is None
-                    else levels.image(each, inputs.dtype)
-                    for each in made
-                ]
-            )
+        source = open_source(entry.source, base=self, seed=seed)
+        waiting: list[Tensor | Mapping[str, Tensor]] = []
+        for place in select(source, entry.select).tolist():
+            sample = self._as_given(source.image(place))
+            if waiting and (form(sample) != form(waiting[0]) or len(waiting) == CHUNK):
+                yield stacked(waiting)
+                waiting = []
+            waiting.append(sample)
+        yield stacked(waiting)
+
+    def _as_given(self, raw: Raw) -> Tensor | Mapping[str, Tensor]:
+        """A sample in the form of the inputs."""
+        first = self._batches[0]
+        if isinstance(raw, Mapping) and not isinstance(first, Tensor):
+            return {name: torch.from_numpy(np.asarray(raw[name])).to(each.dtype) for name, each in first.items()}
+        assert isinstance(raw, np.ndarray)
+        assert isinstance(first, Tensor)
+        if not is_image(raw):
+            return torch.from_numpy(raw).to(first.dtype)
+        if self.levels is not None:
+            return self.levels.image(raw, first.dtype)
+        return torch.from_numpy(np.ascontiguousarray(raw.transpose(2, 0, 1)))
 
 
 @dataclass

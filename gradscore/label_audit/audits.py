@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
-from ..config import Config, ExtractConfig, FeaturesConfig, section
+from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image
 from ..errors import ConfigError, DataError, GradscoreError, MissingExtraError
 from ..extractor import count_classes
@@ -172,7 +172,7 @@ def audit_config(
     table = audited_features(
         opened.model,
         opened.samples,
-        penultimate=config.features.penultimate or True,
+        penultimate=True if config.features.penultimate in (AUTO, False) else config.features.penultimate,
         options=config.extract,
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),
     )

@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..models import Interface, trusting_code
+from .defaults import resolved_features
 from .loop import Counter, Cut, FrameSink, ListSink, Progress, RowExtractor, Values, run
 
 OF_FUNCTIONS = ("parameters", "granularity")
@@ -155,6 +156,7 @@ def feature_table(
     with interface.attached(model):
         classes = count_classes(model, samples.first)
         check_features(wanted)
+        wanted = resolved_features(wanted, model, samples.first.inputs)
         with trusting_code():
             extractor = Extractor.of(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)

@@ -21,6 +21,7 @@ from ..data import (
     collate,
     kind_of,
     load_batches,
+    open_made,
     open_splits,
     planned_splits,
     split_samples,
@@ -31,6 +32,7 @@ from ..losses import with_labels
 from ..models import LIVE, build_model, class_names, weight_files_sha256
 from ..store import CodeInputs, RunFolder, RunInputs, describe_inputs, find_changes
 from ..system import closest, is_address, resolve_device, some
+from .defaults import resolved_for
 from .loop import OnBatch, check_labelled, cut
 
 KEPT = "; the same run folder keeps what is there"
@@ -67,12 +69,13 @@ class RunPlan:
         device = resolve_device(config.extract.device)
         check_features(config.features)
         built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
-        extractor = Extractor.of(
-            built.model.to(device),
-            features=config.features,
-            num_classes=config.model.num_classes,
-        )
-        datasets = open_datasets(config)
+        model = built.model.to(device)
+        opened = open_datasets(config)
+        given, config = config.data, resolved_for(config, model, opened[FIT])
+        made = config.data.ood[len(given.ood) :]
+        opened |= open_made(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
+        datasets = {name: opened[name] for name in planned_splits(config.data)}
+        extractor = Extractor.of(model, features=config.features, num_classes=config.model.num_classes)
         if losses := with_labels(config.features.losses):
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)

@@ -34,13 +34,6 @@ from .folders import (
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-AUXILIARY = {
-    "images": ("mixup", "jigsaw"),
-    "texts": ("shuffled_tokens", "swapped_fields"),
-    "rows": ("feature_mixture", "swapped_fields", "permuted_columns"),
-}
-"""Auxiliary sets that are made of samples."""
-
 SOURCE = {"images": "folder", "texts": "csv", "rows": "csv"}
 """Where samples lie, as far as it is not known."""
 
@@ -58,7 +51,7 @@ EXPLAINED = {
     "preprocessing": "from a sample to what the network takes",
     "data": "sets of samples",
     "features": "what is computed of each sample",
-    "data.ood": "samples that are none of the classes; auxiliary ones are made of those to fit on and not reported",
+    "data.ood": "samples that are none of the classes",
 }
 
 
@@ -155,13 +148,6 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
-    counted = class_count(shapes)
-    if counted is not None and len(shapes[counted[0]]) == 2:  # a linear layer, as far as one sees
-        made.put(
-            "features.penultimate",
-            True,
-            f"also compare with knn, ViM and others; false if {counted[0]} is not what makes the logits",
-        )
     made.put("run", made.near(base / "run"))
     return made
 
@@ -355,7 +341,10 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
-    made.put("data.ood", list(_ood(made, ood, noun)))
+    made.put("data.ood", list(_ood(made, ood)))
+    made.put(
+        "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
+    )
     _note_classes(made, parts)
 
 
@@ -403,7 +392,7 @@ def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
     return {"source": f"{of.source}:{made.near(of.path)}"}
 
 
-def _ood(made: Proposal, sets: Sequence[SampleSet], noun: str) -> Iterator[dict[str, Any]]:
+def _ood(made: Proposal, sets: Sequence[SampleSet]) -> Iterator[dict[str, Any]]:
     names: set[str] = set()
     for each in sets:
         name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in each.name).strip("_") or "ood"
@@ -411,8 +400,6 @@ def _ood(made: Proposal, sets: Sequence[SampleSet], noun: str) -> Iterator[dict[
             name += "_2"
         names.add(name)
         yield {"name": name, **_entry(made, each)}
-    for kind in AUXILIARY[noun]:
-        yield {"name": f"made_by_{kind}", "source": f"synthetic:{kind}", "auxiliary": True}
 
 
 def as_yaml(proposal: Proposal) -> str:

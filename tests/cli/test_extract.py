@@ -23,11 +23,13 @@ def linear():
 CONFIG = """
 model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
 data:
+  auxiliary: []
   in_dist:
     fit: {source: "sklearn:digits", select: {stop: 12}}
     test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
   ood:
     - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
+features: {penultimate: false}
 run: run
 """
 

@@ -65,7 +65,7 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     assert (found.model.source, found.model.num_classes) == ("torchvision:resnet18", 7)
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]
     assert [entry.name for entry in found.data.ood if not entry.auxiliary] == ["textures"]
-    assert found.features.penultimate is True
+    assert found.features.penultimate == found.data.auxiliary == "auto"
     ran = CliRunner().invoke(app, ["run", str(config), *QUICK])
     assert ran.exit_code == 0, ran.output
     assert "OOD by protocol known" in ran.stdout
@@ -205,7 +205,7 @@ def test_a_classifier_of_texts_and_tables_give_a_configuration_that_runs(bert: P
     assert found.model.source == f"transformers:{bert / 'bert'}"
     assert (found.model.checkpoint, found.model.num_classes) == (None, 2)
     assert found.data.in_dist.bank.source == f"csv:{bert / 'train.csv'}"
-    assert {each.name for each in found.data.ood} == {"strange", "made_by_shuffled_tokens", "made_by_swapped_fields"}
+    assert [each.name for each in found.data.ood] == ["strange"]
     result = CliRunner().invoke(app, ["run", str(config), *QUICK[4:]])
     assert result.exit_code == 0, result.output
     assert "wrong predictions: " in result.stdout

@@ -65,6 +65,7 @@ CONFIG = """
 model: {source: "python:net.py:net", checkpoint: null, num_classes: 10}
 preprocessing: {mean: [0.5], std: [0.5]}
 data:
+  auxiliary: []
   in_dist:
     fit: {source: "sklearn:digits", select: {stop: 20}}
     test: {source: "sklearn:digits", select: {start: 20, stop: 90}}

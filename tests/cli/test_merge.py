@@ -16,6 +16,7 @@ def linear():
 CONFIG = """
 model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
 data:
+  auxiliary: []
   in_dist:
     fit: {source: "sklearn:digits", select: {stop: 12}}
     test: {source: "sklearn:digits", select: {start: 20, stop: 27}}

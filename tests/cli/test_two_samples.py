@@ -20,6 +20,7 @@ CONFIG = """
 model: {source: "python:net.py:net", checkpoint: net.safetensors, num_classes: 2}
 preprocessing: {channels: 1, resize: [8, 8], mean: [0.5], std: [0.5]}
 data:
+  auxiliary: []
   in_dist:
     fit: {source: "npz:fit.npz"}
     test: {source: "npz:test.npz"}

@@ -59,23 +59,19 @@ def test_what_is_shown_reads_back_as_the_same_config(config_file: Path) -> None:
 
 
 BANK = 'data.in_dist.bank={source: "sklearn:digits"}'
-PENULTIMATE = {
-    "by default": ([], False),
-    "with a bank": ([BANK], True),
-    "with augmentations": (["features.augmentations=[mirror]"], True),
-    "with augmentations and a preset": (["features={augmentations: [mirror], preset: gradnorm}"], True),
-    "with no bank": (["data.in_dist.bank=null"], False),
-    "with no augmentations": (["features.augmentations=[]"], False),
-    "with a bank and the name of a layer": ([BANK, "features.penultimate=fc"], "fc"),
-    "with augmentations and said to be off": (["features={augmentations: [mirror], penultimate: false}"], False),
-}
+AUXILIARY = {
+    "unknown": ("data.auxiliary=[fog]", "no synthetic set 'fog'"),
+    "one name": ("data.auxiliary=mixup", "wanted 'auto' or a list of kinds, got 'mixup'"),
+    "twice": ("data.auxiliary=[mixup, mixup]", "mixup"),
+    "the name of a given set": ("data={in_dist: {fit: {source: a}, test: null}, auxiliary: [mixup], ood: "
+                                "[{name: mixup, source: a, auxiliary: true}]}", "mixup"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("overrides", "wanted"), PENULTIMATE.values(), ids=PENULTIMATE)
-def test_penultimate_features_are_stored_where_they_are_needed(config_file: Path, overrides: list, wanted) -> None:
-    config = load_config(config_file, overrides)
-    assert config.features.penultimate == wanted
-    assert parse_config(dump_config(config), where="copy") == config
+@pytest.mark.parametrize(("override", "message"), AUXILIARY.values(), ids=AUXILIARY)
+def test_auxiliary_sets_that_cannot_be_made_are_refused(config_file: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(config_file, [override])
 
 
 def test_a_bank_needs_penultimate_features(config_file: Path) -> None:

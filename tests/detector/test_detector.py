@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
+from gradscore.data.sources.made import IMAGE_SETS
 from gradscore.deployment import read_bundle
-from gradscore.detector.detector_sets import AUXILIARY
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -75,7 +75,7 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
     folder = tmp_path_factory.mktemp("commands")
     for name in ("net.py", "net.safetensors"):
         shutil.copy(small_run.parent / name, folder / name)
-    made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in AUXILIARY]
+    made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in IMAGE_SETS]
     noise = {"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 80}, "auxiliary": True}
     in_dist = {
         "fit": digits(0, 150),
@@ -124,7 +124,7 @@ def values(frame: pd.DataFrame) -> bytes:
     return frame.select_dtypes("float").to_numpy().tobytes()
 
 
-SPLITS = ["in_dist.fit", "in_dist.calibration", "in_dist.bank", "ood.noise", *(f"ood.{kind}" for kind in AUXILIARY)]
+SPLITS = ["in_dist.fit", "in_dist.calibration", "in_dist.bank", "ood.noise", *(f"ood.{kind}" for kind in IMAGE_SETS)]
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -162,7 +162,7 @@ def test_preprocessed_samples_from_loaders_give_the_same_scores(by_commands, tmp
         return DataLoader(TensorDataset(*by_commands.inputs(split)), batch_size=33)
 
     settings = {name: given for name, given in SETTINGS.items() if name != "preprocessing"}
-    sets = {name: loader(f"ood.{name}") for name in ("noise", *AUXILIARY)}
+    sets = {name: loader(f"ood.{name}") for name in ("noise", *IMAGE_SETS)}
     fitted = gradscore.Detector(by_commands.model, **settings).fit(
         loader("in_dist.fit"),
         bank=loader("in_dist.bank"),

@@ -1,5 +1,7 @@
 """What a detector takes, what it refuses, and what it leaves as it was."""
 
+import html
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
-from gradscore.data import Batch, content_hash, samples_of
-from gradscore.detector.detector_sets import FitImages, Levels, Thumbnails, default_kinds
+from gradscore.data import Batch, OodConfig, content_hash, samples_of
+from gradscore.data.sources.made import kinds_for
+from gradscore.detector.detector_sets import FitSamples, Levels, Thumbnails
 from gradscore.errors import (
     BundleError,
     ConfigError,
@@ -25,6 +28,7 @@ from gradscore.errors import (
     StoreError,
 )
 from gradscore.store import RunFolder
+from gradscore.system import Inputs, sample_count
 
 SETTINGS: dict[str, Any] = {
     "features": {"statistics": ["max", "l2"], "losses": ["uniform"]},
@@ -114,10 +118,26 @@ def test_figures_and_scores_are_those_of_the_run_folder(report) -> None:
 
 
 def test_a_report_shows_itself(report) -> None:
-    page = report._repr_html_()
-    assert "wrong predictions" in page
+    page, text = report._repr_html_(), repr(report)
     assert "<script" not in page
-    assert "wrong predictions" in repr(report)
+    told = [*report.evaluation.answer.sentences, *report.notices]
+    assert len(told) > 2
+    assert [line for line in told if line not in text or html.escape(line) not in page] == []
+    assert text.startswith(report.answer[0])
+    assert report.answer[-1] == 'Next: detector.save("scorer.gradscore")'
+
+
+def test_a_detector_says_what_it_is_fitted_on(fitted, tmp_path) -> None:
+    counts = {info.name: len(fitted.run.read(info.name, ["label"])) for info in fitted.run.splits()}
+    by = "; wrong predictions by .+; OOD samples by .+"
+    fit, held = counts["in_dist.fit"], counts["in_dist.calibration"]
+    told = f"fitted on {fit} samples, calibrated on {held}; OOD sets far \\({counts['ood.far']}\\)"
+    assert re.fullmatch(f"Detector\\(Sequential, alpha=0.05\\): {told}{by}", repr(fitted))
+    assert repr(make()) == "Detector(Sequential, alpha=0.05): not fitted"
+    loaded = gradscore.Detector.load(fitted.save(tmp_path / "b"), model=fitted.model)
+    threshold = next(iter(loaded.bundle.detectors.values())).threshold
+    told = f"of a bundle, calibrated on {threshold.n} samples"
+    assert re.fullmatch(f"Detector\\(Sequential, alpha=0.05\\): {told}{by}", repr(loaded))
 
 
 def test_labels_in_another_order_get_no_verdict(fitted) -> None:
@@ -194,7 +214,7 @@ def test_a_recipe_that_builds_another_model_is_refused(tmp_path) -> None:
 
 
 def test_a_run_folder_can_be_kept(tmp_path) -> None:
-    detector = make().fit((X, Y), run=tmp_path / "run")
+    detector = make().fit((X, Y), run=tmp_path / "run", auxiliary=[])
     assert (tmp_path / "run" / "manifest.json").is_file()
     assert detector.run.path == tmp_path / "run"
     assert {info.name for info in RunFolder(tmp_path / "run").splits()} == {"in_dist.fit", "in_dist.calibration"}
@@ -284,7 +304,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     "auxiliary sets of vectors": (
         lambda: make().fit((X, Y), auxiliary=["jigsaw"]),
         DataError,
-        r"jigsaw is made of images.*got samples of shape \(4,\)",
+        r"jigsaw is made of images.*got.*float32",
     ),
     "no module": (
         lambda: make(lambda x: x),
@@ -297,7 +317,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         "ood: wanted sets .* by name.*got list",
     ),
     "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
-    "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), DataError, "no synthetic set 'fog'"),
+    "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), ConfigError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
     "pixels": (lambda: make().fit(torch.zeros(9, 1, 2, 2).byte()), DataError, "preprocessing="),
     "floats with mean and std": (
@@ -361,18 +381,26 @@ IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 KINDS = {
     "images": (IMAGES, ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")),
     "not square": (IMAGES[..., :5], ("mixup", "cutmix", "jigsaw", "permuted_pixels")),
-    "vectors": (IMAGES[:, 0, 0], ()),
-    "tokens": (IMAGES.long(), ()),
+    "vectors": (IMAGES[:, 0, 0], ("swapped_fields", "permuted_columns", "feature_mixture")),
+    "vectors too short": (IMAGES[:, 0, 0, :3], ()),
+    "tokens": ((IMAGES[:, 0, 0] * 9).long(), ("shuffled_tokens", "swapped_fields")),
+    "tokens and a mask": ({"ids": (IMAGES[:, 0, 0] * 9).long(), "mask": torch.ones(6, 8)}, ("swapped_fields",)),
 }
 
 
 @pytest.mark.parametrize(("inputs", "kinds"), KINDS.values(), ids=KINDS)
-def test_auxiliary_sets_are_made_of_images(inputs, kinds) -> None:
-    assert default_kinds(inputs) == kinds
+def test_which_auxiliary_sets_are_made(inputs, kinds) -> None:
+    kept = FitSamples()
+    kept.add(batch(inputs))
+    assert kinds_for(kept.image(0)) == kinds
 
 
-def batch(images: Tensor) -> Batch:
-    size = len(images)
+def made_by(kind: str) -> OodConfig:
+    return OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True)
+
+
+def batch(images: Inputs) -> Batch:
+    size = sample_count(images)
     names = [str(place) for place in range(size)]
     return Batch(names, images, torch.arange(size) % 2, ["0" * 16] * size, split="in_dist.test")
 
@@ -388,18 +416,18 @@ def test_pixels_of_preprocessed_images_are_found_again() -> None:
 
 
 def test_permuted_pixels_are_the_pixels_of_the_sample() -> None:
-    kept = FitImages()
+    kept = FitSamples()
     kept.add(batch(IMAGES))
-    made = torch.cat(list(kept.made("permuted_pixels", seed=0)))
+    made = torch.cat(list(kept.made(made_by("permuted_pixels"), seed=0)))
     assert torch.allclose(made.flatten(2).sort().values, IMAGES.flatten(2).sort().values, atol=1 / 255)
     assert not torch.allclose(made, IMAGES, atol=0.1)
 
 
 def test_no_more_samples_are_kept_than_memory_is_taken_for() -> None:
-    kept = FitImages(limit=4 * IMAGES[0].nbytes)
+    kept = FitSamples(limit=4 * IMAGES[0].nbytes)
     kept.add(batch(IMAGES))
     kept.add(batch(IMAGES))
-    assert kept.samples == 4
+    assert len(kept.ids) == 4
 
 
 def test_thumbnails_are_small_and_few() -> None:
@@ -412,12 +440,12 @@ def test_thumbnails_are_small_and_few() -> None:
 
 
 def test_mixing_needs_two_classes() -> None:
-    kept = FitImages()
+    kept = FitSamples()
     kept.add(batch(IMAGES[:1]))
     with pytest.raises(DataError, match="mixes two classes"):
-        list(kept.made("mixup", seed=0))
+        list(kept.made(made_by("mixup"), seed=0))
 
 
 def test_a_fit_without_any_ood_set_says_so(fitted) -> None:
-    assert any("seen ordinary samples alone" in line for line in make().fit((X, Y)).notices)
+    assert any("seen ordinary samples alone" in line for line in make().fit((X, Y), auxiliary=[]).notices)
     assert not any("seen ordinary samples alone" in line for line in fitted.notices)

@@ -135,6 +135,7 @@ def zoo_config(home: Path, out: Path, model: dict, **sections: dict) -> Config:
         "model": {"checkpoint": None, "num_classes": 10, **model},
         "preprocessing": {"mean": [0.5], "std": [0.5]},
         "data": {
+            "auxiliary": [],
             "in_dist": {
                 "fit": {**source, "select": {"stop": 100}},
                 "test": {**source, "select": {"start": 150, "stop": 250}},
@@ -162,6 +163,7 @@ def two_classes(name: str) -> dict:
     return {
         "model": at(f"python:net.py:{name}", num_classes=1),
         "data": {
+            "auxiliary": [],
             "in_dist": {"fit": {**source, "select": {"stop": 150}}, "test": {**source, "select": {"start": 150}}},
             "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 60}}],
         },
@@ -282,6 +284,6 @@ def test_a_network_with_other_names_gets_no_verdict_but_the_map(home: Path, tmp_
     named = re.search(r"set label_map to (\{.*?\})", warned).group(1)
     label_map = yaml.safe_load(named)
     fit = {"source": "sklearn:digits", "label_map": label_map}
-    data = DataConfig.model_validate({"in_dist": {"fit": fit, "test": None}})
+    data = DataConfig.model_validate({"auxiliary": [], "in_dist": {"fit": fit, "test": None}})
     images = open_splits(data, preprocessing=config.preprocessing, num_classes=10, seed=0)[FIT].images
     assert np.array_equal(images.labels, (load_digits().target + 1) % 10)

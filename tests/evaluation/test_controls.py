@@ -38,7 +38,7 @@ def write_run(path, *, copies=0):
     source = {"source": "sklearn:digits"}
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
-        "data": {"in_dist": {"fit": source, "test": source}},
+        "data": {"auxiliary": [], "in_dist": {"fit": source, "test": source}},
         "meta": {"cv_folds": 2, "Cs": [0.001, 1.0]},
         "run": "run",
     }

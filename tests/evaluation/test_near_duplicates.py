@@ -161,6 +161,7 @@ def write_run(folder, *, planted, setting="report", banked=None):
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
         "data": {
+            "auxiliary": [],
             "in_dist": {name: {"source": f"npz:{folder / name}.npz"} for name in in_dist},
             "ood": [
                 {"name": "strange", "source": f"npz:{folder / 'ood'}.npz"},

@@ -93,7 +93,7 @@ def settings(folder: Path, **sections: object) -> Config:
     source = {"source": "sklearn:digits"}
     found = {
         "model": {"source": "transformers:vit", "num_classes": 3},
-        "data": {"in_dist": {"fit": source, "test": source}},
+        "data": {"auxiliary": [], "in_dist": {"fit": source, "test": source}},
         "run": "run",
         **sections,
     }

@@ -83,6 +83,7 @@ def make_config(
     settings = {
         "model": {"source": f"python:{folder}/net.py:{net}", "checkpoint": None, "num_classes": 10},
         "data": {
+            "auxiliary": [],
             "in_dist": {
                 "fit": {**SOURCE, "select": {"stop": 9}},
                 "test": {**SOURCE, "select": {"start": 30, "stop": 37}},

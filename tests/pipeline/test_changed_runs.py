@@ -47,6 +47,7 @@ def make_config(folder: Path, *, cosine: bool = False, late: bool = True, **extr
         {
             "model": {"source": f"python:{folder}/net.py:small", "checkpoint": None, "num_classes": 2},
             "data": {
+                "auxiliary": [],
                 "in_dist": {name: {"source": f"folder:{folder}/{name}"} for name in ("fit", "test")},
                 "ood": [made, found] if late else [made],
             },

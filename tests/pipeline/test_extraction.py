@@ -83,6 +83,7 @@ def make_config(folder: Path, *, model: dict | None = None, **changes: dict) -> 
     settings = {
         "model": {"source": f"python:{folder}/net.py:small", "checkpoint": None, "num_classes": 10, **(model or {})},
         "data": {
+            "auxiliary": [],
             "in_dist": {
                 "fit": {**source, "select": {"stop": 21}},
                 "test": {**source, "select": {"start": 30, "stop": 40}},
@@ -90,6 +91,7 @@ def make_config(folder: Path, *, model: dict | None = None, **changes: dict) -> 
             "ood": [{**source, "name": "other", "select": {"start": 50, "stop": 59}}],
         },
         "extract": {"batch_size": 4, "part_size": 6, "device": "cpu", **changes.pop("extract", {})},
+        "features": {"penultimate": False, **changes.pop("features", {})},
         "run": folder / "run",
         **changes,
     }
@@ -415,7 +417,7 @@ def test_values_that_are_not_finite_are_kept_and_counted(tmp_path: Path) -> None
 def test_one_sample(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     source = {"source": "sklearn:digits", "select": {"start": 3, "stop": 4}}
-    data = {"in_dist": {"fit": source, "test": source}, "ood": []}
+    data = {"auxiliary": [], "in_dist": {"fit": source, "test": source}, "ood": []}
     summary = run(make_config(tmp_path, data=data))
     assert [split.samples for split in summary.splits] == [1, 1]
     assert RunFolder(config.run).read("in_dist.fit")["sample_id"].size == 1

@@ -57,6 +57,7 @@ def config_of(folder: Path, base: Config, write: Callable[[Path, np.ndarray, np.
         "test": write(folder / "test", images[150:], digits.labels[150:300]),
     }
     data = {
+        "auxiliary": [],
         "in_dist": {name: {"source": source} for name, source in parts.items()},
         "ood": [{"name": "noise", "source": write(folder / "noise", noise, np.zeros(80, dtype=np.int64))}],
     }

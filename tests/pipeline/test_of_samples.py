@@ -57,7 +57,7 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "list of batches": lambda x, y: list(zip(x.split(9), y.split(9), strict=True)),
     "generator": lambda x, y: (pair for pair in zip(x.split(64), y.to(torch.int8).split(64), strict=True)),
 }
-SETTINGS = {"losses": ["uniform"], "statistics": ["max", "l1", "l2"], "batch_size": 50}
+SETTINGS = {"losses": ["uniform"], "statistics": ["max", "l1", "l2"], "penultimate": False, "batch_size": 50}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -130,6 +130,7 @@ def make_config(folder: Path, kind: str, **changes: Any) -> Config:
         {
             "model": {"source": f"python:{folder}/net.py:{model}", "checkpoint": None, "num_classes": 3},
             "data": {
+                "auxiliary": [],
                 "in_dist": {"fit": save(folder, "fit", 1), "test": save(folder, "test", 2)},
                 "ood": [{"name": "other", **save(folder, "other", 3)}, *made],
             },
@@ -338,6 +339,7 @@ def save_texts(folder: Path, name: str, seed: int) -> dict[str, Any]:
 def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: Path) -> None:
     made = [{"name": each, "source": f"synthetic:{each}"} for each in ("shuffled_tokens", "swapped_fields")]
     data = {
+        "auxiliary": [],
         "in_dist": {"fit": save_texts(tmp_path, "fit", 1), "test": save_texts(tmp_path, "test", 2)},
         "ood": [{"name": "other", **save_texts(tmp_path, "other", 3)}, *({**each, "auxiliary": True} for each in made)],
     }
@@ -392,7 +394,7 @@ def test_values_do_not_depend_on_workers(tmp_path: Path) -> None:
 def test_select_goes_by_content_for_tokens_as_well(tmp_path: Path) -> None:
     config = make_config(tmp_path, "tokens and masks")
     halves = [{"source": config.data.in_dist.fit.source, "select": {"hash": share}} for share in ([0, 0.5], [0.5, 1])]
-    data = {"in_dist": {"fit": halves[0], "test": halves[1]}, "ood": []}
+    data = {"auxiliary": [], "in_dist": {"fit": halves[0], "test": halves[1]}, "ood": []}
     extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
     ids = [RunFolder(config.run).read(name)["sample_id"].tolist() for name in ("in_dist.fit", "in_dist.test")]
     assert sorted(ids[0] + ids[1], key=int) == [str(place) for place in range(COUNT)]
@@ -469,7 +471,7 @@ def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"input_ids": tokens, "attention_mask": tokens, "label": [0, 1, 2, 0]})
     frame.to_parquet(tmp_path / "t.parquet")
     source = {"source": f"parquet:{tmp_path}/t.parquet"}
-    data = {"in_dist": {"fit": source, "test": source}}
+    data = {"auxiliary": [], "in_dist": {"fit": source, "test": source}}
     with pytest.raises(DataError, match=r"has shape .*input_ids \(4,\).*pad or cut them"):
         extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
 
@@ -497,7 +499,7 @@ def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> Non
 def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"text": ["a b", "c d"], "label": [0, 1]}).to_csv(tmp_path / "t.csv", index=False)
     source = {"source": f"csv:{tmp_path}/t.csv"}
-    data = {"in_dist": {"fit": source, "test": source}}
+    data = {"auxiliary": [], "in_dist": {"fit": source, "test": source}}
     with pytest.raises(DataError, match="the samples are text, and this model has no tokenizer"):
         extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
 
@@ -533,6 +535,6 @@ def test_parameters_that_code_freezes_have_the_features_of_others(tmp_path: Path
 def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
     config = make_config(tmp_path, "tokens and masks")
     spec = {"source": config.data.in_dist.fit.source, "arguments": {"inputs": "input_ids"}}
-    data = {"in_dist": {"fit": spec, "test": spec}}
+    data = {"auxiliary": [], "in_dist": {"fit": spec, "test": spec}}
     with pytest.raises(ModelError, match=r"cannot take inputs of shape \(9,\): .*attention_mask"):
         extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)

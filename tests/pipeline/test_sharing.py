@@ -428,10 +428,11 @@ def run_in(folder, *, until=None):
     settings = {
         "model": {"source": f"python:{folder.parent}/net.py:wide", "checkpoint": None, "num_classes": 10},
         "data": {
+            "auxiliary": [],
             "in_dist": {
                 "fit": {**part, "select": {"stop": 240}},
                 "test": {**part, "select": {"start": 240, "stop": 320}},
-            }
+            },
         },
         "extract": {"batch_size": 40, "part_size": 40, "device": "cpu"},
         "run": folder,

@@ -193,6 +193,7 @@ def test_images_mixed_of_two_classes_are_found_again_under_a_label_map(tmp_path)
     settings = {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 5},
         "data": {
+            "auxiliary": [],
             "in_dist": {**made, "test": {**made["fit"], "select": {"start": 40, "stop": 80}}},
             "ood": [{"name": kind, "source": f"synthetic:{kind}"} for kind in ("mixup", "cutmix")],
         },

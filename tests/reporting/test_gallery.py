@@ -36,6 +36,7 @@ def finished(folder: Path, *, bank: bool) -> RunFolder:
             "model": {"source": f"python:{folder}/net.py:net", "checkpoint": None, "num_classes": 10},
             "preprocessing": {"channels": 1},
             "data": {
+                "auxiliary": [],
                 "in_dist": in_dist,
                 "ood": [{"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 30}}],
             },

@@ -67,9 +67,8 @@ def test_other_images_are_ood(tmp_path: Path, name: str, classes: tuple[str, ...
     images(tmp_path / "in" / "val", "cat", "dog", "emu")
     images(tmp_path / "in" / "test", "cat", "dog", "emu")
     images(tmp_path / name, *classes, count=1)
-    first, *made = propose([tmp_path], base=tmp_path).settings["data.ood"]
-    assert first == {"name": name, "source": f"folder:{name}"}
-    assert [entry["auxiliary"] for entry in made] == [True, True]
+    found = propose([tmp_path], base=tmp_path).settings["data.ood"]
+    assert found == [{"name": name, "source": f"folder:{name}"}]
 
 
 def test_code_is_read_and_not_run(tmp_path: Path) -> None:
@@ -160,24 +159,10 @@ def test_tables_of_numbers(tmp_path: Path) -> None:
     made = propose([tmp_path], base=tmp_path)
     assert made.settings["data.in_dist.fit"] == {"source": "csv:val.csv"}
     assert made.settings["data.ood"][0] == {"name": "far", "source": "csv:far.csv"}
-    assert "synthetic:permuted_columns" in {each["source"] for each in made.settings["data.ood"]}
+    assert made.settings["data.auxiliary"] == "auto"
     assert {"preprocessing.mean", "preprocessing.std"} <= made.missing.keys()
     (said,) = (each for each in made.remarks if "more.csv" in each)
     assert "has 3 columns of numbers, and the first layer takes 2" in said
-
-
-LAST = {
-    "linear": (nn.Linear(72, 2), {"features.penultimate": True}),
-    "a convolution": (nn.Conv2d(3, 2, 1), {}),
-}
-
-
-@pytest.mark.parametrize(("last", "wanted"), LAST.values(), ids=LAST)
-def test_features_of_a_linear_last_layer_are_asked_for(tmp_path: Path, last: nn.Module, wanted: dict) -> None:
-    torch.save(nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), last).state_dict(), tmp_path / "weights.pt")
-    images(tmp_path / "val", "cat", "dog")
-    settings = propose([tmp_path], base=tmp_path).settings
-    assert {key: value for key, value in settings.items() if key.startswith("features.")} == wanted
 
 
 BESIDE = {

@@ -137,8 +137,8 @@ HARMLESS: dict[str, Any] = {
 NAMES_OF_SETS = {"data.ood.name", "data.shifted.name"}
 """They name splits, which are compared by name."""
 
-MADE_OF_OTHERS = {"features.preset"}
-"""It fills in other settings, which are compared."""
+MADE_OF_OTHERS = {"features.preset", "data.auxiliary"}
+"""They fill in other settings, which are compared."""
 
 
 def test_there_is_another_value_for_every_setting() -> None:

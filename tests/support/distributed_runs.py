@@ -51,7 +51,7 @@ def settings(folder: Path, **features: Any) -> Config:
     ood = [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 9}}]
     return Config.model_validate({
         "model": {"source": f"python:{folder}/net.py:net", "checkpoint": None, "num_classes": 10},
-        "data": {"in_dist": in_dist, "ood": ood},
+        "data": {"auxiliary": [], "in_dist": in_dist, "ood": ood},
         "features": {"statistics": ["max", "l2"], "losses": ["uniform"], "penultimate": True, **features},
         "extract": {"batch_size": 7, "part_size": 18, "device": "cpu"},
         "run": folder / "run",

@@ -48,6 +48,7 @@ SETTINGS = {
     "model": {"source": "torchvision:resnet18", "checkpoint": "x.pt", "num_classes": 3, "arguments": {"a": [1, 2]}},
     "preprocessing": {"mean": [0.5], "std": [0.5], "resize": 8, "crop": 8},
     "data": {
+        "auxiliary": [],
         "in_dist": {
             "fit": {"source": "sklearn:digits", "select": {"stop": 10, "classes": [0, 1]}, "label_map": {0: 1, 1: 0}},
             "test": {"source": "folder:images", "select": {"start": 1, "hash": [0.0, 0.5], "count": 3, "seed": 1}},

@@ -24,6 +24,7 @@ def settings(images: Path) -> dict:
     return {
         "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 10},
         "data": {
+            "auxiliary": [],
             "in_dist": {
                 "fit": {"source": "sklearn:digits", "select": {"stop": SIZE}},
                 "test": {"source": "sklearn:digits", "select": {"start": SIZE, "stop": 2 * SIZE}},

@@ -100,6 +100,31 @@ VALUE_KINDS: dict[str, Change] = {
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
 
+IMAGE_SETS = ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")
+"""What is made of images unless other sets are asked for."""
+
+FEWEST_VALUES = 4
+"""Values of a vector from which on some can be put in other places."""
+
+
+def kinds_for(sample: Raw) -> tuple[str, ...]:
+    """The sets that are made of samples like this one unless others are asked for.
+
+    Only square images are turned. Of vectors, arrays, tokens and texts it is every kind that can be made of them.
+    """
+    if is_image(sample):
+        square = sample.shape[0] == sample.shape[1]
+        return tuple(kind for kind in IMAGE_SETS if square or kind != "rotate90")
+    if isinstance(sample, np.ndarray) and sample.size < FEWEST_VALUES:
+        return ()
+    found = []
+    for kind, change in VALUE_KINDS.items():
+        with suppress(DataError):
+            change(sample, sample, np.random.default_rng(0))
+            found.append(kind)
+    return tuple(found)
+
+
 def _is_of_floats(sample: Raw) -> bool:
     arrays = sample.values() if isinstance(sample, Mapping) else [sample]
     return any(isinstance(each, np.ndarray) and each.dtype.kind == "f" for each in arrays)
