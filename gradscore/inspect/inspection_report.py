@@ -15,7 +15,7 @@ from ..errors import MissingExtraError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, layer_profile, write_page
 from ..system import FloatArray, clear_page, replacing
 from .histograms import GradHist1d, GradHist2d
-from .quantity import MODEL, Aggregate, Quantity, Series, layer_of, model_order
+from .quantity import MODEL, Quantity, Running, Series, band_of, layer_of, model_order
 from .sample_gradients import MeanGSNR
 from .saved_model import Inspection
 
@@ -218,13 +218,15 @@ def _line(name: str, values: FloatArray, number: int, bands: Sequence[tuple[Floa
 
 
 def _aggregated(
-    name: str, aggregates: Mapping[str, Aggregate], layers: Sequence[str], number: int, quantity: Quantity
+    name: str, aggregates: Mapping[str, Running | Series], layers: Sequence[str], number: int, quantity: Quantity
 ) -> Line:
     """The first line and the first band that a quantity is to be drawn with."""
-    found = [aggregates.get(layer, Series()) for layer in layers]
-    bands = [np.array([each.band(band) for each in found]).reshape(-1, 2).T for band in quantity.bands[:1]]
-    middle = np.array([each.point(quantity.lines[0]) for each in found])
-    return _line(name, middle, number, [(low, high) for low, high in bands])
+    rows = [aggregates.get(layer, Series()).figures() for layer in layers]
+    figures = pd.DataFrame(rows, columns=list(Series().figures()))
+    bands = [ends for name in quantity.bands[:1] if (ends := band_of(figures, name)) is not None]
+    return _line(
+        name, figures[quantity.lines[0]].to_numpy(), number, [(low.to_numpy(), high.to_numpy()) for low, high in bands]
+    )
 
 
 def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mapping[str, int]) -> Plot:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import pandas as pd
 import torch
@@ -17,12 +19,25 @@ from torch import Tensor, distributed, nn
 
 from ..errors import ConfigError, EngineError, GradscoreError
 from ..gradients import Engine
+from ..models import first_tensor
 from .findings import Finding
 from .health import TrainingHealth
-from .hooks import ModelHooks, leaf_modules, learning_modules, modules_to_depth
+from .hooks import (
+    Calls,
+    Hook,
+    hooked,
+    in_backward,
+    leaf_modules,
+    learning_modules,
+    modules_to_depth,
+    refuse_compiled,
+    watch_gradient,
+)
 from .quantity import (
     MODEL,
     Entry,
+    InputGradientQuantity,
+    InputQuantity,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
@@ -47,7 +62,7 @@ EpochCallback = Callable[["Inspector"], None]
 """Is called at the end of every epoch, while the quantities still hold it."""
 
 
-class Inspector(ModelHooks):
+class Inspector:
     """Feeds quantities from a model that trains, or that is only run.
 
     A step is a forward pass of the model with gradients enabled. Whether a quantity looks at it, is for its schedule to
@@ -103,14 +118,16 @@ class Inspector(ModelHooks):
     ) -> None:
         check_arguments(model, quantities, optimizer=optimizer, health=health)
         layers, patterns = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
-        watched = chosen(dict(model.named_parameters()), patterns, "parameter")
-        super().__init__(
-            model,
-            chosen_layers(model, layers, depth),
-            watched,
-            quantities,
-            health=None if health is None else TrainingHealth(model, watched, health),
-        )
+        self.model, self.quantities, self.step = model, list(quantities), -1
+        self.layers = chosen_layers(model, layers, depth)
+        self.parameters = chosen(dict(model.named_parameters()), patterns, "parameter")
+        self._health = None if health is None else TrainingHealth(model, self.parameters, health)
+        self._is_paused = self._saw = False  # the latter: whether a layer or a gradient was seen in this epoch
+        self._counts_steps = True
+        self._stack: ExitStack | None = None
+        self._hooked: set[str] = set()
+        self._inputs, self._calls, self._recalls = Calls(), Calls(), Calls()
+        self._with_gradients: set[str] = set()
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
         self.on_epoch, self.epoch, self.name, self.optimizer = list(on_epoch), 0, str(name), optimizer
@@ -120,16 +137,110 @@ class Inspector(ModelHooks):
         self._report: tuple[Path, float, float] | None = None
         self._saw_samples = self._samples_were_due = False
 
+    def attach(self, *, count_steps: bool = True) -> Self:
+        """Registers hooks; `detach` removes them.
+
+        Args:
+            count_steps: a forward pass of the model with gradients begins a step; otherwise `start_step` does.
+
+        Raises:
+            ConfigError: it is attached already, or a part of the model is compiled.
+        """
+        if self._stack is not None:
+            raise ConfigError("the inspector is attached already; call detach() first")
+        refuse_compiled(self.model)
+        self._counts_steps = count_steps
+        with ExitStack() as stack:
+            stack.callback(self.model.register_forward_pre_hook(Hook(self._before)).remove)
+            if self._health is not None:
+                self._health.attach(stack)
+            for name, module in self.layers.items():
+                if self._of(InputQuantity, module) or self._of(InputGradientQuantity, module):
+                    stack.callback(module.register_forward_pre_hook(Hook(partial(self._before_layer, name))).remove)
+                if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
+                    stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
+            self._stack = stack.pop_all()
+        self._watch_parameters()
+        return self
+
+    def detach(self) -> None:
+        """Removes all hooks. The model is as it was; what was found stays."""
+        stack, self._stack = self._stack, None
+        self._hooked.clear()
+        if stack is not None:
+            stack.close()
+
+    def __enter__(self) -> Self:
+        """Attaches."""
+        return self.attach()
+
+    def __exit__(self, *error: object) -> None:
+        """Detaches, whatever happened."""
+        self.detach()
+
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
         self.finish_step()
         self._write_report_if_due()
-        super().start_step()
-        self._loop.step = self.step
+        self.step += 1
+        for quantity in (*self.quantities, self._loop):
+            quantity.step = self.step
+        if self._health is not None:
+            self._health.start_step(self.step)
+        self._watch_parameters()
+        self.begin_pass()
         for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
             self._loop.push(RATE if not number else f"{RATE} {number + 1}", float(group["lr"]))
         self._samples_were_due |= bool(self._due(SampleGradientQuantity))
         self.observe_parameters()
+
+    def begin_pass(self, inputs: object = None) -> None:
+        """Begins a pass, for loops that do not call the model itself, but parts of it; `start_step` does so, too.
+
+        Args:
+            inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
+                whose first tensor is. The pass then ends with `end_pass`.
+        """
+        for calls in (self._inputs, self._calls, self._recalls):
+            calls.clear()
+        self._with_gradients.clear()
+        if self._health is not None:
+            self._health.begin_pass(inputs)
+
+    def end_pass(self, outputs: object) -> None:
+        """Ends a pass that `begin_pass` was given the inputs of.
+
+        Args:
+            outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
+        """
+        if self._health is not None:
+            self._health.end_pass(outputs)
+
+    @contextmanager
+    def paused(self, *, pause: bool = True) -> Iterator[None]:
+        """Looks at nothing while the block runs: for a forward pass that is no step.
+
+        A model with batch norm trains on another pass than the one whose samples are looked at:
+
+            with inspector.paused():
+                losses = criterion(model.eval()(inputs), labels)
+            inspector.observe_losses(losses)
+            criterion(model.train()(inputs), labels).mean().backward()
+
+        Args:
+            pause: False to look at what runs, within a block that is paused.
+        """
+        before = self._is_paused
+        self._pause(pause)
+        try:
+            yield
+        finally:
+            self._pause(before)
+
+    def _pause(self, pause: bool) -> None:
+        self._is_paused = pause
+        if self._health is not None:
+            self._health.pause(pause)
 
     def finish_step(self) -> None:
         """Ends a step; the next one does, too, and `tick_epoch`."""
@@ -172,7 +283,7 @@ class Inspector(ModelHooks):
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
-        engine, around = self._engine_of_samples(), self._with_pause(self._is_paused)
+        engine, around = self._engine_of_samples(), self.paused(pause=self._is_paused)
         with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
             engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
 
@@ -303,6 +414,83 @@ class Inspector(ModelHooks):
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
         return pd.DataFrame(self.history, columns=Entry._fields)
+
+    def _watch_parameters(self) -> None:
+        """Hooks on the gradients of parameters that need one and have none yet: some are unfrozen while they train."""
+        if self._stack is not None and any(quantity.source == "gradient" for quantity in self._of(TensorQuantity)):
+            for name, parameter in self.parameters.items():
+                if parameter.requires_grad and name not in self._hooked:
+                    self._stack.enter_context(hooked(parameter, partial(self._after_gradient, name)))
+                    self._hooked.add(name)
+
+    def _of(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
+        """The quantities of a kind, and of those the ones that look at a module."""
+        return [each for each in self.quantities if isinstance(each, kind) and (module is None or each.wants(module))]
+
+    def _due(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
+        """Those that look at this step."""
+        return [quantity for quantity in self._of(kind, module) if quantity.schedule(max(0, self.step))]
+
+    def _before(self, module: nn.Module, inputs: object) -> None:
+        del module, inputs
+        if self._is_paused or in_backward():
+            return
+        if self._counts_steps and torch.is_grad_enabled():
+            self.start_step()
+        else:
+            self.begin_pass()
+
+    def _before_layer(self, name: str, module: nn.Module, inputs: object) -> None:
+        if self._is_paused or in_backward() or not torch.is_grad_enabled():
+            return
+        site, given = self._inputs.site(name), first_tensor(inputs)
+        if given is None:
+            return
+        self._saw = True
+        for quantity in self._due(InputQuantity, module):
+            quantity.observe(site, module, given)
+        gradients = self._due(InputGradientQuantity, module)
+        if gradients and given.requires_grad:
+            watch_gradient(given, partial(self._after_tensor_gradient, site, module, gradients))
+
+    def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
+        del inputs
+        tensor = first_tensor(output)
+        if self._is_paused or tensor is None:
+            return
+        self._saw = True
+        again = in_backward() and name in self._calls
+        if again and name in self._with_gradients:
+            return  # activation checkpointing: what is computed again was seen the first time
+        site = (self._recalls if again else self._calls).site(name)
+        if torch.is_grad_enabled():
+            self._with_gradients.add(name)
+        for quantity in (self._due if torch.is_grad_enabled() else self._of)(OutputQuantity, module):
+            if not (again and quantity.record_eval):
+                quantity.observe(site, module, tensor)
+        gradients = self._due(OutputGradientQuantity, module)
+        if gradients and tensor.requires_grad:
+            watch_gradient(tensor, partial(self._after_tensor_gradient, site, module, gradients))
+
+    def _after_tensor_gradient(
+        self,
+        site: str,
+        module: nn.Module,
+        quantities: list[OutputGradientQuantity | InputGradientQuantity],
+        gradient: Tensor,
+    ) -> None:
+        if self._stack is not None and not self._is_paused:
+            for quantity in quantities:
+                quantity.observe(site, module, gradient)
+
+    def _after_gradient(self, name: str, gradient: Tensor) -> None:
+        if self._is_paused:
+            return
+        self._saw = True
+        plain = gradient if gradient.layout == torch.strided else gradient.to_dense()
+        for quantity in self._due(TensorQuantity):
+            if quantity.source == "gradient":
+                quantity.observe(name, plain)
 
     def _write_report_if_due(self) -> None:
         if self._report is None:

@@ -359,7 +359,7 @@ class OutputNorm(_Norms, OutputQuantity):
 
     @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
-        if not output.dim() or not output.numel() or not (self.record_eval or self.is_training(module)):
+        if not output.dim() or not output.numel() or not (self.record_eval or torch.is_grad_enabled()):
             return
         flat = output.detach().reshape(len(output), -1)
         self.record(NORM, layer, self.sized(precise_norm(flat, dim=1).mean(), flat.shape[1]))
@@ -515,7 +515,7 @@ class OutputActivation(UnitActivation, OutputQuantity):
 
     @override
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
-        if output.dim() >= 2 and output.numel() and (self.record_eval or self.is_training(module)):
+        if output.dim() >= 2 and output.numel() and (self.record_eval or torch.is_grad_enabled()):
             self.record_units(layer, output, unit_axis=-1 if self.channel_last else 1)
 
 
@@ -575,4 +575,4 @@ class LossModule(OutputQuantity):
                 f"{type(module).__name__} returned a tensor of shape {tuple(output.shape)}, wanted a single loss; "
                 "use reduction='mean' or 'sum', or record losses per sample with ExplicitCall"
             )
-        self.record(TRAINING_LOSS if self.is_training(module) else VALIDATION_LOSS, MODEL, output)
+        self.record(TRAINING_LOSS if torch.is_grad_enabled() else VALIDATION_LOSS, MODEL, output)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import isfinite, nan, sqrt
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -147,9 +147,20 @@ class Quantity(ABC):
         self.bands = (range_aggregation,) if isinstance(range_aggregation, str) else tuple(range_aggregation or ())
         if not self.lines:
             raise ConfigError(f'{self.name}: line_aggregation names no statistic; "mean" is one')
-        check_statistics(points=self.lines, bands=self.bands, in_place=inplace)
+        for kind, names, known in (
+            ("statistic", self.lines, (*POINTS, *QUARTILES)),
+            ("range", self.bands, ("std", "min-max", "Q1-Q3")),
+        ):
+            for each in names:
+                if each not in known:
+                    raise ConfigError(f"no {kind} {each!r}; there are {', '.join(known)}")
+                if inplace and (each in QUARTILES or each == "Q1-Q3"):
+                    raise ConfigError(
+                        f"{kind} {each!r} needs the values themselves, which in-place aggregation does not keep; "
+                        "set inplace=False"
+                    )
         self.schedule = schedule or every(1)
-        self._aggregates: dict[str, dict[str, Aggregate]] = {}
+        self._aggregates: dict[str, dict[str, Running | Series]] = {}
         self._waiting: list[tuple[str, str, Tensor, int | None]] = []
         self.step: int | None = None
         self.timelines: dict[str, dict[str, Timeline]] = {}
@@ -179,7 +190,7 @@ class Quantity(ABC):
         return self.captions.get(measure, "")
 
     @property
-    def value(self) -> dict[str, dict[str, Aggregate]]:
+    def value(self) -> dict[str, dict[str, Running | Series]]:
         """Aggregates by measure and layer, of everything since the start or the last `reset`."""
         self._flush()
         return self._aggregates
@@ -234,12 +245,7 @@ class Quantity(ABC):
             self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
 
 
-Kept = TypeVar("Kept", "Aggregate", "Timeline")
-
-
-def _merge(
-    mine: dict[str, dict[str, Kept]], others: Mapping[str, Mapping[str, Kept]], make: Callable[[], Kept]
-) -> None:
+def _merge(mine: dict[str, dict[str, Any]], others: Mapping[str, Mapping[str, Any]], make: Callable[[], Any]) -> None:
     for measure, layers in others.items():
         for layer, each in layers.items():
             mine.setdefault(measure, {}).setdefault(layer, make()).merge(each)
@@ -249,19 +255,13 @@ class OutputQuantity(Quantity):
     """Looks at the outputs of layers, in every forward pass.
 
     Args:
-        record_eval: look at evaluation passes too.
-        evaluation_from_grad: tell evaluation from gradients being disabled; otherwise from `module.training`.
+        record_eval: look at evaluation passes, those without gradients, too.
         options: see `Quantity`.
     """
 
-    def __init__(self, *, record_eval: bool = False, evaluation_from_grad: bool = True, **options: Any) -> None:
+    def __init__(self, *, record_eval: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.record_eval = record_eval
-        self.evaluation_from_grad = evaluation_from_grad
-
-    def is_training(self, module: nn.Module) -> bool:
-        """Whether the pass that is running is a training pass."""
-        return torch.is_grad_enabled() if self.evaluation_from_grad else module.training
 
     @abstractmethod
     def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
@@ -355,59 +355,13 @@ POINTS = ("mean", "std", "min", "max")
 QUARTILES = ("median", "Q1", "Q3", "IQR")
 """Statistics that need the values themselves."""
 
-BANDS = ("std", "min-max", "Q1-Q3")
-"""Ranges: mean less and plus one standard deviation, extremes, quartiles."""
 
-
-class Aggregate(ABC):
-    """Values that were observed, or what is kept of them.
+class Running:
+    """Count, mean, population variance, minimum and maximum of values, without keeping them.
 
     Attributes:
         count: of finite values.
         non_finite: of values that are not finite, which are counted and nothing else.
-    """
-
-    in_place: ClassVar[bool]
-    count = non_finite = 0
-
-    @abstractmethod
-    def add(self, value: float) -> None:
-        """Takes in a value."""
-
-    @abstractmethod
-    def merge(self, other: Self) -> None:
-        """Takes in everything another aggregate of the same kind holds, as if it had been added here."""
-
-    @abstractmethod
-    def figures(self) -> dict[str, float]:
-        """All statistics of the finite values by name, `POINTS` first; NaN without any."""
-
-    def point(self, name: str) -> float:
-        """A statistic of the finite values; NaN without any.
-
-        Args:
-            name: one of `POINTS`, or of `QUARTILES` where the values are kept.
-
-        Raises:
-            ConfigError: another name.
-        """
-        check_statistics(points=[name], bands=[], in_place=self.in_place)
-        return self.figures()[name]
-
-    def band(self, name: str) -> tuple[float, float]:
-        """A range, from low to high, by a name of `BANDS`; `ConfigError` for `Q1-Q3` without the values."""
-        check_statistics(points=[], bands=[name], in_place=self.in_place)
-        if name == "std":
-            mean, std = self.point("mean"), self.point("std")
-            return mean - std, mean + std
-        low, _, high = name.partition("-")
-        return self.point(low), self.point(high)
-
-
-class Running(Aggregate):
-    """Count, mean, population variance, minimum and maximum of values, without keeping them.
-
-    Attributes:
         mean: of the finite values; NaN without any.
         minimum: smallest finite value; NaN without any.
         maximum: largest finite value; NaN without any.
@@ -419,11 +373,11 @@ class Running(Aggregate):
         >>> running = Running()
         >>> for value in (1.0, 2.0, 6.0):
         ...     running.add(value)
-        >>> running.mean, running.point("max")
+        >>> running.mean, running.figures()["max"]
         (3.0, 6.0)
     """
 
-    in_place = True
+    count = non_finite = 0
 
     def __init__(self) -> None:
         self.mean = self.minimum = self.maximum = nan
@@ -444,7 +398,7 @@ class Running(Aggregate):
         self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
 
     def merge(self, other: Self) -> None:
-        """See `Aggregate.merge`."""
+        """Takes in everything another one holds, as if it had been added here."""
         self.non_finite += other.non_finite
         if not other.count:
             return
@@ -460,21 +414,23 @@ class Running(Aggregate):
         self.count += other.count
 
     def figures(self) -> dict[str, float]:
-        """See `Aggregate.figures`."""
+        """All statistics of the finite values by name; NaN without any."""
         std = sqrt(self._squares / self.count) if self.count else nan
         return {"mean": self.mean, "std": std, "min": self.minimum, "max": self.maximum}
 
 
-class Series(Aggregate):
+class Series:
     """Values kept in memory, in order; the same answers as `Running`, and quartiles.
 
     Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
 
     Attributes:
+        count: of finite values.
+        non_finite: of the others.
         values: everything that was added, in order, finite or not.
     """
 
-    in_place = False
+    count = non_finite = 0
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -486,13 +442,13 @@ class Series(Aggregate):
         self.non_finite += not isfinite(value)
 
     def merge(self, other: Self) -> None:
-        """See `Aggregate.merge`."""
+        """See `Running.merge`."""
         self.values += other.values
         self.count += other.count
         self.non_finite += other.non_finite
 
     def figures(self) -> dict[str, float]:
-        """See `Aggregate.figures`."""
+        """See `Running.figures`."""
         if not self.count:
             return dict.fromkeys((*POINTS, *QUARTILES), nan)
         values: NDArray[np.float64] = np.array([value for value in self.values if isfinite(value)])
@@ -502,26 +458,21 @@ class Series(Aggregate):
         return {name: float(value) for name, value in points.items()}
 
 
-def check_statistics(*, points: Iterable[str], bands: Iterable[str], in_place: bool) -> None:
-    """Makes sure that statistics exist, and that in-place aggregation has them.
+def band_of(figures: Any, name: str) -> tuple[Any, Any] | None:
+    """A range from low to high, `std` around the mean, `min-max` or `Q1-Q3`; None where a statistic is missing.
 
     Args:
-        points: names of single figures.
-        bands: names of ranges.
-        in_place: whether the values themselves are not kept.
-
-    Raises:
-        ConfigError: one of them does not, or needs in-memory aggregation.
+        figures: statistics by name, numbers or columns.
+        name: of the range.
     """
-    for kind, names, known in (("statistic", points, (*POINTS, *QUARTILES)), ("range", bands, BANDS)):
-        for name in names:
-            if name not in known:
-                raise ConfigError(f"no {kind} {name!r}; there are {', '.join(known)}")
-            if in_place and (name in QUARTILES or name == "Q1-Q3"):
-                raise ConfigError(
-                    f"{kind} {name!r} needs the values themselves, which in-place aggregation does not keep; "
-                    "set inplace=False"
-                )
+    if name == "std":
+        low, high = "mean", "std"
+    else:
+        low, _, high = name.partition("-")
+    if low not in figures or high not in figures:
+        return None
+    one, other = figures[low], figures[high]
+    return (one - other, one + other) if name == "std" else (one, other)
 
 
 CAPACITY = 256

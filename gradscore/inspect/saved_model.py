@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nan
@@ -345,8 +346,8 @@ class CheckpointMoves:
     """How a model moved.
 
     Attributes:
-        steps: a row for every step and tensor, and one for the whole model: columns from, to (files, with as many of
-            their folders as tell them apart), layer, norm (Euclidean norm of the difference), relative (norm divided by
+        steps: a row for every step and tensor, and one for the whole model: columns from, to (files,
+            below the folder that all are in), layer, norm (Euclidean norm of the difference), relative (norm divided by
             that of the earlier values, NaN where those are zero), correlation (cosine with the step before, NaN for the
             first). A complex number counts as two; tensors of whole numbers are left out.
         findings: checkpoints that hold values which are not finite.
@@ -375,7 +376,9 @@ def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
     findings: list[Finding] = []
     before: dict[str, Tensor] = {}
     steps: dict[str, tuple[Tensor, float]] = {}
-    names = _short_names(checkpoints)
+    paths = [path.absolute() for path in checkpoints]
+    shared = os.path.commonpath([path.parent for path in paths])
+    names = [path.relative_to(shared).as_posix() for path in paths]
     for number, path in enumerate(checkpoints):
         weights = _weights(path)
         if before:
@@ -394,19 +397,6 @@ def compare_checkpoints(checkpoints: Sequence[Path]) -> CheckpointMoves:
     return CheckpointMoves(
         pd.DataFrame(rows, columns=["from", "to", "layer", "norm", "relative", "correlation"]), findings
     )
-
-
-def _short_names(checkpoints: Sequence[Path]) -> list[str]:
-    """The shortest end of each path that no other one has; a file that comes again gets a number."""
-    paths = [path.absolute().parts for path in checkpoints]
-    found = []
-    for place, own in enumerate(paths):
-        others = [each for each in paths if each != own]
-        ends = (own[-size:] for size in range(1, len(own) + 1))
-        end = next(each for each in ends if all(other[-len(each) :] != each for other in others))
-        name, again = Path(*end).as_posix(), paths[:place].count(own)
-        found.append(f"{name} ({again + 1})" if again else name)
-    return found
 
 
 def _weights(path: Path) -> dict[str, Tensor]:

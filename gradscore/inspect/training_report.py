@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from ..system import FloatArray, replacing
 from .findings import Finding
 from .histograms import GradHist1d, Histogram
 from .layer_quantities import ExplicitCall
-from .quantity import BANDS, MODEL, POINTS, Entry, Quantity, layer_of, model_order
+from .quantity import MODEL, POINTS, Entry, Quantity, band_of, layer_of, model_order
 
 if TYPE_CHECKING:
     from .inspector import Inspector
@@ -363,7 +363,10 @@ def _rows(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame], draw
                 continue
             chosen = [name for name in drawing.lines if name in wide]
             chosen = chosen or ["mean" if "mean" in wide else str(wide.columns[0])]
-            bands = [ends for name in drawing.bands if (ends := _band(wide, name)) is not None]
+            bands = [
+                (low.to_numpy(np.float64), high.to_numpy(np.float64))
+                for low, high in filter(None, (band_of(wide, name) for name in drawing.bands))
+            ]
             for place, name in enumerate(chosen):
                 own = f"{record.name}: {name}" if len(chosen) > 1 else record.name
                 line = Line(
@@ -387,18 +390,6 @@ def _by_time(part: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         return wide, (wide["start"].to_numpy(np.float64) + wide["stop"].to_numpy(np.float64) - 1) / 2
     wide = part.pivot_table(index="epoch", columns="statistic", values="value", dropna=False)
     return wide, wide.index.to_numpy(np.float64)
-
-
-def _band(wide: pd.DataFrame, name: str) -> tuple[FloatArray, FloatArray] | None:
-    if name == "std":
-        if "mean" not in wide or "std" not in wide:
-            return None
-        mean, std = wide["mean"].to_numpy(np.float64), wide["std"].to_numpy(np.float64)
-        return mean - std, mean + std
-    low, _, high = name.partition("-")
-    if name not in BANDS or low not in wide or high not in wide:
-        return None
-    return wide[low].to_numpy(np.float64), wide[high].to_numpy(np.float64)
 
 
 def _layers(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame]) -> list[str]:
@@ -486,17 +477,7 @@ def _shares_between(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
     return shares
 
 
-class Writer(Protocol):
-    """What is needed of `torch.utils.tensorboard.SummaryWriter`."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
-        """Writes a number."""
-
-    def flush(self) -> object:
-        """Makes sure that what was written can be read."""
-
-
-def to_tensorboard(writer: Writer | Path | str) -> Callable[[Inspector], None]:
+def to_tensorboard(writer: Any) -> Callable[[Inspector], None]:
     """Makes a function that writes every epoch of an inspector.
 
     Args:

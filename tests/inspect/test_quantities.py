@@ -20,6 +20,7 @@ from gradscore.inspect import (
     Series,
 )
 from gradscore.inspect.layer_quantities import precise_norm
+from gradscore.inspect.quantity import band_of
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
@@ -48,17 +49,16 @@ BANDS = {
 }
 
 
-STATISTICS = {
-    f"{kind.__name__}, {name}": (getattr(filled(kind, VALUES), method), name, truth)
-    for method, expected in (("point", EXPECTED), ("band", BANDS))
-    for name, truth in expected.items()
-    for kind in ((Running, Series) if name in ("mean", "std", "min", "max", "min-max") else (Series,))
-}
+@pytest.mark.parametrize("kind", [Running, Series])
+def test_statistics(kind):
+    figures = filled(kind, VALUES).figures()
+    assert figures == pytest.approx({name: EXPECTED[name] for name in figures})
+    ranges = ["std", "min-max"] if kind is Running else list(BANDS)
+    assert [band_of(figures, name) for name in ranges] == [pytest.approx(BANDS[name]) for name in ranges]
 
 
-@pytest.mark.parametrize(("statistic", "name", "truth"), STATISTICS.values(), ids=STATISTICS)
-def test_statistics(statistic, name, truth):
-    assert statistic(name) == pytest.approx(truth)
+def test_a_range_of_statistics_that_are_not_known():
+    assert band_of(filled(Running, VALUES).figures(), "Q1-Q3") is None
 
 
 @pytest.mark.parametrize("kind", [Running, Series])
@@ -66,24 +66,23 @@ def test_statistics(statistic, name, truth):
 def test_merged_aggregates(kind, cut):
     one, other = filled(kind, VALUES[:cut]), filled(kind, VALUES[cut:])
     one.merge(other)
-    assert [one.count, *map(one.point, ("mean", "std", "min", "max"))] == pytest.approx(
-        [7, *(EXPECTED[name] for name in ("mean", "std", "min", "max"))]
-    )
+    figures = one.figures()
+    assert (one.count, figures) == (7, pytest.approx({name: EXPECTED[name] for name in figures}))
 
 
 @pytest.mark.parametrize("kind", [Running, Series])
 def test_values_that_are_not_finite_are_counted_apart(kind):
     aggregate = filled(kind, [np.nan, 1.0, np.inf, 3.0])
-    assert (aggregate.count, aggregate.non_finite, aggregate.point("mean")) == (2, 2, 2.0)
+    assert (aggregate.count, aggregate.non_finite, aggregate.figures()["mean"]) == (2, 2, 2.0)
 
 
 @pytest.mark.parametrize("kind", [Running, Series])
 def test_nothing_was_observed(kind):
-    assert np.isnan([kind().point("mean"), *kind().band("min-max")]).all()
+    assert np.isnan([*kind().figures().values()]).all()
 
 
 def test_variance_of_large_values_that_nearly_agree():
-    assert filled(Running, [1e9, 1e9 + 1, 1e9 + 2]).point("std") == pytest.approx(np.sqrt(2 / 3))
+    assert filled(Running, [1e9, 1e9 + 1, 1e9 + 2]).figures()["std"] == pytest.approx(np.sqrt(2 / 3))
 
 
 REFUSED = {
@@ -264,8 +263,7 @@ def evaluated(**options):
 
 
 PASSES = {
-    "told from gradients": ({}, ["eval mode", "training mode"]),
-    "told from the module": ({"evaluation_from_grad": False}, ["no gradients", "training mode"]),
+    "those with gradients": ({}, ["eval mode", "training mode"]),
     "all passes": ({"record_eval": True}, ["eval mode", "no gradients", "training mode"]),
 }
 
@@ -286,7 +284,7 @@ def test_norms_of_parameters():
 
 
 def test_losses_of_a_module():
-    quantity = LossModule(evaluation_from_grad=True, inplace=False)
+    quantity = LossModule(inplace=False)
     quantity.observe("loss", nn.MSELoss(), torch.tensor(3.0))
     with torch.no_grad():
         quantity.observe("loss", nn.MSELoss(), torch.tensor([5.0]))

@@ -41,7 +41,7 @@ def test_a_timeline_forgets_no_value_and_does_not_grow(steps):
     truth = [values[start:stop] for start, stop, _ in found]
     np.testing.assert_allclose([moments.mean for _, _, moments in found], [part.mean() for part in truth], rtol=1e-9)
     np.testing.assert_allclose(
-        [moments.point("std") for _, _, moments in found], [part.std() for part in truth], atol=1e-12
+        [moments.figures()["std"] for _, _, moments in found], [part.std() for part in truth], atol=1e-12
     )
     assert [moments.maximum for _, _, moments in found] == [part.max() for part in truth]
 
