@@ -71,15 +71,16 @@ class Diagnosis:
     @property
     def usable(self) -> bool:
         """False if scores of this model would be meaningless, or cannot be had of samples that are wanted."""
-        return not self._problems
+        return not self.problems
 
     @property
     def is_of_samples(self) -> bool:
         """Whether all problems are with samples of some split: scores of other samples would mean something."""
-        return all(remark.topic.startswith(OF_SAMPLES) for remark in self._problems)
+        return all(remark.topic.startswith(OF_SAMPLES) for remark in self.problems)
 
     @property
-    def _problems(self) -> list[Remark]:
+    def problems(self) -> list[Remark]:
+        """What makes scores meaningless or impossible."""
         return [remark for remark in self.remarks if remark.severity == "problem"]
 
 

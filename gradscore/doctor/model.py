@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from ..config import Config, check_features
-from ..data import FIT, TEST, BadSample, Batch, Sample, SampleDataset, collate, samples_of
-from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
-from ..extractor import FAILURES, input_dtype, refusal
+from ..data import FIT, TEST, BadSample, Batch, SampleDataset, load_batches, samples_of
+from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
+from ..extractor import FAILURES, ForwardPass, input_dtype, refusal
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import (
@@ -28,7 +29,7 @@ from ..models import (
 )
 from ..pipeline import cut, open_datasets
 from ..store import raw_labels
-from ..system import Inputs, each_input, full_precision, resolve_device, rows_of, sample_count, some
+from ..system import Inputs, each_input, finite_rows, full_precision, resolve_device, rows_of, sample_count, some
 from .checks import (
     OF_SAMPLES,
     Diagnosis,
@@ -246,6 +247,9 @@ READ = 2048
 TRIED = 16
 """Samples of every other split that go through the model."""
 
+OF_OUTPUTS = ("inputs", "outputs", "num_classes", "no parameters", "hidden parameters")
+"""Topics of problems that samples of other splits would show once more."""
+
 
 def check_config(config: Config, *, samples: int = 256, trust_code: bool = False) -> Diagnosis:
     """Builds the classifier of a configuration and checks it with inputs of `in_dist.test`, or else `in_dist.fit`.
@@ -273,8 +277,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         group_parameters(model, config.features.parameters, granularity=config.features.granularity)
         datasets = open_datasets(config)
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
-    chosen = _chosen(datasets[split], samples, config.extract.seed)
-    batch = _collated([datasets[split][place] for place in chosen], split=split)
+    batch = Batch.joined(list(_drawn(config, datasets[split], samples, name=split)))
     found = check_model(
         model,
         each_input(batch.inputs, lambda tensor: tensor.to(device)),
@@ -285,8 +288,11 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         num_classes=config.model.num_classes,
     )
     more = [*_weights(built)]
+    classes = config.model.num_classes
+    forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
     for name, dataset in datasets.items():
-        more += _check_split(model, dataset, name=name, config=config)
+        is_tried = name != split and not any(each.topic in OF_OUTPUTS for each in found.problems)
+        more += _check_split(config, dataset, name=name, forward=forward if is_tried else None)
     return Diagnosis.of([*found.remarks, *more], found.coverage)
 
 
@@ -302,17 +308,22 @@ def _weights(built: BuiltModel) -> Iterator[Remark]:
         yield make("random weights", f"{sentence}; name the file of the trained weights by model.checkpoint")
 
 
-def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config: Config) -> Iterator[Remark]:
-    """Reads the samples of a split, and shows some to the model."""
-    places = _chosen(dataset, READ, config.extract.seed)
+def _drawn(config: Config, dataset: SampleDataset, count: int, *, name: str) -> Iterator[Batch]:
+    """Samples of a split, at random; those that cannot be used as well."""
+    places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:count].tolist()
+    return load_batches(
+        Subset(dataset, places), split=name, batch_size=FORWARD, workers=config.extract.workers, on_error="skip"
+    )
+
+
+def _check_split(config: Config, dataset: SampleDataset, *, name: str, forward: ForwardPass | None) -> Iterator[Remark]:
+    """Reads the samples of a split, and shows some to the model, if there is one to show them to."""
     bad: list[BadSample] = []
-    good: list[Sample] = []
-    for place in places:
-        sample = dataset[place]
-        if isinstance(sample, BadSample):
-            bad.append(sample)
-        elif len(good) < TRIED:
-            good.append(sample)
+    first: Batch | None = None
+    read = min(READ, len(dataset))
+    for batch in _drawn(config, dataset, READ, name=name):
+        bad += batch.bad
+        first = batch if first is None and batch.ids else first
     if bad:
         skips = config.extract.on_error == "skip"
         make = warning if skips else problem
@@ -320,45 +331,19 @@ def _check_split(model: nn.Module, dataset: SampleDataset, *, name: str, config:
         named = some([f"{each.id} ({each.error})" for each in bad])
         yield make(
             OF_SAMPLES + name,
-            f"{len(bad)} of {len(places)} cannot be used: {named}; repair or remove them, or {or_else}",
+            f"{len(bad)} of {read} cannot be used: {named}; repair or remove them, or {or_else}",
         )
-    if len(places) < len(dataset):
-        yield note(OF_SAMPLES + name, f"{len(places)} of {len(dataset)} were read")
-    if not good:
+    if read < len(dataset):
+        yield note(OF_SAMPLES + name, f"{read} of {len(dataset)} were read")
+    if first is None:
         yield problem(OF_SAMPLES + name, "none of those that were read can be used")
-    elif name != TEST:
-        yield from _tried(model, good, name=name)
-
-
-@torch.no_grad()
-def _tried(model: nn.Module, samples: list[Sample], *, name: str) -> Iterator[Remark]:
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        return
-    batch = _collated(samples, split=name)
-    images = each_input(batch.inputs, lambda tensor: tensor.to(parameter.device))
-    try:
-        logits = model(images)
-        refuse_probabilities(logits)
-    except ModelError:
-        return  # in_dist.test tells
-    except (*FAILURES, SystemExit) as error:
-        yield problem(OF_SAMPLES + name, refusal(error, images))
-        return
-    if logits.dim() != 2:
-        return  # as above
-    finite = torch.isfinite(logits).all(1)
-    if not bool(finite.any()):
-        yield problem(OF_SAMPLES + name, f"none of {len(finite)} has finite logits; look at what is in them")
-
-
-def _chosen(dataset: SampleDataset, count: int, seed: int) -> list[int]:
-    places = np.random.default_rng(seed).permutation(len(dataset))[:count]
-    return [int(place) for place in places]
-
-
-def _collated(samples: Sequence[Sample | BadSample], *, split: str) -> Batch:
-    try:
-        return collate(list(samples))
-    except DataError as error:
-        raise DataError(f"split {split}: {error}") from None
+    elif forward is not None:
+        images = rows_of(first.inputs, slice(TRIED))
+        try:
+            with torch.no_grad():
+                finite = finite_rows(forward.outputs(images))
+        except ModelError as error:
+            yield problem(OF_SAMPLES + name, str(error))
+            return
+        if not bool(finite.any()):
+            yield problem(OF_SAMPLES + name, f"none of {len(finite)} has finite logits; look at what is in them")

@@ -218,17 +218,6 @@ class AuditFiles:
     notice: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """A sample on the page: its row of the table, names of classes, its image and those of its nearest samples."""
-
-    row: dict[str, Any]
-    label: str
-    suggested: str
-    image: str | None
-    nearest: list[tuple[str, str | None]]
-
-
 PAGE = "audit.html"
 FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
 """Where `write_audit` writes, the plots as one for all."""
@@ -320,7 +309,8 @@ def _named(audit: Audit) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
+def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[dict[str, Any]]:
+    """For each sample of the page its row, names of classes, its image and those of its nearest samples."""
     ids = dict(zip(audit.table["place"], audit.table["sample_id"], strict=True))
 
     def image(place: int) -> str | None:
@@ -328,13 +318,13 @@ def _cards(audit: Audit, images: PixelsOf | None, shown: int) -> list[Card]:
         return None if shown is None else thumbnail(_pixels(shown, place))
 
     return [
-        Card(
-            row={str(name): value for name, value in row.items()},
-            label=audit.name(row["label"]),
-            suggested=audit.name(row["suggested"]),
-            image=image(row["place"]),
-            nearest=[(str(ids[near]), image(near)) for near in audit.nearest.get(row["place"], [])],
-        )
+        {
+            "row": row,
+            "label": audit.name(row["label"]),
+            "suggested": audit.name(row["suggested"]),
+            "image": image(row["place"]),
+            "nearest": [(str(ids[near]), image(near)) for near in audit.nearest.get(row["place"], [])],
+        }
         for row in audit.table.head(shown).to_dict("records")
     ]
 
