@@ -18,7 +18,8 @@ from .output import Output, counting, figures_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gradscore.inspect import Inspection, InspectionFiles
+    from gradscore.inspect import Inspection
+    from gradscore.reporting import ToolFiles
 
 SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
@@ -127,7 +128,7 @@ def inspect(
         got = ", ".join(map(str, sources)) or "none"
         raise ConfigError(f"wanted one configuration or run folder, got {got}")
     # These import PyTorch, which help need not wait for.
-    from gradscore.inspect import inspect_config, write_inspection
+    from gradscore.inspect import SCOPE, inspect_config, write_inspection
 
     config, folder, run = opened(context, sources[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
@@ -146,7 +147,7 @@ def inspect(
     with changing(sources[0], [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)
-    result = {"verdict": found.verdict, "scope": found.scope, "findings": found.findings, "samples": found.samples}
+    result = {"verdict": found.verdict, "scope": SCOPE, "findings": found.findings, "samples": found.samples}
     output.document({**result, "notices": found.notices, "figures": files.tables, "report": files.html})
 
 
@@ -192,6 +193,8 @@ def _inspect_training(output: Output, files: list[Path], out: Path | None) -> No
 
 
 def _print(output: Output, found: Inspection) -> None:
+    from gradscore.inspect import SCOPE
+
     figures = found.table()
     for (quantity, measure, statistic), title in SHOWN.items():
         chosen = (figures["quantity"] == quantity) & (figures["measure"] == measure)
@@ -207,7 +210,7 @@ def _print(output: Output, found: Inspection) -> None:
         output.say(title)
         output.show(table)
     output.say(
-        f"{found.verdict} ({found.scope})",
+        f"{found.verdict} ({SCOPE})",
         *map(str, found.findings),
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
     )
@@ -223,7 +226,7 @@ def _print_moves(output: Output, found: pd.DataFrame) -> None:
     output.show(table)
 
 
-def _say_files(output: Output, files: InspectionFiles) -> None:
+def _say_files(output: Output, files: ToolFiles) -> None:
     output.say(f"figures: {files.tables[0]}")
     if files.html is None:
         output.tell(Notice(files.notice))

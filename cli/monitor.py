@@ -125,21 +125,22 @@ def monitor(
             f"{what}. These samples are counted in {out / STATE}: do not give them again; mend that, and the next call "
             "writes all files, with the samples that follow"
         ) from error
-    _print(output, watching, watching.windows, rest=str(files.lines))
+    _print(output, watching, watching.windows, rest=str(files.tables[0]))
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
     output.tell(*notes(watching.notices), rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
-    output.say(f"windows: {files.lines}", f"figures: {files.figures}")
+    lines, figures = files.tables
+    output.say(f"windows: {lines}", f"figures: {figures}")
     output.document(
         {
             "windows": watching.windows,
             "alarms": watching.alarms,
             "notices": watching.notices,
             "page": files.html,
-            "lines": files.lines,
-            "figures": files.figures,
+            "lines": lines,
+            "figures": figures,
         }
     )
     if fail_on_alarm and watching.alarms:

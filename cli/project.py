@@ -101,9 +101,9 @@ def project(
         nearest_notices,
         nearest_table,
         project_config,
-        write_nearest,
     )
     from gradscore.store import refuse_run_files
+    from gradscore.system import replacing
 
     refuse_run_files(out, option="--out")
     output = Output(as_json=as_json, quiet=quiet)
@@ -123,8 +123,11 @@ def project(
         )
     more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))
     table = None if bank is None else nearest_table(bank, found, count=count, similarity=by.value)
-    file = None if table is None else write_nearest(table, out)
+    file = None
     if table is not None:
+        file = out / "nearest.parquet"
+        with replacing(file) as temporary:
+            table.to_parquet(temporary, index=False)
         _print(output, table, looks_at_labels=LOSSES[loss].needs_labels)
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .findings import Finding
+from .findings import SCOPE, Finding
 from .health import Group, HealthWarning, examine
-from .histograms import BinAdaptation, GradHist1d, GradHist2d, Histogram
-from .inspection_report import InspectionFiles, write_inspection, write_moves
+from .histograms import BinAdaptation, GradHist1d, GradHist2d
+from .inspection_report import write_inspection, write_moves
 from .inspector import InspectionWarning, Inspector
 from .layer_quantities import (
     ExplicitCall,
@@ -34,23 +34,21 @@ from .quantity import (
     OutputGradientQuantity,
     OutputQuantity,
     Quantity,
-    Running,
     SampleGradientQuantity,
-    Series,
     TensorQuantity,
     every,
 )
 from .sample_gradients import MeanGSNR
-from .saved_model import QUANTITIES, CheckpointMoves, Inspection, compare_checkpoints, inspect_config
-from .training_report import TrainingRecord, read_record, to_tensorboard, write_training
+from .saved_model import QUANTITIES, Inspection, compare_checkpoints, inspect_config
+from .training_report import read_record, to_tensorboard, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback
 
 __all__ = [
     "QUANTITIES",
+    "SCOPE",
     "BinAdaptation",
-    "CheckpointMoves",
     "ExplicitCall",
     "Finding",
     "GradHist1d",
@@ -59,11 +57,9 @@ __all__ = [
     "GradientGeometry",
     "Group",
     "HealthWarning",
-    "Histogram",
     "InputGradientQuantity",
     "InputQuantity",
     "Inspection",
-    "InspectionFiles",
     "InspectionWarning",
     "Inspector",
     "InspectorCallback",
@@ -78,11 +74,8 @@ __all__ = [
     "ParameterDifferenceGeometry",
     "ParameterNorm",
     "Quantity",
-    "Running",
     "SampleGradientQuantity",
-    "Series",
     "TensorQuantity",
-    "TrainingRecord",
     "compare_checkpoints",
     "every",
     "examine",

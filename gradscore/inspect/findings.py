@@ -42,14 +42,10 @@ class Finding:
         return f"{text}."
 
 
-LOOKED_FOR = (
-    "inputs, weights, outputs and gradients that are not finite",
-    "inputs out of scale",
-    "frozen and cut-off layers",
-    "dead units and layers",
-    "exploding and vanishing gradients",
-    "outputs that are constant or certain beyond all measure",
-    "labels that contradict a network that is right elsewhere",
+SCOPE = (
+    "looked for inputs, weights, outputs and gradients that are not finite, inputs out of scale, frozen and cut-off "
+    "layers, dead units and layers, exploding and vanishing gradients, outputs that are constant or certain beyond all "
+    "measure, and labels that contradict a network that is right elsewhere"
 )
 """What `diagnose` and `examine` can name."""
 

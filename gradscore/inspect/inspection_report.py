@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..errors import MissingExtraError
-from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, layer_profile, write_page
+from ..reporting import Line, Part, Plot, ToolFiles, colour, file_name, heat_map, layer_profile, write_beside
 from ..system import FloatArray, clear_page, replacing
+from .findings import SCOPE
 from .histograms import GradHist1d, GradHist2d
 from .quantity import MODEL, Quantity, Running, Series, band_of, layer_of, model_order
 from .sample_gradients import MeanGSNR
@@ -66,24 +65,7 @@ MOVES = {
 """Columns of the table of moves: title, caption and axis of their plots."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectionFiles:
-    """What was written.
-
-    Attributes:
-        tables: Parquet files.
-        html: the page; None if a package that it needs is missing.
-        plots: PNG and SVG of every plot.
-        notice: what is missing, and how to get it; empty if nothing is.
-    """
-
-    tables: list[Path]
-    html: Path | None
-    plots: list[Path]
-    notice: str = ""
-
-
-def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> InspectionFiles:
+def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> ToolFiles:
     """Writes the tables of an inspection, its plots and its page.
 
     Args:
@@ -96,38 +78,30 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Insp
     """
     clear_page(folder / PAGE, *(folder / name for name in TABLES))
     tables = _write_tables(inspection, folder)
-    content = {
+    content = _heading(name) | {
         "facts": [(group, f"{count} samples") for group, count in inspection.samples.items()],
         "findings": inspection.findings,
         "verdict": inspection.verdict,
-        "remark": f"{inspection.scope.capitalize()}.",
+        "remark": f"{SCOPE.capitalize()}.",
         "notices": inspection.notices,
     }
-    return _with_page(folder, tables, name, lambda: _parts_of_inspection(inspection), content)
+    made = lambda: (content, _parts_of_inspection(inspection))  # noqa: E731
+    return write_beside(tables, folder / PAGE, made, template=TEMPLATE, again="inspect again")
 
 
-def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> InspectionFiles:
+def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> ToolFiles:
     """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
     table = folder / "checkpoints.parquet"
     clear_page(folder / PAGE, table)
     with replacing(table) as temporary:
         moves.to_parquet(temporary, index=False)
-    content = {"findings": [], "verdict": "", "notices": notices}
-    return _with_page(folder, [table], name, lambda: [_part_of_moves(moves)], content)
+    content = _heading(name) | {"findings": [], "verdict": "", "notices": notices}
+    made = lambda: (content, [_part_of_moves(moves)])  # noqa: E731
+    return write_beside([table], folder / PAGE, made, template=TEMPLATE, again="inspect again")
 
 
-def _with_page(
-    folder: Path, tables: list[Path], name: str, parts: Callable[[], list[Part]], content: Mapping[str, object]
-) -> InspectionFiles:
-    """Writes the page beside its tables, where the packages are there that draw."""
-    try:
-        check_packages("page", "inspect again")
-    except MissingExtraError as error:
-        return InspectionFiles(tables=tables, html=None, plots=[], notice=str(error))
-    heading = {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
-    html = folder / PAGE
-    plots = write_page(html, {**heading, **content}, parts(), template=TEMPLATE, plots=folder / "plots")
-    return InspectionFiles(tables=tables, html=html, plots=plots)
+def _heading(name: str) -> dict[str, Any]:
+    return {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
 
 
 def _parts_of_inspection(inspection: Inspection) -> list[Part]:
@@ -222,7 +196,7 @@ def _aggregated(
 ) -> Line:
     """The first line and the first band that a quantity is to be drawn with."""
     rows = [aggregates.get(layer, Series()).figures() for layer in layers]
-    figures = pd.DataFrame(rows, columns=list(Series().figures()))
+    figures = pd.DataFrame(rows, columns=list(Series().figures()), dtype=np.float64)
     bands = [ends for name in quantity.bands[:1] if (ends := band_of(figures, name)) is not None]
     return _line(
         name, figures[quantity.lines[0]].to_numpy(), number, [(low.to_numpy(), high.to_numpy()) for low, high in bands]

@@ -597,7 +597,7 @@ def writes() -> bool:
     return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
 
 
-_OWN = ("schedule", "_before", "_change", "_norms", "_last", "_versions", "_weights", "step", "joined")
+_OWN = ("schedule", "_before", "_norms", "_last", "_versions", "_weights", "step", "joined")
 """What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
 all have already."""
 

@@ -101,18 +101,12 @@ class _Geometry(_Norms):
         correlation: also record correlations; keeps the last tensor of every name.
         options: see `_Norms`.
 
-    Attributes:
-        copies: keep copies. Otherwise the tensors themselves are kept: where one was changed in place before the next
-            came, there is no correlation, and copies are kept from then on.
     """
-
-    copies: ClassVar[bool] = True
 
     def __init__(self, *, correlation: bool = True, **options: Any) -> None:
         super().__init__(**options)
         self.correlation = correlation
-        self._before: dict[str, tuple[Tensor, float, int]] = {}
-        self._change: set[str] = set()
+        self._before: dict[str, tuple[Tensor, float]] = {}
 
     def record_tensor(self, name: str, tensor: Tensor) -> Tensor:
         """Records the next tensor of a name: its norm, and its correlation with the one before.
@@ -128,13 +122,10 @@ class _Geometry(_Norms):
         self.record(NORM, name, self.sized(norm, tensor.numel()))
         if self.correlation:
             size = float(norm)
-            last, last_size, version = self._before.get(name, (tensor, 0.0, tensor._version))
-            if last._version != version:
-                self._change.add(name)
-            elif last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
+            last, last_size = self._before.get(name, (tensor, 0.0))
+            if last.shape == tensor.shape and 0 < size < torch.inf and 0 < last_size < torch.inf:
                 self.record(CORRELATION, name, cosine(last, tensor, last_size, size))
-            kept = tensor.clone() if self.copies or name in self._change else tensor
-            self._before[name] = (kept, size, kept._version)
+            self._before[name] = tensor.clone(), size
         return norm
 
     def reset(self) -> None:
@@ -214,8 +205,6 @@ class OutputGradientGeometry(_Geometry, OutputGradientQuantity):
         CORRELATION: "Cosine of the angle between the gradients of two batches in a row: 1 is the same direction, "
         "0 no relation.",
     }
-
-    copies = False
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import build_model, read_weights, trusting_code
 from ..pipeline import Cut, ListSink, Progress, open_datasets, run
 from ..system import Registry, full_precision, resolve_device, some
-from .findings import LOOKED_FOR, Finding
+from .findings import Finding
 from .health import Group, examine
 from .histograms import BinAdaptation, GradHist1d, GradHist2d
 from .inspector import Inspector
@@ -99,11 +99,6 @@ class Inspection:
     def verdict(self) -> str:
         """Whether anything stands out, for a heading."""
         return "not well" if self.findings else "nothing stands out"
-
-    @property
-    def scope(self) -> str:
-        """What was looked for."""
-        return f"looked for {', '.join(LOOKED_FOR[:-1])}, and {LOOKED_FOR[-1]}"
 
     def table(self) -> pd.DataFrame:
         """All figures, with columns group, quantity, measure, layer, statistic, value."""

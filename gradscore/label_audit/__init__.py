@@ -8,8 +8,6 @@ what last layers fitted to the other samples, the network, its gradients and nei
 from __future__ import annotations
 
 from .audits import (
-    AuditFiles,
-    PixelsOf,
     audit,
     audit_config,
     audited_features,
@@ -20,8 +18,6 @@ from .ranking import Audit, ranked
 
 __all__ = [
     "Audit",
-    "AuditFiles",
-    "PixelsOf",
     "audit",
     "audit_config",
     "audited_features",

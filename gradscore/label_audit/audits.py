@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image
-from ..errors import ConfigError, DataError, GradscoreError, MissingExtraError
+from ..errors import ConfigError, DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
-from ..reporting import Part, Plot, check_packages, colour, heat_map, histograms, thumbnail, write_page
+from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
 from ..system import check_target, clear_page, only_writer, replacing, write_csv, writing
 from .ranking import Audit, check_class_sizes, check_names, ranked
 
@@ -203,21 +203,6 @@ PixelsOf = Callable[[int], Pixels | None]
 """From the place of a sample in the data to its image (H, W, C) uint8; None where there is none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditFiles:
-    """What was written.
-
-    Attributes:
-        tables: all samples, as CSV and Parquet.
-        html: the page; None if a package that it needs is missing.
-        notice: what is missing, and how to get it; empty if nothing is.
-    """
-
-    tables: list[Path]
-    html: Path | None
-    notice: str = ""
-
-
 PAGE = "audit.html"
 FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
 """Where `write_audit` writes, the plots as one for all."""
@@ -235,7 +220,7 @@ def check_audit_target(folder: str | Path) -> None:
 
 def write_audit(
     audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = SHOWN
-) -> AuditFiles:
+) -> ToolFiles:
     """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
 
     The page is written first, so that tables are there only beside the page that belongs to them. Texts of the CSV file
@@ -264,21 +249,26 @@ def write_audit(
     tables = [folder / "audit.csv", folder / "audit.parquet"]
     with only_writer(folder):
         clear_page(folder / PAGE, *tables)
-        try:
-            html, notice = _write_page(audit, folder, name=name, images=images, shown=shown), ""
-        except MissingExtraError as error:
-            html, notice = None, str(error)
+        files = write_beside(
+            tables,
+            folder / PAGE,
+            lambda: (
+                _content(audit, name=name, images=images, shown=shown),
+                [Part(title="All samples", plots=_plots(audit))],
+            ),
+            template=TEMPLATE,
+            again="audit again",
+        )
         named = _named(audit)
         with replacing(tables[0]) as temporary:
             write_csv(named, temporary, float_format="%.9g")
         with replacing(tables[1]) as temporary:
             named.to_parquet(temporary, index=False)
-    return AuditFiles(tables=tables, html=html, notice=notice)
+    return files
 
 
-def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | None, shown: int) -> Path:
-    check_packages("page", "audit again")
-    content = {
+def _content(audit: Audit, *, name: str, images: PixelsOf | None, shown: int) -> dict[str, object]:
+    return {
         "name": name,
         "title": f"labels of {name}",
         "brand": "gradscore audit",
@@ -292,9 +282,6 @@ def _write_page(audit: Audit, folder: Path, *, name: str, images: PixelsOf | Non
         "cards": _cards(audit, images, shown),
         "classes": [audit.name(label) for label in sorted(audit.table["label"].unique())],
     }
-    html, parts = folder / PAGE, [Part(title="All samples", plots=_plots(audit))]
-    write_page(html, content, parts, template=TEMPLATE, plots=folder / "plots")
-    return html
 
 
 def _named(audit: Audit) -> pd.DataFrame:

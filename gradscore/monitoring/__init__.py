@@ -7,26 +7,21 @@ to be expected (`accuracy`), alarms by the evidence of a change (`streams`), and
 
 from __future__ import annotations
 
-from .accuracy import Expected, ExpectedAccuracy
+from .accuracy import ExpectedAccuracy
 from .monitor import ALPHA, Monitor
-from .monitor_files import STATE, MonitorFiles, check_files, json_lines, prometheus, write_monitor
+from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream
-from .windows import Alarm, Suspicious, Window, read_times
+from .windows import Alarm, Window, read_times
 
 __all__ = [
     "ALPHA",
     "STATE",
     "Alarm",
-    "Expected",
     "ExpectedAccuracy",
     "Monitor",
-    "MonitorFiles",
     "Stream",
-    "Suspicious",
     "Window",
     "check_files",
-    "json_lines",
-    "prometheus",
     "read_times",
     "write_monitor",
 ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtraError
-from ..reporting import GREY, Line, Part, Plot, check_packages, colour, time_rows, write_page
+from ..reporting import GREY, Line, Part, Plot, ToolFiles, colour, time_rows, write_beside
 from ..system import FloatArray, check_target, clear_page, write_text
 from .monitor import Monitor
 from .windows import Alarm, Window
@@ -30,23 +29,6 @@ HIGHEST = 100
 PREFIX = "gradscore_monitor_"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MonitorFiles:
-    """What was written.
-
-    Attributes:
-        lines: a line of JSON for each window.
-        figures: the last complete window for Prometheus.
-        html: the page; None if a package that it needs is missing.
-        notice: what is missing, and how to get it; empty if nothing is.
-    """
-
-    lines: Path
-    figures: Path
-    html: Path | None
-    notice: str = ""
-
-
 def check_files(folder: Path) -> None:
     """Makes sure that all files can be written, as far as that can be told before samples are counted.
 
@@ -57,7 +39,7 @@ def check_files(folder: Path) -> None:
         check_target(folder / name)
 
 
-def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> MonitorFiles:
+def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> ToolFiles:
     """Writes `windows.jsonl`, `metrics.prom` and, with the extra `report`, `monitor.html` and its plots.
 
     Args:
@@ -66,7 +48,7 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         name: the heading of the page.
 
     Returns:
-        The files.
+        The files: of the tables, the first has a line of JSON for each window, the second figures for Prometheus.
 
     Raises:
         OutputError: one cannot be written.
@@ -76,14 +58,15 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
     clear_page(html)
     write_text(lines, json_lines(windows))
     write_text(figures, prometheus(windows, monitor.alarms, monitor.watched))
-    try:
-        check_packages("page", "monitor again")
-    except MissingExtraError as error:
-        return MonitorFiles(lines=lines, figures=figures, html=None, notice=str(error))
+    return write_beside([lines, figures], html, lambda: _page(monitor, name), template=TEMPLATE, again="monitor again")
+
+
+def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
+    windows = monitor.windows
     plots = [*_expected(windows), _drift(windows, monitor)] if windows else []
     by = f"{monitor.by} samples" if isinstance(monitor.by, int) else f"one {monitor.by}"
     samples = sum(window.samples for window in windows)
-    content = {
+    content: dict[str, object] = {
         "name": name,
         "brand": "gradscore monitor",
         "facts": [("windows", len(windows)), ("of", by), ("samples", samples)],
@@ -93,8 +76,7 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         "windows": windows[::-1],
         "shown": windows[: -SHOWN - 1 : -1],
     }
-    write_page(html, content, [Part(title="Timeline", plots=plots)], template=TEMPLATE, plots=folder / "plots")
-    return MonitorFiles(lines=lines, figures=figures, html=html)
+    return content, [Part(title="Timeline", plots=plots)]
 
 
 def _expected(windows: Sequence[Window]) -> Iterator[Plot]:

@@ -9,34 +9,28 @@ that calls the model itself; a `projection_table` compares what was found, and k
 
 from __future__ import annotations
 
-from .kinds import KINDS, LARGEST, SMALLEST, Projection, make_projection
+from .kinds import KINDS, LARGEST, SMALLEST
 from .projecting import StoredGradients, dot_products, project, project_config, store_gradients
 from .projection_table import (
-    About,
     Nearest,
     Projections,
     load_projections,
     nearest_notices,
     nearest_table,
-    write_nearest,
 )
 
 __all__ = [
     "KINDS",
     "LARGEST",
     "SMALLEST",
-    "About",
     "Nearest",
-    "Projection",
     "Projections",
     "StoredGradients",
     "dot_products",
     "load_projections",
-    "make_projection",
     "nearest_notices",
     "nearest_table",
     "project",
     "project_config",
     "store_gradients",
-    "write_nearest",
 ]

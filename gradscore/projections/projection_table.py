@@ -22,7 +22,6 @@ from ..system import (
     is_leftover,
     is_whole,
     parse_json,
-    replacing,
     write_text,
     writing,
 )
@@ -296,18 +295,6 @@ def nearest_notices(bank: Projections, queries: Projections, *, count: int, bank
         beside = ", beside the sample itself" if shared else ""
         found.append(f"{count} nearest samples were asked for, and {bank_name} has {there}{beside}")
     return found
-
-
-def write_nearest(table: pd.DataFrame, folder: str | Path) -> Path:
-    """Writes what `nearest_table` found into a folder, as `nearest.parquet`.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    path = Path(folder) / "nearest.parquet"
-    with replacing(path) as temporary:
-        table.to_parquet(temporary, index=False)
-    return path
 
 
 MANIFEST = "projections.json"

@@ -14,6 +14,7 @@ from .pages import (
     Line,
     Part,
     Plot,
+    ToolFiles,
     check_packages,
     colour,
     curves,
@@ -24,6 +25,7 @@ from .pages import (
     render,
     thumbnail,
     time_rows,
+    write_beside,
     write_page,
 )
 
@@ -34,6 +36,7 @@ __all__ = [
     "Part",
     "Plot",
     "ReportFiles",
+    "ToolFiles",
     "check_packages",
     "colour",
     "curves",
@@ -44,6 +47,7 @@ __all__ = [
     "render",
     "thumbnail",
     "time_rows",
+    "write_beside",
     "write_page",
     "write_report",
 ]

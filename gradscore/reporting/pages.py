@@ -494,6 +494,47 @@ def write_page(
     return files
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToolFiles:
+    """What a tool wrote.
+
+    Attributes:
+        tables: files of figures.
+        html: the page; None if a package that it needs is missing.
+        notice: what is missing, and how to get it; empty if nothing is.
+    """
+
+    tables: list[Path]
+    html: Path | None
+    notice: str = ""
+
+
+def write_beside(
+    tables: list[Path],
+    page: Path,
+    made: Callable[[], tuple[Mapping[str, object], Sequence[Part]]],
+    *,
+    template: Path,
+    again: str,
+) -> ToolFiles:
+    """Writes the page of a tool beside its tables, where the packages are there that draw, and its plots in `plots`.
+
+    Args:
+        tables: files of figures.
+        page: the file.
+        made: makes content and plots, see `write_page`.
+        template: of the page.
+        again: what to do once missing packages are there.
+    """
+    try:
+        check_packages("page", again)
+    except MissingExtraError as error:
+        return ToolFiles(tables=tables, html=None, notice=str(error))
+    content, parts = made()
+    write_page(page, content, parts, template=template, plots=page.parent / "plots")
+    return ToolFiles(tables=tables, html=page)
+
+
 def render(template: Path, content: Mapping[str, Any]) -> str:
     """Fills a template; whatever goes into a page is escaped unless it is `Markup`.
 

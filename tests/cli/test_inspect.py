@@ -288,8 +288,8 @@ def test_options_that_would_be_ignored(options: list[str], expected: str) -> Non
 CALLED = {
     "by folder": (["e1/w.pt", "e2/w.pt", "e3/w.pt"], ["e1/w.pt", "e2/w.pt", "e3/w.pt"]),
     "by name and by folder": (["first.pt", "e1/w.pt", "e2/w.pt"], ["first.pt", "e1/w.pt", "e2/w.pt"]),
-    "by folders of folders": (["a/e/w.pt", "b/e/w.pt", "b/f/w.pt"], ["a/e/w.pt", "b/e/w.pt", "f/w.pt"]),
-    "one file again": (["e1/w.pt", "e1/w.pt", "e2/w.pt"], ["e1/w.pt", "e1/w.pt (2)", "e2/w.pt"]),
+    "by folders of folders": (["x/a/w.pt", "x/b/e/w.pt", "x/b/f/w.pt"], ["a/w.pt", "b/e/w.pt", "b/f/w.pt"]),
+    "one file again": (["e1/w.pt", "e1/w.pt", "e2/w.pt"], ["e1/w.pt", "e1/w.pt", "e2/w.pt"]),
 }
 
 

@@ -16,11 +16,9 @@ from gradscore.inspect import (
     OutputNorm,
     ParameterDifferenceGeometry,
     ParameterNorm,
-    Running,
-    Series,
 )
 from gradscore.inspect.layer_quantities import precise_norm
-from gradscore.inspect.quantity import band_of
+from gradscore.inspect.quantity import Running, Series, band_of
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradscore.monitoring import Monitor, json_lines, prometheus, write_monitor
-from gradscore.monitoring.monitor_files import _evidence
+from gradscore.monitoring import Monitor, write_monitor
+from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
 
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
@@ -18,10 +18,10 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     monitor = Monitor(bundle, by=100)
     monitor.update(table(250).assign(sample_id="<b>one</b>"))
     files = write_monitor(monitor, tmp_path, name="a model")
-    assert [json.loads(line) for line in files.lines.read_text().splitlines()] == [
+    assert [json.loads(line) for line in files.tables[0].read_text().splitlines()] == [
         asdict(window) for window in monitor.windows
     ]
-    assert f"gradscore_monitor_expected_accuracy {monitor.windows[1].accuracy!r}\n" in files.figures.read_text()
+    assert f"gradscore_monitor_expected_accuracy {monitor.windows[1].accuracy!r}\n" in files.tables[1].read_text()
     page = files.html.read_text()
     assert "No alarm" in page
     assert "&lt;b&gt;one" in page
@@ -61,9 +61,9 @@ def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
     monitor = Monitor(bundle, by=100)
     files = write_monitor(monitor, tmp_path)
-    assert json_lines(monitor.windows) == files.lines.read_text() == ""
+    assert json_lines(monitor.windows) == files.tables[0].read_text() == ""
     assert "No sample so far" in files.html.read_text()
-    assert "gradscore_monitor_samples_total 0.0" in files.figures.read_text()
+    assert "gradscore_monitor_samples_total 0.0" in files.tables[1].read_text()
 
 
 def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp_path: Path, monkeypatch) -> None:

@@ -11,8 +11,7 @@ from torch import nn
 from gradscore.errors import ConfigError
 from gradscore.gradients import Dense, Engine
 from gradscore.kernels import dispatch
-from gradscore.projections import KINDS, make_projection
-from gradscore.projections.kinds import DenseProjection
+from gradscore.projections.kinds import KINDS, DenseProjection, make_projection
 
 CASES = {
     **MODELS,

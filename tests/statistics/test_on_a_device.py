@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradscore.gradients import Engine, engine
-from gradscore.projections import KINDS, make_projection
+from gradscore.projections.kinds import KINDS, make_projection
 from gradscore.statistics import reduce_gradients
 
 
