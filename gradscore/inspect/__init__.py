@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .findings import SCOPE, Finding
-from .health import Group, HealthWarning, examine
+from .health import HealthWarning, examine
 from .histograms import BinAdaptation, GradHist1d, GradHist2d
 from .inspection_report import write_inspection, write_moves
 from .inspector import InspectionWarning, Inspector
@@ -55,7 +55,6 @@ __all__ = [
     "GradHist2d",
     "GradientActivation",
     "GradientGeometry",
-    "Group",
     "HealthWarning",
     "InputGradientQuantity",
     "InputQuantity",

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -19,35 +19,11 @@ from .layer_figures import ModelFigures
 from .layer_quantities import precise_norm
 from .quantity import MODEL, Schedule, layer_of
 
-
-@dataclass(frozen=True)
-class Group:
-    """Samples that are looked at together.
-
-    Attributes:
-        images: (N, ...) preprocessed.
-        labels: (N,) int64, -1 for none.
-    """
-
-    images: Tensor
-    labels: Tensor
-
-    def __len__(self) -> int:
-        """The number of samples."""
-        return len(self.images)
-
-    @classmethod
-    def without_labels(cls, images: Tensor) -> Group:
-        """Samples whose labels are not known, or belong to other classes."""
-        return cls(images, torch.full((len(images),), -1))
-
-    def parts(self, size: int) -> Iterator[Group]:
-        """Batches of `size` samples in order; the last one may have fewer."""
-        for start in range(0, len(self), size):
-            yield Group(self.images[start : start + size], self.labels[start : start + size])
+Labelled = tuple[Tensor, Tensor]
+"""Samples (N, ...), preprocessed, and their labels (N,) int64, -1 for none."""
 
 
-def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
+def examine(model: nn.Module, batches: Sequence[Labelled]) -> list[Finding]:
     """Runs a model forwards and backwards and names what is not well.
 
     The gradients have one size at the logits of every sample: whether they get through a network does not depend on the
@@ -58,7 +34,7 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.
-        batches: samples; the model and they are left as they are.
+        batches: samples and labels (N,) int64, -1 for none; the model and they are left as they are.
 
     Returns:
         The findings, the gravest first; none if nothing stands out.
@@ -73,7 +49,7 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
         held = {}
     with replaced(parameters, held):
         last = _run(model, batches)[0] if held else figures
-        images = batches[0].images
+        images = batches[0][0]
         found = confirmed(
             last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
         )
@@ -83,11 +59,11 @@ def examine(model: nn.Module, batches: Sequence[Group]) -> list[Finding]:
         for finding in (constant(figures) if held else ())
         if set(figures.layers[finding.layer].parameters) & set(held)
     ]
-    found = found or _cut_off(model, figures, batches[0]) or shut
-    return found or contradicted(logits, torch.cat([batch.labels for batch in batches]))
+    found = found or _cut_off(model, figures, images) or shut
+    return found or contradicted(logits, torch.cat([labels for _, labels in batches]))
 
 
-def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[ModelFigures, dict[str, Tensor], Tensor]:
+def _run(model: nn.Module, batches: Iterable[Labelled]) -> tuple[ModelFigures, dict[str, Tensor], Tensor]:
     """Runs batches forwards, and backwards from gradients of norm 1 at the logits of every sample.
 
     They point where the predicted class gains on the others.
@@ -102,8 +78,7 @@ def _run(model: nn.Module, batches: Iterable[Group]) -> tuple[ModelFigures, dict
     with ExitStack() as stack:
         figures.attach(stack)
         figures.active = True
-        for batch in batches:
-            images = batch.images
+        for images, _ in batches:
             if images.is_floating_point():
                 images = images.detach().requires_grad_()  # so that gradients pass frozen layers as well
             outputs = first_tensor(model(images.clone()))  # it may work in place on what it is given
@@ -143,7 +118,7 @@ def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
     return NUDGE / size * gradient if size else None
 
 
-def _cut_off(model: nn.Module, figures: ModelFigures, batch: Group) -> list[Finding]:
+def _cut_off(model: nn.Module, figures: ModelFigures, images: Tensor) -> list[Finding]:
     """Layers whose outputs matter to the logits, but not by way of the graph: something in between is detached."""
     learning = {name for name, each in model.named_parameters() if each.requires_grad}
     modules = leaf_modules(model)
@@ -153,7 +128,7 @@ def _cut_off(model: nn.Module, figures: ModelFigures, batch: Group) -> list[Find
         if site in modules and site not in figures.behind and learning.intersection(layer.parameters)
     ]
     for site in reversed(lost):
-        if matters(model, site, lambda: first_tensor(model(batch.images.clone()))):
+        if matters(model, site, lambda: first_tensor(model(images.clone()))):
             sentence = (
                 f"{described(figures, site)} is cut off: the outputs depend on it, but no gradient comes back to it; "
                 "look for detach() or no_grad() behind it"

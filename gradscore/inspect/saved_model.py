@@ -26,7 +26,7 @@ from ..models import build_model, read_weights, trusting_code
 from ..pipeline import Cut, ListSink, Progress, open_datasets, run
 from ..system import Registry, full_precision, resolve_device, some
 from .findings import Finding
-from .health import Group, examine
+from .health import Labelled, examine
 from .histograms import BinAdaptation, GradHist1d, GradHist2d
 from .inspector import Inspector
 from .layer_quantities import (
@@ -179,7 +179,7 @@ def _chosen_groups(
     samples: int,
     batch_size: int,
     notices: list[str],
-) -> dict[str, Group]:
+) -> dict[str, Labelled]:
     """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
 
     Args:
@@ -212,7 +212,7 @@ def _chosen_groups(
     def predicted(cut: Cut) -> tuple[Batch, Tensor]:
         return cut.batch, forward.outputs(cut.batch.tensor).argmax(1).cpu()
 
-    found: dict[str, Group] = {}
+    found: dict[str, Labelled] = {}
     for info, _ in planned_splits(config.data).values():
         if info.name != TEST and (not info.is_reported_ood or by == "class"):
             continue
@@ -232,29 +232,29 @@ def _chosen_groups(
         batches, predictions = zip(*sink.found, strict=True)
         batch = Batch.joined(batches)
         if info.name == TEST:
-            found |= _parted(Group(batch.tensor, batch.labels), torch.cat(predictions), by)
+            found |= _parted(batch.tensor, batch.labels, torch.cat(predictions), by)
         else:
-            found[info.dataset_name] = Group.without_labels(batch.tensor)
-    return {name: group for name, group in found.items() if len(group)}
+            found[info.dataset_name] = batch.tensor, torch.full_like(batch.labels, -1)
+    return {name: group for name, group in found.items() if len(group[0])}
 
 
-def _parted(test: Group, predictions: Tensor, by: Grouping) -> dict[str, Group]:
+def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -> dict[str, Labelled]:
     """The groups of the test split."""
     if by == "split":
-        return {TEST: test}
-    known = test.labels >= 0
+        return {TEST: (images, labels)}
+    known = labels >= 0
     if not bool(known.any()):
         raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
-    right = test.labels == predictions
+    right = labels == predictions
     chosen = {"right": known & right, "wrong": known & ~right}
     if by == "class":
-        chosen = {f"class {label}": test.labels == label for label in sorted(set(test.labels[known].tolist()))}
-    return {name: Group(test.images[places], test.labels[places]) for name, places in chosen.items()}
+        chosen = {f"class {label}": labels == label for label in sorted(set(labels[known].tolist()))}
+    return {name: (images[places], labels[places]) for name, places in chosen.items()}
 
 
 def inspect_groups(
     model: nn.Module,
-    samples: Mapping[str, Group],
+    samples: Mapping[str, Labelled],
     templates: Sequence[Quantity],
     *,
     loss: LossHead,
@@ -289,8 +289,8 @@ def inspect_groups(
             engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
 
     with full_precision():
-        for group in samples.values() if _of_samples(templates) else ():
-            first = group.images[:batch_size].to(device)
+        for images, _ in samples.values() if _of_samples(templates) else ():
+            first = images[:batch_size].to(device)
             few = first[:SHOWN_TO_ENGINE]
             try:
                 prepare(engine, model, few, lambda logits: loss(logits).direction)
@@ -302,12 +302,12 @@ def inspect_groups(
         for quantity in _of_samples(templates):
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
-        done, total = 0, sum(map(len, samples.values()))
-        for name, group in samples.items():
+        done, total = 0, sum(len(images) for images, _ in samples.values())
+        for name, (images, _) in samples.items():
             groups[name] = copy.deepcopy(list(templates))
             with Inspector(model, groups[name]) as inspector:
-                for batch in group.parts(batch_size):
-                    logits = model(batch.images.to(device, copy=True))  # it may work in place on what it is given
+                for batch in torch.split(images, batch_size):
+                    logits = model(batch.to(device, copy=True))  # it may work in place on what it is given
                     if _of_samples(templates):  # first, since those need no hooks and the rest nothing else
                         with inspector.paused():
                             observe_samples(logits, groups[name])
@@ -323,9 +323,15 @@ def inspect_groups(
                 inspector.observe_modules()
         found = examine(
             model,
-            [Group(each.images.to(device), each.labels) for one in samples.values() for each in one.parts(batch_size)],
+            [
+                (part.to(device), its_labels)
+                for images, labels in samples.values()
+                for part, its_labels in zip(
+                    torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
+                )
+            ],
         )
-    counts = {name: len(group) for name, group in samples.items()}
+    counts = {name: len(images) for name, (images, _) in samples.items()}
     if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
         notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
     layers = [*inspector.layers, *inspector.parameters]
