@@ -179,8 +179,9 @@ def test_finds(make, expected):
     assert diagnosis.usable == ("problem: " not in lines(diagnosis))
 
 
-def test_a_sound_model():
-    diagnosis = check_model(network(nn.ReLU()).eval(), torch.randn(16, 4))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_sound_model(dtype):
+    diagnosis = check_model(network(nn.ReLU()).eval().to(dtype), torch.randn(16, 4, dtype=dtype))
     assert [remark.severity for remark in diagnosis.remarks] == ["note"]
     assert diagnosis.usable
     assert diagnosis.coverage == dict.fromkeys(ALL, "rule")

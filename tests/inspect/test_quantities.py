@@ -135,7 +135,7 @@ def test_a_gradient_that_is_changed_in_place_is_not_compared_as_it_is_then():
         gradient = torch.tensor([[turn, 0.0], [0.0, turn]])
         quantity.observe("layer", module, gradient)
         gradient.mul_(-1)
-    assert listed(quantity, "correlation", "layer") == pytest.approx([-1.0, -1.0])
+    assert listed(quantity, "correlation", "layer") == pytest.approx([-1.0, -1.0, -1.0])
 
 
 def test_root_mean_square():

@@ -12,7 +12,7 @@ from torch import nn
 
 import gradscore
 from gradscore.errors import DataError, OutputError, StoreError
-from gradscore.label_audit import audits, write_audit
+from gradscore.label_audit import write_audit
 from gradscore.system import only_writer
 
 NAME = "<b>cats</b> & dogs"
@@ -105,7 +105,7 @@ def test_a_page_that_cannot_be_written_leaves_no_tables(found: gradscore.Audit, 
     def full(*_: object, **__: object) -> None:
         raise OutputError("no space left on the disk")
 
-    monkeypatch.setattr(audits, "write_page", full)
+    monkeypatch.setattr("gradscore.reporting.pages.write_page", full)
     with pytest.raises(OutputError, match="no space"):
         write_audit(found, tmp_path)
     assert not list(tmp_path.glob("audit.[cp]*"))

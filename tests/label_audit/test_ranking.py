@@ -219,6 +219,13 @@ def test_labels_that_cannot_be_audited_are_refused(net: nn.Module, labels, messa
         gradscore.audit(net, inputs if labels is None else (inputs, labels(given)))
 
 
+def test_copies_are_one_sample_of_their_class(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    inputs[given == 1] = inputs[given == 1][:3].repeat(10, 1)[: int((given == 1).sum())]
+    with pytest.raises(DataError, match=r"wanted 10 different samples .* \(class 1 has 3\)"):
+        gradscore.audit(net, (inputs, given))
+
+
 def test_a_table_without_penultimate_features_is_refused(net: nn.Module) -> None:
     inputs, given, _ = blobs()
     table = gradscore.features(net, (inputs, given), losses=["label"])

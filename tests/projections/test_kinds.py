@@ -83,7 +83,8 @@ def test_projection_is_that_of_the_references_gradient(kind, case):
 
 @pytest.mark.usefixtures("loops")
 @pytest.mark.parametrize(
-    ("case", "dim"), [("LeNet", 64), ("LeNet", 100), ("LeNet", 1024), ("large table, few uses", 64)]
+    ("case", "dim"),
+    [("LeNet", 64), ("LeNet", 100), ("LeNet", 1024), ("large table, few uses", 64), ("narrow convolution", 8192)],
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_of_dimensions_and_kernels(kind, case, dim):
@@ -204,6 +205,7 @@ def test_seeds_and_names_differ(kind):
 REFUSED = {
     "unknown kind": (("gaussian", 64, 0), "kind: unknown kind of projection 'gaussian'; valid: rademacher, sparse"),
     "too few": (("sparse", 63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
+    "too many": (("sparse", 8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
     "seed": (("sparse", 64, "a"), "seed: wanted a whole number, got 'a'"),
 }
 
