@@ -85,8 +85,13 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Tool
         "remark": f"{SCOPE.capitalize()}.",
         "notices": inspection.notices,
     }
-    made = lambda: (content, _parts_of_inspection(inspection))  # noqa: E731
-    return write_beside(tables, folder / PAGE, made, template=TEMPLATE, again="inspect again")
+    return write_beside(
+        tables,
+        folder / PAGE,
+        lambda: (content, _parts_of_inspection(inspection)),
+        template=TEMPLATE,
+        again="inspect again",
+    )
 
 
 def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> ToolFiles:
@@ -96,8 +101,9 @@ def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequen
     with replacing(table) as temporary:
         moves.to_parquet(temporary, index=False)
     content = _heading(name) | {"findings": [], "verdict": "", "notices": notices}
-    made = lambda: (content, [_part_of_moves(moves)])  # noqa: E731
-    return write_beside([table], folder / PAGE, made, template=TEMPLATE, again="inspect again")
+    return write_beside(
+        [table], folder / PAGE, lambda: (content, [_part_of_moves(moves)]), template=TEMPLATE, again="inspect again"
+    )
 
 
 def _heading(name: str) -> dict[str, Any]:
