@@ -98,7 +98,6 @@ def project(
     from gradscore.losses import LOSSES
     from gradscore.projections import (
         load_projections,
-        nearest_notices,
         nearest_table,
         project_config,
     )
@@ -121,10 +120,9 @@ def project(
             like=None if bank is None else bank.about,
             progress=tell,
         )
-    more = [] if bank is None else nearest_notices(bank, found, count=count, bank_name=str(nearest))
-    table = None if bank is None else nearest_table(bank, found, count=count, similarity=by.value)
-    file = None
-    if table is not None:
+    more, file = list[str](), None
+    if bank is not None:
+        table, more = nearest_table(bank, found, count=count, similarity=by.value, bank_name=str(nearest))
         file = out / "nearest.parquet"
         with replacing(file) as temporary:
             table.to_parquet(temporary, index=False)

@@ -15,7 +15,6 @@ from .projection_table import (
     Nearest,
     Projections,
     load_projections,
-    nearest_notices,
     nearest_table,
 )
 
@@ -28,7 +27,6 @@ __all__ = [
     "StoredGradients",
     "dot_products",
     "load_projections",
-    "nearest_notices",
     "nearest_table",
     "project",
     "project_config",

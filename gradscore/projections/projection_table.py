@@ -242,19 +242,20 @@ class Projections:
 
 
 def nearest_table(
-    bank: Projections, queries: Projections, *, count: int = 10, similarity: Similarity = "cosine"
-) -> pd.DataFrame:
+    bank: Projections, queries: Projections, *, count: int, similarity: Similarity, bank_name: str
+) -> tuple[pd.DataFrame, list[str]]:
     """The samples of a bank whose gradients are most like those of others.
 
     Args:
         bank: where they are looked for.
         queries: what they are like.
-        count: how many for each; fewer where there are fewer, see `nearest_notices`.
+        count: how many for each; fewer where there are fewer.
         similarity: as for `Projections.nearest`.
+        bank_name: what messages call the bank.
 
     Returns:
         As many rows for each of the queries, in order: `sample_id`, `label` (-1 for none), `rank` (from 1),
-        `nearest_sample_id`, `nearest_label`, `similarity` (higher is nearer).
+        `nearest_sample_id`, `nearest_label`, `similarity` (higher is nearer); and what a reader should know of them.
 
     Raises:
         EvaluationError: as `Projections.nearest`.
@@ -262,7 +263,7 @@ def nearest_table(
     found = bank.nearest(queries, count=count, similarity=similarity)
     rows, ranks = np.divmod(np.arange(found.places.size), found.places.shape[1])
     places = found.places.reshape(-1)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "sample_id": np.asarray(queries.sample_ids, dtype=object)[rows],
             "label": queries.labels[rows],
@@ -272,29 +273,16 @@ def nearest_table(
             "similarity": found.similarities.reshape(-1),
         }
     )
-
-
-def nearest_notices(bank: Projections, queries: Projections, *, count: int, bank_name: str) -> list[str]:
-    """What a reader of `nearest_table` should know.
-
-    Args:
-        bank: as for `nearest_table`.
-        queries: as for `nearest_table`.
-        count: how many were asked for.
-        bank_name: what messages call the bank.
-    """
-    own = bank.own_places(queries)[0]
-    shared, there = len(np.unique(own)), len(bank) - int(np.bincount(own).max(initial=0))
-    found = []
+    shared, there, notices = len(np.unique(bank.own_places(queries)[0])), found.places.shape[1], list[str]()
     if shared:
-        found.append(
+        notices.append(
             f"{shared} of {len(queries)} samples are in {bank_name} themselves, by name and content; none is its own "
             "nearest"
         )
     if there < count:
         beside = ", beside the sample itself" if shared else ""
-        found.append(f"{count} nearest samples were asked for, and {bank_name} has {there}{beside}")
-    return found
+        notices.append(f"{count} nearest samples were asked for, and {bank_name} has {there}{beside}")
+    return table, notices
 
 
 MANIFEST = "projections.json"

@@ -195,14 +195,6 @@ def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_a_damaged_state_stays_as_it_is(small_bundle, samples, tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text("{")
-    result = monitor(small_bundle, samples / "digits.npz", "--out", tmp_path)
-    assert result.exit_code == 2
-    assert "cut off" in result.stderr
-    assert (tmp_path / "state.json").read_text() == "{"
-
-
 def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) -> None:
     result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path)
     assert all(window["ood"] > 0.5 and window["accuracy"] is None for window in lines(tmp_path))

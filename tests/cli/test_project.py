@@ -69,13 +69,6 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     np.testing.assert_array_equal(there.scale, direct.scale)
 
 
-def test_the_same_command_goes_on(small_run: Path, bank: Path) -> None:
-    before = {file.name: file.read_bytes() for file in bank.iterdir()}
-    again = project(small_run, *OPTIONS, "--out", bank)
-    assert again.exit_code == 0, again.output
-    assert {file.name: file.read_bytes() for file in bank.iterdir()} == before
-
-
 def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Path, tmp_path: Path) -> None:
     out = tmp_path / "test"
     found = project(
