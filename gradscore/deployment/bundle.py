@@ -131,8 +131,8 @@ class Bundle:
         provenance: where it comes from; plain values.
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
-        input_columns: names of the numbers of a sample that is a row of a table, in the order in which the model takes
-            them; None where they have none.
+        input_columns: names of the columns of a table that the model takes, of numbers in its order, or one of text;
+            None for others.
     """
 
     model: ModelConfig

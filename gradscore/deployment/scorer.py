@@ -40,6 +40,7 @@ from ..models import (
     CodeOrigin,
     Interface,
     build_model,
+    is_code_trusted,
     memory_state,
     to_be_named,
     trusting_code,
@@ -172,13 +173,14 @@ class Scorer:
         options, arguments = f"--model '{to_be_named(config.source)}'", "model_source=..."
         if is_lost:  # said together, so that nobody mends one to be told of the other
             options, arguments = f"{options} {WEIGHTS}", f"{arguments}, weights=..."
+        trust = "" if trust_code or is_code_trusted() else " --trust-code"
         known = bundle.augmentation_code_sha256
         origin = CodeOrigin(
             name=str(path),
             hashes={config.source: bundle.code_sha256}
             | {name: known.get(augmentation_name(name)) for name in bundle.features.augmentations},
             folders=(Path(path).absolute().parent,),
-            advice=f"{options}, in Python {arguments}",
+            advice=f"{options}{trust}, in Python {arguments}{trust and ', trust_code=True'}",
         )
         if model is None:
             own = origin if model_source is None else replace(origin, folders=None)
@@ -186,9 +188,10 @@ class Scorer:
                 with trusting_code(trust_code, origin=own):
                     built = build_model(config).model
             except ModelError as error:
-                if not is_lost or str(config.checkpoint) not in str(error):
+                if not is_lost or WEIGHTS in str(error):
                     raise
-                raise ModelError(f"{error}; say where the weights are now: {WEIGHTS}, in Python weights=...") from None
+                lost = f"say where {config.checkpoint} is now: {WEIGHTS}, in Python weights=..."
+                raise ModelError(f"{error}; {lost}") from None
             model = _with_weights(built, config, bundle)
         else:
             check_mode(model)

@@ -163,7 +163,7 @@ class Manifest(Record):
         feature_count: columns of features, of a finished run.
         notices: what a reader of its figures should know, of a finished run.
         class_names: of the model, in the order of its outputs; None where they are not known.
-        input_columns: names of the numbers that the model takes of a row of a table; None where they have none.
+        input_columns: names of the columns of a table that the model takes: numbers, or one of text; None for others.
         weight_files_sha256: of the files that the weights came from; None where there are none.
         mean_gradients_sha256: of the mean gradients that `gradient_cosine` compares with; None without it.
     """

@@ -176,6 +176,15 @@ def test_the_column_by_name(place: Path) -> None:
         open_user_samples(["x.parquet"], column="c")
 
 
+def test_the_column_of_text_that_a_model_was_fitted_with(place: Path) -> None:
+    (place / "x.csv").write_text("review,topic\ngood,film\nbad,book\n")
+    (place / "other.csv").write_text("said\nso so\n")
+    found = [[each.raw for each in open_user_samples([name], columns=["review"])[0]] for name in ("x.csv", "other.csv")]
+    assert found == [["good", "bad"], ["so so"]]
+    with pytest.raises(DataError, match="which columns hold the samples"):
+        open_user_samples(["x.csv"], columns=["title"])
+
+
 @pytest.fixture
 def lists(place: Path) -> Path:
     """A folder with lists in it, and images beside it and below it."""

@@ -11,7 +11,7 @@ from bundle_parts import parts_of, put_together
 from PIL import Image
 from typer.testing import CliRunner
 
-from gradscore.deployment import Scorer, make_bundle, read_bundle
+from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
 from gradscore.models import trusting_code
@@ -56,6 +56,17 @@ def test_code_elsewhere_is_not_run(place: Path, source: str) -> None:
     shutil.copy(place / "net.py", installed / "net.py")
     with pytest.raises(ModelError, match=r"wants to run .*: wanted a file below .*name it yourself: --model 'python:"):
         Scorer.load(renamed(place / "x.gradscore", source), trust_code=True)
+
+
+def test_all_that_a_bundle_in_another_folder_needs_is_said_at_once(small_run: Path, tmp_path: Path) -> None:
+    bundle = make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)
+    write_bundle(tmp_path / "x.gradscore", bundle)
+    advice = r"--model 'python:FOLDER/net.py:net' --weights FILE --trust-code, in Python .*trust_code=True$"
+    with pytest.raises(ModelError, match=advice):
+        Scorer.load(renamed(tmp_path / "x.gradscore", "python:net.py:net", checkpoint="net.safetensors"))
+    shutil.copy(small_run.parent / "net.py", tmp_path)
+    with pytest.raises(ModelError, match=r"--trust-code .*; say where .*net.safetensors is now: --weights FILE"):
+        Scorer.load(tmp_path / "x.gradscore")
 
 
 def test_code_in_a_folder_below_is_run(place: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class ColumnSource:
     @property
     def input_columns(self) -> Sequence[str] | None:
         """See `input_columns_of`."""
-        return self.columns if self.kind == "vector" else None
+        return self.columns if self.kind in ("vector", "text") else None
 
     @property
     def names_files(self) -> bool:
@@ -214,6 +214,10 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
                 f"{table.where}: no column {unknown[0]!r} (arguments.inputs); {closest(str(unknown[0]), schema.names)}"
             )
         kind = _kind(table, columns, names_files=bool(folder or suffix))
+    elif request.columns is not None and _is_one_of_text(schema, request.columns, others):
+        columns, kind = [name for name in request.columns if name in schema.names], "text"
+        if not columns:
+            kind, columns = _guessed(table, [field for field in schema if field.name not in others], ids=name)
     elif request.columns is not None:
         check_columns(schema.names, request.columns, where=table.where)
         columns, kind = list(request.columns), "vector"
@@ -234,6 +238,14 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         suffix=suffix or "",
         beside=[field.name for field in schema if field.name not in {*columns, *others} and _is_number(field.type)],
     )
+
+
+def _is_one_of_text(schema: pa.Schema, known: Sequence[str], others: Collection[str | None]) -> bool:
+    """Whether the one column that is known holds text here, or is not here and another one may be in its place."""
+    if len(known) != 1:
+        return False
+    there = [known[0]] if known[0] in schema.names else [name for name in schema.names if name not in others]
+    return bool(there) and all(is_text(schema.field(name).type) for name in there)
 
 
 def refuse_text(source: ColumnSource) -> None:

@@ -86,7 +86,7 @@ def class_names_of(source: ImageSource) -> Sequence[str] | None:
 
 
 def input_columns_of(source: ImageSource) -> Sequence[str] | None:
-    """The names of the numbers of a sample, in the order in which it has them; None where they have none."""
+    """Names of the columns of a sample: of its numbers in their order, or the one of its text; None for others."""
     names: Sequence[str] | None = getattr(source, "input_columns", None)
     return names
 
