@@ -32,7 +32,7 @@ RUN = {
     ("tutorial-images.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-tables.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-text.md", "python"): "tests/docs/test_tutorials.py",
-    ("which-score.md", "python"): "tests/docs/test_manual.py",
+    ("evaluation.md", "python"): "tests/docs/test_manual.py",
 }
 """By page and language, the test that runs these blocks."""
 
