@@ -28,7 +28,7 @@ def docs(page: PageArgument = None) -> None:
 
     Example: gradscore docs
 
-    Example: gradscore docs which-score
+    Example: gradscore docs evaluation
     """
     pages = _pages()
     if page is None:
