@@ -9,6 +9,7 @@ A loss is a function of logits (N, K), and of labels (N,) int64 from 0 to K - 1 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -310,6 +311,88 @@ LOSSES: Registry[Loss] = Registry(
     reserved=(FORWARD, AUGMENTATION, "baseline"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""
+
+
+OF_LOGITS = "def loss(logits): ... from logits (N, K) to the loss of each sample (N,)"
+OF_BATCHES = "def loss(model, batch): ... to the loss of each sample of the batch (N,), or of each of its tokens (N, T)"
+"""What functions of a program may be that are losses."""
+
+
+@dataclass(frozen=True)
+class OfLogits:
+    """A function of a program's from logits (N, K) to the losses of samples (N,), differentiated by autograd."""
+
+    function: Callable[..., Tensor]
+
+    def __call__(self, logits: Tensor) -> LogitGradient:
+        """The gradient at the logits.
+
+        Raises:
+            EngineError: the function fails, or returns something else than one differentiable value for each sample.
+        """
+        own = logits.detach().double().requires_grad_()
+        name = name_of(self.function)
+        with torch.enable_grad():
+            try:
+                value = self.function(own)
+            except Exception as error:  # the function is anyone's and may raise anything
+                raise EngineError(
+                    f"loss '{name}': fails for logits of shape {tuple(own.shape)}: {type(error).__name__}: {error}; "
+                    f"wanted {OF_LOGITS}"
+                ) from error
+            if not isinstance(value, Tensor) or value.shape != own.shape[:1]:
+                got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise EngineError(
+                    f"loss '{name}': wanted one value for each sample, ({len(own)},), got {got}: {OF_LOGITS}; those of "
+                    "torch have reduction='none'"
+                )
+            if not value.requires_grad:
+                raise EngineError(
+                    f"loss '{name}': its values have no gradient with respect to the logits: leave out detach(), "
+                    "no_grad(), argmax and rounding"
+                )
+            (gradient,) = torch.autograd.grad(value.sum(), own)
+        return normalised(gradient, torch.zeros_like(gradient[:, 0]), value.detach())
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """What a function of a program's is called, `custom` without a name of its own."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "custom"
+
+
+def is_of_logits(function: Callable[..., object]) -> bool:
+    """Whether a loss of a program's is a function of logits, not of a model and a batch.
+
+    Raises:
+        ConfigError: it can be called as neither.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # what is compiled says nothing
+        return False
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    needed = [each for each in places if each.default is each.empty]
+    several = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    named = [each.name for each in needed]
+    is_other = named[1:2] == ["model"] or (len(named) == 2 and named[0] == "logits")
+    if by_name or is_other or len(needed) > 2 or not (places or several):
+        signature = f"{name_of(function)}{inspect.signature(function)}"
+        raise ConfigError(f"losses: got {signature}, wanted {OF_LOGITS}; or, for any model, {OF_BATCHES}")
+    return len(needed) == 1 and len(places) == 1 and not several
+
+
+def registered(function: Callable[..., Tensor]) -> str:
+    """The name in `LOSSES` of a loss that is a function of logits, which is there from now on, in this process."""
+    base = name = name_of(function)
+    number = 1
+    while name in LOSSES and LOSSES[name].head != OfLogits(function):
+        number += 1
+        name = f"{base}_{number}"
+    if name not in LOSSES:
+        LOSSES.add(name, Loss(head=OfLogits(function)))
+    return name
 
 
 def with_labels(names: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Config, ExtractConfig, ModelConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
@@ -21,7 +21,7 @@ from ..deployment import Bundle, Scorer, make_bundle, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
-from ..losses import refuse_with_labels
+from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..meta import META
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
@@ -73,6 +73,10 @@ class Detector:
         extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.
         evaluate: settings of that section; protocols are `auxiliary` and `in_dist_only` unless others are named.
+        losses: whose gradients, in the place of `features["losses"]`: names in `gradscore.losses.LOSSES`, or one; or a
+            function of yours from logits (N, K) to the loss of each sample (N,), which autograd differentiates. Where
+            such a detector is loaded in another process, that needs the loss by its name:
+            `LOSSES.add("margin", Loss(OfLogits(margin)))`.
         scores: what decides in the place of the chosen score: the name of a score, such as `energy`, or `ood=knn` and
             `wrong=energy` for one question; `notices` say what it costs.
         output: name or position of the logits among what the model returns, where it is not obvious.
@@ -92,6 +96,13 @@ class Detector:
         ['sample_id', 'prediction', 'probability_wrong', 'score_wrong', 'p_value_wrong']
         >>> set(table["decision"]) <= {"accept", "reject"}
         True
+
+        With the gradients of a loss of one's own:
+
+        >>> def margin(logits):
+        ...     first, second = logits.topk(2).values.unbind(1)
+        ...     return second - first
+        >>> detector = Detector(model, losses=margin, meta={"Cs": [0.01], "cv_folds": 2})
     """
 
     def __init__(
@@ -105,6 +116,7 @@ class Detector:
         extract: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         evaluate: Mapping[str, Any] | None = None,
+        losses: str | Sequence[str] | Callable[[Tensor], Tensor] | None = None,
         scores: str | Sequence[str] = (),
         output: str | int | None = None,
         one_logit: bool = False,
@@ -120,6 +132,12 @@ class Detector:
         if not (isinstance(alpha, float | int) and 0 < alpha < 1):
             raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
         self._extract = _extract_settings(extract or {})
+        if callable(losses):
+            if not is_of_logits(losses):
+                raise ConfigError(f"losses: a detector has a loss of logits, wanted {OF_LOGITS}")
+            losses = registered(losses)
+        if losses is not None:
+            features = {**(features or {}), "losses": [losses] if isinstance(losses, str) else list(losses)}
         self._scores = [scores] if isinstance(scores, str) else list(scores)
         self.model = model
         self._alpha = alpha

@@ -13,6 +13,7 @@ from ..config import FeaturesConfig
 from ..data import Batch, count_samples, tensors_in, with_tensors
 from ..errors import CoupledSamplesError, EngineError, GradscoreError
 from ..gradients import Engine, read_graph
+from ..losses import OF_BATCHES
 from ..models import group_parameters
 from ..statistics import reduce_gradients
 from ..system import FloatArray, full_precision
@@ -105,7 +106,7 @@ class BatchLosses:
             name = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
             raise EngineError(
                 f"loss '{name}': cannot take the model and a batch of {samples} samples: {type(error).__name__}: "
-                f"{(str(error).splitlines() or [''])[0]}"
+                f"{(str(error).splitlines() or [''])[0]}; wanted {OF_BATCHES}"
             ) from error
         wanted = f"({samples}, tokens)" if self._each_token else f"({samples},), or ({samples}, tokens)"
         if not isinstance(losses, Tensor):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import ExtractConfig, FeaturesConfig, check_features, section
 from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, samples_of, whole_batches
 from ..errors import ConfigError
-from ..extractor import Extractor, LossExtractor, LossOfBatch, Tokens, check_mode, count_classes, input_dtype
+from ..extractor import Extractor, LossExtractor, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
+from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
 from .defaults import resolved_features
 from .loop import Counter, Cut, FrameSink, ListSink, Progress, RowExtractor, Values, run
@@ -31,7 +32,7 @@ def features(
     model: nn.Module,
     data: Any,
     *,
-    losses: str | Sequence[str] | LossOfBatch | None = None,
+    losses: str | Sequence[str] | Callable[..., Tensor] | None = None,
     statistics: str | Sequence[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
@@ -51,8 +52,9 @@ def features(
         data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
             iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
             collators of transformers make it. Inputs are as the model takes them.
-        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function from the model and
-            a batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
+        losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function of yours from
+            logits (N, K) to the loss of each sample (N,), which autograd differentiates. Or one from the model and a
+            batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
             only `statistics`, `parameters` and `granularity` are set. `data` is then an iterable of batches (tensors,
             or mappings, lists, tuples and dataclasses of such) whose first tensor has N rows, and the table
             `sample_id`, `loss`, and features `loss/<parameter>/<statistic>`.
@@ -85,11 +87,22 @@ def features(
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
         >>> table = features(model, torch.randn(10, 4), losses=["uniform"], statistics=["l2"])
         >>> table.shape, list(table.columns[-4:])
-        ((10, 12), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
+        ((10, 20), ['uniform/0.weight/l2', 'uniform/0.bias/l2', 'uniform/2.weight/l2', 'uniform/2.bias/l2'])
+
+        A loss of one's own, of the logits:
+
+        >>> def margin(logits):
+        ...     first, second = logits.topk(2).values.unbind(1)
+        ...     return second - first
+        >>> table = features(model, torch.randn(10, 4), losses=margin, statistics=["l2"])
+        >>> list(table.columns[-2:])
+        ['margin/2.weight/l2', 'margin/2.bias/l2']
     """
     check_mode(model)
     if tokens not in get_args(Tokens):
         raise ConfigError(f"tokens: wanted one of {', '.join(get_args(Tokens))}, got {tokens!r}")
+    if callable(losses) and is_of_logits(losses):
+        losses = registered(losses)
     chosen = {"statistics": statistics} if callable(losses) else {"losses": losses, "statistics": statistics}
     named = {name: _names(value) for name, value in chosen.items() if value is not None}
     if callable(losses):
