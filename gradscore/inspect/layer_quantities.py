@@ -304,8 +304,6 @@ class ParameterNorm(_Norms, ModuleQuantity):
     """Euclidean norm of the parameters of each module that are its own, by name.
 
     Args:
-        attrs: names of attributes that are tensors, or one name, to look at instead; a module without one, or where it
-            is None, is left out.
         normalize: divide norms by the root of the number of elements: root mean square.
         options: see `Quantity`.
     """
@@ -317,16 +315,10 @@ class ParameterNorm(_Norms, ModuleQuantity):
         "bias norm": "Root mean square of the biases.",
     }
 
-    def __init__(self, *, attrs: str | Sequence[str] | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.attrs = (attrs,) if isinstance(attrs, str) else attrs
-
     @override
     def observe(self, layer: str, module: nn.Module) -> None:
-        own = [name for name, _ in module.named_parameters(recurse=False)]
-        for name in own if self.attrs is None else self.attrs:
-            tensor = getattr(module, name, None)
-            if isinstance(tensor, Tensor) and tensor.numel():
+        for name, tensor in module.named_parameters(recurse=False):
+            if tensor.numel():
                 self.record(f"{name} norm", layer, self.sized(precise_norm(tensor.detach()), tensor.numel()))
 
 
@@ -389,7 +381,6 @@ class UnitActivation(Quantity):
     """Records how much of the units of a layer is active, and remembers those that never were.
 
     Args:
-        death: also record death rates.
         eps: magnitudes up to this count as zero.
         options: see `Quantity`.
 
@@ -397,11 +388,11 @@ class UnitActivation(Quantity):
         ConfigError: a negative eps.
     """
 
-    def __init__(self, *, death: bool = True, eps: float = 1e-8, **options: Any) -> None:
+    def __init__(self, *, eps: float = 1e-8, **options: Any) -> None:
         super().__init__(**options)
         if not eps >= 0:
             raise ConfigError(f"{self.name}: eps is a magnitude, 0 or more, got {eps}")
-        self.death, self.eps = death, eps
+        self.eps = eps
         self._active: dict[str, dict[int, Tensor]] = {}
 
     def record_units(self, layer: str, values: Tensor, *, unit_axis: int) -> None:
@@ -409,8 +400,7 @@ class UnitActivation(Quantity):
         rates = unit_rates(values, unit_axis=unit_axis, eps=self.eps)
         rate = rates.mean()
         self.record(ACTIVATION, layer, rate)
-        if self.death:
-            self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rate)
+        self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rate)
         self._add_active(layer, rates != 0)
 
     def never_active(self) -> dict[str, tuple[int, int]]:
@@ -459,7 +449,6 @@ class GradientActivation(UnitActivation, TensorQuantity):
     The gradient is that of the whole batch, so samples can cancel each other; with magnitudes this is rare.
 
     Args:
-        death: also record death rates.
         eps: magnitudes up to this count as zero.
         options: see `Quantity`.
     """
@@ -485,7 +474,6 @@ class OutputActivation(UnitActivation, OutputQuantity):
     counts the units that were dead in every batch. A layer whose outputs have one axis has no units and is left out.
 
     Args:
-        death: also record death rates.
         eps: magnitudes up to this count as zero.
         channel_last: units lie on the last axis (transformers), not on the second.
         options: see `OutputQuantity` and `Quantity`.
