@@ -347,14 +347,16 @@ def _plots(audit: Audit) -> list[Plot]:
             groups,
             name="scores",
             title="Scores",
-            caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse.",
+            caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse. "
+            "Go through the samples above until labels are right again and again.",
             x_label="score",
         ),
         heat_map(
             counts.to_numpy(dtype=np.float64),
             name="classes",
             title="Which labels are doubted",
-            caption="Rows: the given label, columns: the class that fits better, colour: the number of samples.",
+            caption="Rows: the given label, columns: the class that fits better, colour: the number of samples. "
+            "Where one cell holds many, look at how these two classes were told apart when labels were given.",
             rows=names,
             columns=names,
             unit="samples",

@@ -103,7 +103,8 @@ def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
             known,
             name="expected",
             title="What to expect",
-            caption="Shares of each window; where the band is missing, the interval is not known. Dashed: alarms.",
+            caption="Shares of each window. Where the accuracy falls below what you can bear, label samples of that "
+            "window. Without a band its interval is not known. Dashed: alarms.",
             x_label="window",
             marks=_marks(windows),
         )
@@ -114,9 +115,9 @@ def _drift(windows: Sequence[Window], monitor: Monitor) -> Plot:
         _evidence(windows, monitor),
         name="drift",
         title="Evidence of a change",
-        caption="E-values: what a game against the p-values of each stream has won, times the share of alpha that "
-        "the stream has; the largest within each window. It cannot be won without a change, and an alarm is raised "
-        f"at the dotted line, 1 / alpha. What is above 1e{HIGHEST} is drawn there.",
+        caption="How much speaks for a change of each stream: the largest e-value within each window, times the share "
+        "of alpha that the stream has. Where it crosses the dotted line, 1 / alpha, an alarm is raised: look at the "
+        f"samples of that window below. What is above 1e{HIGHEST} is drawn there.",
         x_label="window",
         log=True,
         marks=_marks(windows),

@@ -98,11 +98,11 @@ SHIFTED = (
 )
 
 METRICS = {
-    "aupr_out": "AUPR",
-    "fpr95_ood_positive": "false alarms where 95 % are caught (FPR95)",
-    "fpr95_id_positive": "missed where 5 % are rejected",
+    "aupr_out": ("AUPR", ""),
+    "fpr95_ood_positive": ("FPR95: false alarms", "where 95 % are caught"),
+    "fpr95_id_positive": ("missed", "where 5 % are rejected"),
 }
-SELECTIVE = {"aurc": "AURC", "eaurc": "E-AURC", "augrc": "AUGRC"}
+SELECTIVE = {"aurc": ("AURC", ""), "eaurc": ("E-AURC", ""), "augrc": ("AUGRC", "")}
 HIGHER_IS_BETTER = ("auroc", "aupr_out")
 
 STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "that of the last layer"}
@@ -152,7 +152,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     inputs = Inputs.load(run.inputs_path)
     changed = [f"{folder.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]
     with changing(run.path, changed), trusting_code(False, origin=run.code):
-        parts, unused = _parts(run, evaluation, records, inputs)
+        parts = _parts(run, evaluation, records, inputs)
         content: dict[str, object] = {
             "name": "/".join(run.path.resolve().parts[-2:]),
             "brand": "gradscore report",
@@ -165,7 +165,6 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
             "notices": evaluation.notices,
             "near_duplicates": evaluation.near_duplicates.in_fit[:MOST_PAIRS],
             "tables": score_tables(records, evaluation.answer, evaluation.groups),
-            "unused": unused,
             "parts": parts,
             "version": run.manifest.versions.get("gradscore", ""),
             "galleries": make_galleries(
@@ -183,15 +182,13 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     return ReportFiles(html=html, markdown=markdown, plots=plots)
 
 
-def _parts(
-    run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: Inputs
-) -> tuple[list[Part], list[str]]:
-    """The plots of the report in parts, none that is empty, and where gradients weigh nothing."""
+def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: Inputs) -> list[Part]:
+    """The plots of the report in parts, none that is empty."""
     sources = {MISCLASSIFICATION: (IN_DIST_ONLY, "wrong predictions")}
     for protocol in records.protocols("ood")[:1]:
         sources["ood"] = (protocol, "OOD samples")
     heat_maps: list[Plot] = []
-    remarks, unused = [], []
+    remarks = []
     for task, (protocol, what) in sources.items():
         labels = [label for label in evaluation.models if label.startswith(f"{task}/{protocol}/")]
         models = [MetaModel.load(run.meta_path / label, inputs) for label in sorted(labels)]
@@ -202,9 +199,9 @@ def _parts(
         shares = _group_shares(weights)
         used = evaluation.answer.score(task) or META
         if used != META:
-            unused.append(f"For {what}, {score_in_words(used)} decides, which looks at no gradient.")
+            remarks.append(f"For {what}, {score_in_words(used)} decides, which looks at no gradient.")
         elif shares.get("gradients", 0.0) < NEGLIGIBLE:
-            unused.append(f"For {what}, gradients weigh nothing in the meta model.")
+            remarks.append(f"For {what}, gradients weigh nothing in the meta model.")
         else:
             where = ", ".join(f"{100 * share:.0f} % on {GROUPS.get(group, group)}" for group, share in shares.items())
             remarks.append(f"For {what}, the total weight lies {where}.")
@@ -214,7 +211,7 @@ def _parts(
         Part(title="Out of distribution", plots=list(_ood_plots(evaluation.score_file, records))),
         Part(title="Where gradients weigh", remark=" ".join(remarks), plots=heat_maps),
     ]
-    return [part for part in found if part.plots], unused
+    return [part for part in found if part.plots or part.remark]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
@@ -389,7 +386,7 @@ class Row:
     Attributes:
         name: an OOD set, a group of sets, or wrong predictions.
         outcome: of the comparison with the best baseline.
-        word: the same for a reader.
+        by_set: the same of each set of a group, in words.
         area: AUROC of the chosen score.
         interval: its 95 % interval.
         caught: share that is caught where 5 % of good samples are rejected.
@@ -399,21 +396,12 @@ class Row:
 
     name: str
     outcome: Outcome
-    word: str
+    by_set: str
     area: str
     interval: str
     caught: str
     gain: str
     best: str
-
-
-WORDS: Mapping[Outcome, str] = {
-    "better": "better",
-    "ahead": "ahead of those computed",
-    "mixed": "better in the mean, worse on some",
-    "open": "open",
-    "worse": "worse",
-}
 
 
 def answer_rows(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -436,18 +424,20 @@ def _row(verdict: Verdict, name: str) -> Row:
     return Row(
         name=name,
         outcome=verdict.outcome,
-        word=WORDS[verdict.outcome],
+        by_set=verdict.by_set,
         area=_number(verdict.area),
         interval=_interval(verdict.area),
         caught="-" if verdict.caught is None else f"{math.floor(100 * verdict.caught)} %",
-        gain="-" if gain is None else f"{gain:+.3f}",
+        gain="-" if gain is None else f"{round(gain, 3) or 0.0:+.3f}",
         best="" if verdict.best is None else _named(verdict.best),
     )
 
 
 def _named(score: str) -> str:
     """A score in words, as a heading or a legend has them."""
-    return "chosen score" if score == CHOSEN else score_in_words(score).removeprefix("the ")
+    if score == CHOSEN:
+        return "chosen score"
+    return score_in_words(score).removeprefix("the ").replace("averaged over augmentations", "averaged")
 
 
 def _number(record: Record) -> str:
@@ -456,7 +446,7 @@ def _number(record: Record) -> str:
 
 def _interval(record: Record) -> str:
     """The 95 % interval of a figure, empty where there is none."""
-    return "" if record.low is None else f"{record.low:.3f} to {record.high:.3f}"
+    return "" if record.low is None else f"{record.low:.3f}-{record.high:.3f}"
 
 
 class Figure(NamedTuple):
@@ -524,18 +514,18 @@ def score_tables(records: Records, answer: Answer, groups: Mapping[str, Sequence
     """What every score reaches: on wrong predictions, and on OOD sets under each protocol."""
     tables = []
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
-        metrics = {"auroc": "AUROC"} | METRICS | SELECTIVE
-        columns = [Figure(title, "", MISCLASSIFICATION, IN_DIST_ONLY, dataset, each) for each, title in metrics.items()]
+        metrics = {"auroc": ("AUROC", "")} | METRICS | SELECTIVE
+        columns = [Figure(*texts, MISCLASSIFICATION, IN_DIST_ONLY, dataset, each) for each, texts in metrics.items()]
         tables.append(_table(records, answer, columns, title="Wrong predictions", headline=True))
     for place, protocol in enumerate(records.protocols("ood")):
         several = [f"{name} (mean)" for name in records.groups(protocol) if len(groups.get(name, ())) > 1]
         datasets = [*sorted(several, key=lambda name: name != "all (mean)"), *records.datasets("ood", protocol)]
-        for metric, title in {"auroc": "", **(METRICS if place == 0 else {})}.items():
+        for metric, texts in {"auroc": ("", ""), **(METRICS if place == 0 else {})}.items():
             found = _table(
                 records,
                 answer,
                 [_figure(records, "ood", protocol, dataset, metric) for dataset in datasets],
-                title=f"OOD samples, {TITLES[protocol]}{': ' if title else ''}{title}",
+                title=": ".join(filter(None, [f"OOD samples, {TITLES[protocol]}", " ".join(texts).strip()])),
                 caption=f"Protocol {protocol}.",
                 headline=place == 0 and metric == "auroc",
             )

@@ -61,9 +61,10 @@ class Gallery:
 
 @dataclass(frozen=True, kw_only=True)
 class Galleries:
-    """All galleries, and why images are missing, if some are."""
+    """All galleries, what is below each sample, and why images are missing, if some are."""
 
     galleries: list[Gallery]
+    below: str
     missing: list[str]
 
 
@@ -91,7 +92,6 @@ def make_galleries(
         class_names: of the model, in the order of its outputs; None where they are not known.
     """
     images = _Images(config, nearest, given, class_names=class_names)
-    below = "" if nearest is None or not nearest.has_bank else f" {BELOW}"
     galleries = []
     for dataset in records.datasets("misclassification", "in_dist_only"):
         key = ("misclassification", "in_dist_only", dataset)
@@ -101,13 +101,13 @@ def make_galleries(
         galleries += [
             Gallery(
                 title="Most suspicious test samples",
-                caption="The highest scores for being wrong. Where the label is the mistake, correct it." + below,
+                caption="The highest scores for being wrong. Where the label is the mistake, correct it.",
                 thumbnails=images.thumbnails(scores.rows(*key, places[::-1][:PER_GALLERY])),
             ),
             Gallery(
                 title="Confident mistakes",
                 caption="Wrong predictions with the lowest scores, which pass unnoticed. What they have in common is "
-                "what to collect more of." + below,
+                "what to collect more of.",
                 thumbnails=images.thumbnails(scores.rows(*key, wrong[:PER_GALLERY])),
             ),
         ]
@@ -120,11 +120,13 @@ def make_galleries(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
                     caption="The OOD samples with the lowest scores, and the share of in-distribution samples that "
-                    "look more suspicious. If there are ordinary samples among them, the set is not clean." + below,
+                    "look more suspicious. If there are ordinary samples among them, the set is not clean.",
                     thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), ordinary),
                 )
             )
-    return Galleries(galleries=[each for each in galleries if each.thumbnails], missing=list(images.missing.values()))
+    shown = [each for each in galleries if each.thumbnails]
+    below = "" if nearest is None or not nearest.has_bank else BELOW
+    return Galleries(galleries=shown, below=below, missing=list(images.missing.values()))
 
 
 class _Images:
