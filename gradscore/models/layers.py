@@ -376,7 +376,7 @@ class LayerWatch:
                 layout = Layout(0, 1, point.shape[0], point.shape[0], output=point.output, certain=False)
             if point is None or layout is None or layout.output != point.output:
                 self._places[call.key] = None
-                self._say(f"{call.layer}: an output that does not hold the samples apart counts nothing in its columns")
+                self._say(f"{call.layer}: an output in which samples cannot be told apart is left out of its columns")
             else:
                 self._places[call.key] = Place(number, layout, layout.per_sample(point.shape))
 

@@ -192,7 +192,7 @@ AUGMENTATIONS = {
 
 
 @pytest.mark.parametrize(("code", "message"), AUGMENTATIONS.values(), ids=AUGMENTATIONS)
-def test_a_augmentation_that_exits_is_an_error(config_file, monkeypatch, code: str, message: str) -> None:
+def test_an_augmentation_that_exits_is_an_error(config_file, monkeypatch, code: str, message: str) -> None:
     monkeypatch.chdir(config_file.parent)
     Path("augmentations.py").write_text(code)
     result = extract(config_file, "--set", "features.augmentations=[python:augmentations.py:mine]")

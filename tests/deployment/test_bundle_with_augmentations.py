@@ -131,7 +131,7 @@ def test_code_of_a_augmentation_is_shown_before_it_runs(moved):
     ]
 
 
-def test_a_augmentation_that_answers_otherwise_is_found_out(moved):
+def test_an_augmentation_that_answers_otherwise_is_found_out(moved):
     """As where a package that it calls has changed."""
     found = read_bundle(moved)
     code = user_code(found.features.augmentations[1])

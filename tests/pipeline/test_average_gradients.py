@@ -81,7 +81,7 @@ def test_logits_are_those_of_the_sample() -> None:
     np.testing.assert_allclose(found.values(IMAGES)[:, :4], net()(IMAGES).detach(), rtol=1e-6)
 
 
-def test_a_augmentation_that_is_not_looked_at_is_refused() -> None:
+def test_an_augmentation_that_is_not_looked_at_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"wanted some of features.augmentations \(mirror\), got 'shift:1,0'"):
         FeaturesConfig(augmentations=["mirror"], average_gradients=["shift:1,0"])
 

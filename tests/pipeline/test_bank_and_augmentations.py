@@ -114,7 +114,7 @@ def raw_images(config: Config, split: str) -> np.ndarray:
     return np.stack([images.image(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
 
 
-def looked_at(config: Config, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def outputs_of(config: Config, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logits and inputs of the last layer in float64, one layer after the other."""
     model: nn.Module = built(config.model).double()
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_augmentation_columns_equal_what_the_model_makes_of_images_changed_by_nu
         tmp_path, features={"augmentations": [*AUGMENTATIONS, f"python:{tmp_path}/augmentations.py:halved"]}
     )
     frame = tables(config).read(split)
-    logits, penultimate = looked_at(config, truth(raw_images(config, split)))
+    logits, penultimate = outputs_of(config, truth(raw_images(config, split)))
     np.testing.assert_allclose(frame[logit_columns(frame, augmentation=augmentation)], logits, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(
         frame[penultimate_columns(frame, augmentation=augmentation)], penultimate, rtol=1e-4, atol=1e-6
@@ -186,7 +186,7 @@ def test_the_table_of_a_bank(tmp_path):
     assert frame["content_hash"].tolist() == [sample.content_hash for sample in samples]
     assert frame["label"].tolist() == [sample.label for sample in samples]
     assert len(frame) == 13
-    logits, penultimate = looked_at(config, raw_images(config, "in_dist.bank"))
+    logits, penultimate = outputs_of(config, raw_images(config, "in_dist.bank"))
     np.testing.assert_allclose(frame[logit_columns(frame)], logits, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(frame[penultimate_columns(frame)], penultimate, rtol=1e-4, atol=1e-6)
     assert frame["prediction"].tolist() == logits.argmax(1).tolist()
@@ -288,14 +288,14 @@ BAD_AUGMENTATIONS = {
 @pytest.mark.parametrize(
     ("name", "error", "message"), [(name, *bad) for name, bad in BAD_AUGMENTATIONS.items()], ids=BAD_AUGMENTATIONS
 )
-def test_a_augmentation_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
+def test_an_augmentation_that_is_none_stops_before_there_is_a_run(tmp_path, name, error, message):
     config = make_config(tmp_path, features={"augmentations": ["mirror", f"python:{tmp_path}/augmentations.py:{name}"]})
     with pytest.raises(error, match=rf"features\.augmentations: 'python:augmentations\.py:{name}' {message}"):
         extract(config, trust_code=True)
     assert not config.run.exists()
 
 
-def test_a_augmentation_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
+def test_an_augmentation_that_differs_with_the_batch_by_rounding_is_taken(tmp_path):
     augmentations = [f"python:{tmp_path}/augmentations.py:blurred", "crop:1"]
     frame = tables(make_config(tmp_path, features={"augmentations": augmentations})).read("in_dist.test")
     assert augmentations_of(frame) == ["python:augmentations.py:blurred", "crop:1"]

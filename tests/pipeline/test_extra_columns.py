@@ -193,6 +193,6 @@ def test_norms_of_batches_whose_rows_go_another_way(kind: type[nn.Module]) -> No
             sample[length:] = 0
         column = table(found, batch)["uniform/body/output_gradient_norm"].to_numpy()
         wanted = [norm_of(model, "uniform", image, "body") for image in batch]
-        is_said = any("body: an output that does not hold the samples apart" in notice for notice in found.notices)
+        is_said = any("body: an output in which samples cannot be told apart" in notice for notice in found.notices)
         np.testing.assert_allclose(column, np.zeros(4) if is_said else wanted, rtol=1e-9)
     assert is_said is (kind is InOrder)
