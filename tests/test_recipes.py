@@ -44,7 +44,7 @@ def squares_of_positive_elements(rows):
 
 
 def negatives(request: Request):
-    images = np.stack([255 - request.base.image(place) for place in range(int(request.name))])
+    images = np.stack([255 - request.base.sample(place) for place in range(int(request.name))])
     return ArraySource(images, [str(place) for place in range(len(images))], None)
 
 

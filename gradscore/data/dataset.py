@@ -164,7 +164,7 @@ def select(
         for place in places.tolist():
             if (id(source), place) not in known:
                 try:
-                    digest = content_hash(source.image(place))
+                    digest = content_hash(source.sample(place))
                 except UnreadableImageError:
                     digest = sha256(source.ids[place].encode())[:16]
                 known[id(source), place] = int(digest, 16) / 2**64
@@ -196,9 +196,9 @@ class Selected:
         """See `input_columns_of`."""
         return input_columns_of(self.base)
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
-        return self.base.image(int(self.places[index]))
+        return self.base.sample(int(self.places[index]))
 
     def content(self) -> str:
         """See `ImageSource`."""

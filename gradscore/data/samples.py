@@ -225,7 +225,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
             DataError: the whole split cannot be used.
         """
         try:
-            raw = self.images.image(index)
+            raw = self.images.sample(index)
         except UnreadableImageError as error:
             return BadSample(self.ids[index], storable(str(error)))
         label = UNLABELLED if self._labels is None else int(self._labels[index])

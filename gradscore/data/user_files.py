@@ -270,7 +270,7 @@ def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableImageError]]
 def _of_source(source: ImageSource, name: str) -> Iterator[RawSample]:
     for place, sample_id in enumerate(source.ids):
         try:
-            yield RawSample(f"{name}[{sample_id}]", source.image(place))
+            yield RawSample(f"{name}[{sample_id}]", source.sample(place))
         except UnreadableImageError as error:
             yield RawSample(f"{name}[{sample_id}]", None, str(error))
 

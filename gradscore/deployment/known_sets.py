@@ -269,7 +269,7 @@ def with_shifted_sets(
         BundleError: the samples are no images, or have no label.
     """
     places = np.flatnonzero(dataset.labels >= 0) if dataset.labels is not None else np.empty(0, dtype=np.int64)
-    if not len(places) or not is_image(dataset.images.image(int(places[0]))):
+    if not len(places) or not is_image(dataset.images.sample(int(places[0]))):
         what = "are no images" if len(places) else "have no label"
         raise BundleError(
             f"{run.path}: the samples of {FIT} {what}, so no shifted copies can be made for gradscore monitor; leave "

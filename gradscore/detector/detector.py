@@ -241,7 +241,7 @@ class Detector:
         check_features(config.features)
         kept = FitSamples()
         kept.add(first)
-        sample = kept.image(0)
+        sample = kept.sample(0)
         if config.data.auxiliary != "auto":
             check_kinds(config.data.auxiliary, sample)
         config = resolved(config, self.model, sample=sample, inputs=first.inputs, samples=sets.fit.count)

@@ -317,7 +317,7 @@ class FitSamples:
             return None
         return Levels.of(torch.cat([each for each in self._batches if isinstance(each, Tensor)]))
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         place = bisect_right(self._starts, index) - 1
         own = each_input(self._batches[place], lambda each: each[index - self._starts[place]])
@@ -341,7 +341,7 @@ class FitSamples:
         source = open_source(entry.source, base=self, seed=seed)
         waiting: list[Tensor | Mapping[str, Tensor]] = []
         for place in select(source, entry.select).tolist():
-            sample = self._as_given(source.image(place))
+            sample = self._as_given(source.sample(place))
             if waiting and (form(sample) != form(waiting[0]) or len(waiting) == CHUNK):
                 yield stacked(waiting)
                 waiting = []

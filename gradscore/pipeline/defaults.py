@@ -66,7 +66,7 @@ def resolved_for(config: Config, model: nn.Module, fit: SampleDataset) -> Config
     return resolved(
         config,
         model,
-        sample=None if first is None else fit.images.image(place),
+        sample=None if first is None else fit.images.sample(place),
         inputs=None if first is None else collate([first]).inputs,
         samples=len(fit),
         has_classes=labels is not None and len(set(labels[labels >= 0].tolist())) > 1,

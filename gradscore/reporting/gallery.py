@@ -194,7 +194,7 @@ class _Images:
         if opened is None or sample_id not in opened[1]:
             return None
         images, places = opened
-        return images.image(places[sample_id])
+        return images.sample(places[sample_id])
 
     def _open(self, split: str) -> tuple[ImageSource, dict[str, int]] | None:
         if split not in self._opened:

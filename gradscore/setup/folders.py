@@ -361,7 +361,7 @@ def look_at_tables(paths: Sequence[Path]) -> Tables:
             if kind not in ("csv", "parquet") or path.stat().st_size > LARGEST:
                 raise DataError("init reads .csv, .tsv and .parquet of less than 128 MiB; docs/data.md has other kinds")
             source = open_source(f"{kind}:{path}")
-            first = source.image(0)
+            first = source.sample(0)
             if isinstance(first, np.ndarray) and first.ndim == 1:
                 noun, found.widths[path] = "rows", len(first)
             elif isinstance(first, str) or is_image(first):

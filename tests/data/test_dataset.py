@@ -265,13 +265,13 @@ def halves(spec: str) -> DataConfig:
 
 def test_samples_are_read_once_to_share_them_out_by_content(npz: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    image = ArraySource.image
+    sample = ArraySource.sample
 
     def counted(self: ArraySource, index: int) -> np.ndarray:
         read.append(index)
-        return image(self, index)
+        return sample(self, index)
 
-    monkeypatch.setattr(ArraySource, "image", counted)
+    monkeypatch.setattr(ArraySource, "sample", counted)
     opened = open_splits(halves(npz), preprocessing=PreprocessingConfig(channels=1), num_classes=3, seed=0)
     assert sorted(read) == list(range(10))
     assert sorted([*opened[FIT].ids, *opened[TEST].ids]) == sorted(map(str, range(10)))

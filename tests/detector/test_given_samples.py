@@ -392,7 +392,7 @@ KINDS = {
 def test_which_auxiliary_sets_are_made(inputs, kinds) -> None:
     kept = FitSamples()
     kept.add(batch(inputs))
-    assert kinds_for(kept.image(0)) == kinds
+    assert kinds_for(kept.sample(0)) == kinds
 
 
 def made_by(kind: str) -> OodConfig:

@@ -226,7 +226,7 @@ def test_an_auxiliary_set_is_advised_that_can_be_made_of_such_samples(kind, samp
     (name,) = re.findall(rf"synthetic:(\w+) for {kind}", skipped)
     base = SimpleNamespace(image=lambda index: sample, labels=[0, 1], ids=["a", "b"])
     made = open_source(f"synthetic:{name}", {}, base=base, seed=0)
-    assert made.image(0) is not None
+    assert made.sample(0) is not None
 
 
 FOR_USE = {

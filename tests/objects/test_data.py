@@ -81,7 +81,7 @@ def both(bucket: Bucket, folder: Path, files: Mapping[str, bytes]) -> tuple[str,
 
 def content(source: ImageSource) -> tuple[object, ...]:
     labels = None if source.labels is None else source.labels.tolist()
-    samples = [str(np.asarray(source.image(place)).tolist()) for place in range(len(source.ids))]
+    samples = [str(np.asarray(source.sample(place)).tolist()) for place in range(len(source.ids))]
     return list(source.ids), labels, getattr(source, "class_names", None), samples, source.content()
 
 
@@ -98,7 +98,7 @@ def test_images_beside_a_table_are_fetched_alone(bucket: Bucket, tmp_path: Path)
     source = open_source(f"csv:{there}/d.csv", {"root": f"{there}/photos"})
     assert source.labels is not None
     assert source.labels.tolist() == [0, 1]
-    assert np.asarray(source.image(0)).shape == PIXELS[0].shape
+    assert np.asarray(source.sample(0)).shape == PIXELS[0].shape
     assert list((tmp_path / "cache").rglob("other.txt")) == []
 
 

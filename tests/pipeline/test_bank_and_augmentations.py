@@ -111,7 +111,7 @@ def part_bytes(folder: Path) -> dict[str, bytes]:
 def raw_images(config: Config, split: str) -> np.ndarray:
     """(N, H, W), as the model takes them without preprocessing."""
     images = open_datasets(config)[split].images
-    return np.stack([images.image(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
+    return np.stack([images.sample(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
 
 
 def outputs_of(config: Config, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,7 @@ LIBRARIES = {"datasets": saved_by_datasets, "webdataset": shards, "pandas": parq
 def config_of(folder: Path, base: Config, write: Callable[[Path, np.ndarray, np.ndarray], str]) -> Config:
     """The settings of a run with the same samples in files of another kind."""
     digits = open_source("sklearn:digits")
-    images = np.stack([digits.image(place)[..., 0] for place in range(300)])
+    images = np.stack([digits.sample(place)[..., 0] for place in range(300)])
     noise = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
     parts = {
         "fit": write(folder / "fit", images[:150], digits.labels[:150]),

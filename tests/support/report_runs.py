@@ -49,7 +49,7 @@ def rows(split: str, images, *, wrong: int) -> ShardRows:
         sample_ids=list(images.ids),
         labels=labels,
         predictions=np.where(np.arange(size) < wrong, (labels + 1) % 10, labels % 10),
-        content_hashes=[content_hash(images.image(place)) for place in range(size)],
+        content_hashes=[content_hash(images.sample(place)) for place in range(size)],
         names=NAMES,
         values=np.exp(generator.normal(2.0 * ood + (np.arange(size) < wrong)[:, None], 1.0, (size, len(NAMES)))),
         skipped=[],

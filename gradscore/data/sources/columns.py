@@ -84,16 +84,16 @@ class ColumnSource:
         """Whether the samples are image files that a column of text names."""
         return self.kind == "image" and not _is_encoded(self.table.rows.schema.field(self.columns[0]).type)
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         if self.vectors is not None:
             vector: Values = self.vectors[index].copy()
             if np.isnan(vector).any():
                 raise self._empty(index, self.columns[int(np.flatnonzero(np.isnan(vector))[0])])
             return vector
-        return self.sample(index, [self.table.rows.column(name)[index].as_py() for name in self.columns])
+        return self.sample_of(index, [self.table.rows.column(name)[index].as_py() for name in self.columns])
 
-    def sample(self, index: int, values: Sequence[Any]) -> Raw:
+    def sample_of(self, index: int, values: Sequence[Any]) -> Raw:
         """The sample that the values of a row make.
 
         Args:
@@ -229,6 +229,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
             )
     else:
         kind, columns = _guessed(table, [field for field in schema if field.name not in others], ids=name)
+    used = {*columns, *others}
     return ColumnSource(
         table=table,
         columns=columns,
@@ -236,7 +237,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / (folder or ""),
         suffix=suffix or "",
-        beside=[field.name for field in schema if field.name not in {*columns, *others} and _is_number(field.type)],
+        beside=[field.name for field in schema if field.name not in used and _is_number(field.type)],
     )
 
 

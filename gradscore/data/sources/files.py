@@ -54,7 +54,7 @@ class FileSource:
     labels: IntArray | None
     class_names: Sequence[str] | None = None
 
-    def image(self, index: int) -> Pixels:
+    def sample(self, index: int) -> Pixels:
         """See `ImageSource`."""
         path = self.root / self.paths[index]
         return decoded(path, name=str(path))
@@ -244,7 +244,7 @@ class TarSource:
     class_names: Sequence[str] | None
     where: str
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         found = self.inputs[index]
         name = f"sample {self.ids[index]} of {self.where}"

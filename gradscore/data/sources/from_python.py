@@ -54,7 +54,7 @@ class PythonSource:
     description: str
     where: str
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         name = f"sample {index} of {self.where}"
         try:

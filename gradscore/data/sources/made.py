@@ -185,15 +185,15 @@ class SyntheticSource:
         """See `ImageSource`: there are none."""
         return None
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         # Seeds are of the place of a kind, from 1000 on where it is not for images.
         place = [*SYNTHETIC].index(self.kind) if self.kind in SYNTHETIC else 1000 + [*VALUE_KINDS].index(self.kind)
         random = np.random.default_rng([self.seed, index, place])
-        sample = other = self.base.image(index)
+        sample = other = self.base.sample(index)
         if self.kind in OF_TWO_CLASSES:
             labels = np.asarray(self.base.labels)
-            other = self.base.image(int(random.choice(np.flatnonzero(labels != labels[index]))))
+            other = self.base.sample(int(random.choice(np.flatnonzero(labels != labels[index]))))
         if self.kind in VALUE_KINDS:
             return VALUE_KINDS[self.kind](sample, other, random)
         image, second = (wanted_image(each, where=f"synthetic:{self.kind}") for each in (sample, other))
@@ -240,14 +240,14 @@ class ShiftedImages:
         """See `ImageSource`: those of the base."""
         return class_names_of(self.base)
 
-    def image(self, index: int) -> Pixels:
+    def sample(self, index: int) -> Pixels:
         """See `ImageSource`; place, kind, severity and seed decide on all values."""
         place = int(self._places[index])
         own = [place, self.severity] if self.seed is None else [self.seed, place]
         random = np.random.default_rng([*own, crc32(self.kind.encode())])
         change = CORRUPTIONS.get(self.kind) or SHIFTS[self.kind]
         return np.ascontiguousarray(
-            change(wanted_image(self.base.image(place), where=self.kind), self.severity, random)
+            change(wanted_image(self.base.sample(place), where=self.kind), self.severity, random)
         )
 
     def content(self) -> str:
@@ -277,7 +277,7 @@ def synthetic_source(request: Request) -> SyntheticSource:
         raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
     found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
     with suppress(UnreadableImageError):  # what cannot be made of such samples is refused before anything is computed
-        raw, is_of_images = base.image(0), kind in SYNTHETIC
+        raw, is_of_images = base.sample(0), kind in SYNTHETIC
         if is_image(raw) != is_of_images:
             what, others = ("images", VALUE_KINDS) if is_of_images else ("samples that are no images", SYNTHETIC)
             raise DataError(
@@ -285,7 +285,7 @@ def synthetic_source(request: Request) -> SyntheticSource:
                 f"{', '.join(others)}"
             )
         if not is_of_images:
-            found.image(0)
+            found.sample(0)
     return found
 
 
@@ -303,5 +303,5 @@ def corrupted_source(request: Request) -> ShiftedImages:
     if request.base is None:
         raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
     with suppress(UnreadableImageError):  # what is no image is refused before anything is computed
-        wanted_image(request.base.image(0), where=f"corrupted:{kind}")
+        wanted_image(request.base.sample(0), where=f"corrupted:{kind}")
     return ShiftedImages(kind, severity, request.base, seed=request.seed)

@@ -68,7 +68,7 @@ class ImageSource(Protocol):
     def labels(self) -> NDArray[np.int64] | None:
         """(N,), or None without labels; -1 for a sample without one."""
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """An image (H, W, C) uint8, or what else the samples are.
 
         Raises:
@@ -108,7 +108,7 @@ class ArraySource:
     labels: NDArray[np.int64] | None
     class_names: Sequence[str] | None = None
 
-    def image(self, index: int) -> Raw:
+    def sample(self, index: int) -> Raw:
         """See `ImageSource`."""
         if isinstance(self.images, Mapping):
             return {name: array[index] for name, array in self.images.items()}

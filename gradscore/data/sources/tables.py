@@ -90,7 +90,7 @@ def parquet_images(
                 for batch in opened.iter_batches(ROWS_AT_A_TIME, columns=list(found.columns)):
                     for value in batch.column(0).to_pylist():
                         try:
-                            yield value, found.sample(row, [value])
+                            yield value, found.sample_of(row, [value])
                         except UnreadableImageError as error:
                             yield value, error
                         row += 1

@@ -149,7 +149,7 @@ def test_samples_labels_and_names(
 ) -> None:
     make(tmp_path)
     source = open_source(name.format(tmp_path), arguments)
-    found = [source.image(place) for place in range(4)]
+    found = [source.sample(place) for place in range(4)]
     np.testing.assert_equal([each.astype(np.float32) for each in found] if wanted is FLOATS else found, wanted)
     assert (len(set(source.ids)), source.labels.tolist()) == (4, LABELS)
     assert (None if source.class_names is None else list(source.class_names)) == names
@@ -165,8 +165,8 @@ def test_names_of_images_without_their_folder_and_ending(tmp_path: Path, column:
     frame.to_parquet(tmp_path / "t.parquet")
     arguments = {"inputs": column, "folder": "pictures", "suffix": ".png"}
     source = open_source(f"csv:{tmp_path}/t.csv", arguments)
-    np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
-    np.testing.assert_array_equal(open_source(f"parquet:{tmp_path}/t.parquet", arguments).image(0), COLOUR[0])
+    np.testing.assert_array_equal(np.stack([source.sample(place) for place in range(4)]), COLOUR)
+    np.testing.assert_array_equal(open_source(f"parquet:{tmp_path}/t.parquet", arguments).sample(0), COLOUR[0])
     content = source.content()
     (tmp_path / "pictures" / f"{names[0]}.png").write_bytes(b"another")
     assert open_source(f"csv:{tmp_path}/t.csv", arguments).content() != content
@@ -176,7 +176,7 @@ def test_paths_may_name_the_samples_as_well(tmp_path: Path) -> None:
     paths(tmp_path, NAMED).to_csv(tmp_path / "t.csv", index=False)
     source = open_source(f"csv:{tmp_path}/t.csv", {"ids": "path"})
     assert list(source.ids) == [f"pictures/{place}.png" for place in range(4)]
-    np.testing.assert_array_equal(source.image(1), COLOUR[1])
+    np.testing.assert_array_equal(source.sample(1), COLOUR[1])
 
 
 CODE = """
@@ -252,14 +252,14 @@ def test_images_of_a_function(code: Path, function: str, names: list[str] | None
     source = open_source(f"python:{code}:{function}")
     assert source.labels.tolist() == LABELS
     assert (None if source.class_names is None else list(source.class_names)) == names
-    np.testing.assert_array_equal(np.stack([source.image(place) for place in range(4)]), COLOUR)
+    np.testing.assert_array_equal(np.stack([source.sample(place) for place in range(4)]), COLOUR)
 
 
 @trusting_code()
 def test_arguments_keyword_inputs_and_no_labels_of_a_function(code: Path) -> None:
     assert len(open_source(f"python:{code}:arrays", {"count": 3}).ids) == 3
     source = open_source(f"python:{code}:tokens")
-    np.testing.assert_equal([source.image(place) for place in range(4)], ARRAYS)
+    np.testing.assert_equal([source.sample(place) for place in range(4)], ARRAYS)
     assert source.labels.tolist() == LABELS
     assert open_source(f"python:{code}:without_labels").labels is None
 
@@ -289,9 +289,9 @@ def test_a_path_that_leads_out_of_the_folder_of_its_table_is_allowed_by_a_root(t
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/t.csv").write_text("path\n../secret.png\n")
     with pytest.raises(UnreadableImageError, match=r"row 0 of .* is refused: .* leads out of .*arguments: \{root"):
-        open_source(f"csv:{tmp_path}/inner/t.csv").image(0)
+        open_source(f"csv:{tmp_path}/inner/t.csv").sample(0)
     allowed = open_source(f"csv:{tmp_path}/inner/t.csv", {"root": str(tmp_path)})
-    np.testing.assert_array_equal(allowed.image(0), COLOUR[0])
+    np.testing.assert_array_equal(allowed.sample(0), COLOUR[0])
 
 
 def cut_off(folder: Path) -> None:
@@ -326,8 +326,8 @@ def test_a_row_without_a_number_is_one_bad_sample(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,label\n1,2,0\n3,,1\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
     with pytest.raises(UnreadableImageError, match=r"row 1 of .* has nothing in column 'b'"):
-        source.image(1)
-    np.testing.assert_array_equal(source.image(0), [1, 2])
+        source.sample(1)
+    np.testing.assert_array_equal(source.sample(0), [1, 2])
 
 
 def exif_rotated(path: Path) -> None:
@@ -357,4 +357,4 @@ FILES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
 @pytest.mark.parametrize(("name", "save", "wanted"), FILES.values(), ids=FILES)
 def test_kinds_of_images(tmp_path: Path, name: str, save, wanted: np.ndarray) -> None:
     save(tmp_path / name)
-    np.testing.assert_array_equal(open_source(f"folder:{tmp_path}").image(0), wanted)
+    np.testing.assert_array_equal(open_source(f"folder:{tmp_path}").sample(0), wanted)

@@ -27,13 +27,13 @@ def corrupted(kind, severity=3, base=BASE):
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_shape_type_and_labels_stay(kind):
     source = corrupted(kind)
-    assert (source.image(1).shape, source.image(1).dtype) == ((20, 10, 3), np.uint8)
+    assert (source.sample(1).shape, source.sample(1).dtype) == ((20, 10, 3), np.uint8)
     np.testing.assert_array_equal(source.labels, BASE.labels)
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_more_severe_is_farther_from_the_image(kind):
-    sizes = [np.abs(corrupted(kind, each).image(0).astype(float) - IMAGES[0]).mean() for each in range(1, 6)]
+    sizes = [np.abs(corrupted(kind, each).sample(0).astype(float) - IMAGES[0]).mean() for each in range(1, 6)]
     assert sizes == sorted(sizes)
     assert sizes[0] > 0
 
@@ -48,7 +48,7 @@ BY_HAND = {
 def test_by_hand(kind, case):
     severity, pixels, wanted = case
     base = ArraySource(np.array([[[[pixels[0]], [pixels[1]]]]], np.uint8), ["a"], None)
-    assert corrupted(kind, severity, base).image(0).ravel().tolist() == wanted
+    assert corrupted(kind, severity, base).sample(0).ravel().tolist() == wanted
 
 
 def test_names_and_content_tell_kind_and_severity():
@@ -91,7 +91,7 @@ def given(images: list) -> ArraySource:
 @pytest.mark.parametrize("image", FORMS.values(), ids=FORMS.keys())
 @pytest.mark.parametrize("kind", SHIFTS)
 def test_a_shifted_image_is_an_image_and_the_same_every_time(kind: str, image: np.ndarray) -> None:
-    made = [ShiftedImages(kind, 3, given([image]), np.array([0])).image(0) for _ in range(2)]
+    made = [ShiftedImages(kind, 3, given([image]), np.array([0])).sample(0) for _ in range(2)]
     assert (made[0].shape, made[0].dtype) == (image.shape, np.uint8)
     np.testing.assert_array_equal(made[0], made[1])
 
@@ -99,7 +99,7 @@ def test_a_shifted_image_is_an_image_and_the_same_every_time(kind: str, image: n
 @pytest.mark.parametrize("kind", SHIFTS)
 def test_a_shift_grows_with_its_severity(kind: str) -> None:
     sources = [ShiftedImages(kind, severity, given([SMOOTH] * 20), np.arange(20)) for severity in SEVERITIES]
-    moved = [np.mean([np.abs(source.image(place) - 1.0 * SMOOTH).mean() for place in range(20)]) for source in sources]
+    moved = [np.mean([np.abs(source.sample(place) - 1.0 * SMOOTH).mean() for place in range(20)]) for source in sources]
     assert 0 < moved[0] < moved[1] < moved[2]
 
 
@@ -111,21 +111,21 @@ def test_ids_and_labels_are_those_of_the_places() -> None:
 
 def test_the_gamma_is_that_of_its_definition() -> None:
     wanted = np.round(255 * (SMOOTH / 255) ** 2.5)
-    np.testing.assert_array_equal(ShiftedImages("darker", 3, given([SMOOTH]), np.array([0])).image(0), wanted)
+    np.testing.assert_array_equal(ShiftedImages("darker", 3, given([SMOOTH]), np.array([0])).sample(0), wanted)
 
 
 def test_a_grey_image_has_no_saturation() -> None:
     grey = FORMS["grey"]
-    np.testing.assert_array_equal(ShiftedImages("saturation", 5, given([grey]), np.array([0])).image(0), grey)
+    np.testing.assert_array_equal(ShiftedImages("saturation", 5, given([grey]), np.array([0])).sample(0), grey)
 
 
 def test_larger_pixels_are_those_of_pillow() -> None:
     small = Image.fromarray(SMOOTH[:, :, 0]).resize((12, 15), Image.Resampling.BOX)
     wanted = np.asarray(small.resize((20, 24), Image.Resampling.NEAREST))
-    found = ShiftedImages("pixelated", 3, given([SMOOTH]), np.array([0])).image(0)
+    found = ShiftedImages("pixelated", 3, given([SMOOTH]), np.array([0])).sample(0)
     np.testing.assert_array_equal(found[:, :, 0], wanted)
 
 
 def test_what_is_no_image_is_refused() -> None:
     with pytest.raises(DataError, match="jpeg is for images"):
-        ShiftedImages("jpeg", 1, given([np.zeros(4)]), np.array([0])).image(0)
+        ShiftedImages("jpeg", 1, given([np.zeros(4)]), np.array([0])).sample(0)

@@ -30,8 +30,8 @@ def test_digits_are_stretched_to_the_whole_range() -> None:
     source = open_source("sklearn:digits", {})
     digits = load_digits()
     assert (len(source.ids), source.labels.tolist()) == (1797, digits.target.tolist())
-    assert (source.image(3).shape, source.image(3).dtype) == ((8, 8, 1), np.uint8)
-    np.testing.assert_allclose(source.image(3)[..., 0] / 255.0, digits.images[3] / 16, atol=0.002)
+    assert (source.sample(3).shape, source.sample(3).dtype) == ((8, 8, 1), np.uint8)
+    np.testing.assert_allclose(source.sample(3)[..., 0] / 255.0, digits.images[3] / 16, atol=0.002)
 
 
 @pytest.mark.parametrize("images", [GREY, COLOUR], ids=["grey", "colour"])
@@ -39,7 +39,7 @@ def test_npz_holds_images_and_labels(tmp_path: Path, images: np.ndarray) -> None
     np.savez(tmp_path / "set.npz", images=images, labels=np.array([3, 1, 0, 0, 2], dtype=np.int16))
     source = open_source(f"npz:{tmp_path / 'set.npz'}", {})
     assert (list(source.ids), source.labels.tolist()) == (["0", "1", "2", "3", "4"], [3, 1, 0, 0, 2])
-    np.testing.assert_array_equal(source.image(4), images[4].reshape(4, 6, -1))
+    np.testing.assert_array_equal(source.sample(4), images[4].reshape(4, 6, -1))
 
 
 BAD_ARRAYS = {
@@ -153,8 +153,8 @@ def test_folder_of_classes(tmp_path: Path) -> None:
     source = open_source(f"folder:{tmp_path}", {})
     assert list(source.ids) == ["ant/c.png", "zebra/b.png", "zebra/deep/a.PNG"]
     assert source.labels.tolist() == [0, 1, 1]
-    np.testing.assert_array_equal(source.image(0), COLOUR[1])
-    np.testing.assert_array_equal(source.image(1), COLOUR[0])
+    np.testing.assert_array_equal(source.sample(0), COLOUR[1])
+    np.testing.assert_array_equal(source.sample(1), COLOUR[0])
 
 
 def test_flat_folder_has_no_labels_and_tells_changes(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3}
 @pytest.mark.parametrize(("mode", "channels"), MODES.items(), ids=MODES)
 def test_image_modes_become_grey_or_colour(tmp_path: Path, mode: str, channels: int) -> None:
     Image.fromarray(COLOUR[0]).convert(mode).save(tmp_path / "a.tiff")
-    pixels = open_source(f"folder:{tmp_path}", {}).image(0)
+    pixels = open_source(f"folder:{tmp_path}", {}).sample(0)
     assert (pixels.shape, pixels.dtype) == ((4, 6, channels), np.uint8)
 
 
@@ -197,7 +197,7 @@ BAD_IMAGES = {
 def test_image_that_does_not_decode(tmp_path: Path, name: str, save, message: str) -> None:
     save(tmp_path / name)
     with pytest.raises(UnreadableImageError, match=message):
-        open_source(f"folder:{tmp_path}", {}).image(0)
+        open_source(f"folder:{tmp_path}", {}).sample(0)
 
 
 def test_folder_with_images_and_classes(tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_torchvision_data_set(tmp_path: Path) -> None:
     source = open_source("torchvision:ImageFolder", {"root": str(tmp_path)})
     assert list(source.ids) == ["0", "1"]
     assert source.labels.tolist() == [0, 1]
-    np.testing.assert_array_equal(source.image(1), COLOUR[1])
+    np.testing.assert_array_equal(source.sample(1), COLOUR[1])
     (tmp_path / "zebra/a.png").write_bytes(b"")
     with pytest.raises(UnreadableImageError, match="sample 1 of torchvision:ImageFolder cannot be decoded"):
-        source.image(1)
+        source.sample(1)
 
 
 BAD_SOURCES = {
@@ -256,7 +256,7 @@ def test_names_that_are_no_utf_8_are_escaped(odd_names: Path) -> None:
     source = open_source(f"folder:{odd_names}", {})
     assert list(source.ids) == ["cat/0.png", r"cat/\udcff.png", r"\udce9 owl/0.png", r"\udce9 owl/\udcfe.png"]
     assert list(source.class_names) == ["cat", r"\udce9 owl"]
-    assert [np.array_equal(source.image(place), COLOUR[place]) for place in range(4)] == [True] * 4
+    assert [np.array_equal(source.sample(place), COLOUR[place]) for place in range(4)] == [True] * 4
     assert len(source.content()) == 64
 
 
@@ -275,7 +275,7 @@ def test_names_in_tar_files_that_are_no_utf_8_are_escaped(odd_names: Path, tmp_p
             archive.addfile(info, io.BytesIO(content))
     source = open_source(f"wds:{tmp_path}/x.tar", {})
     assert (list(source.ids), list(source.class_names)) == ([r"\udcff"], [r"\xfe"])
-    assert np.array_equal(source.image(0), COLOUR[1])
+    assert np.array_equal(source.sample(0), COLOUR[1])
 
 
 def test_class_folders_may_be_called_anything(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def make_base(shape: tuple[int, ...] = (9, 8, 8, 3), labels: np.ndarray | None =
 
 def make_images(kind: str, base: ArraySource, seed: int = 0) -> np.ndarray:
     source = open_source(f"synthetic:{kind}", base=base, seed=seed)
-    return np.stack([source.image(place) for place in range(len(source.ids))])
+    return np.stack([source.sample(place) for place in range(len(source.ids))])
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -41,7 +41,7 @@ def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
     base = make_base()
     before = base.images.copy()
     source, other = (open_source(f"synthetic:{kind}", base=base, seed=seed) for seed in (3, 4))
-    backwards = np.stack([source.image(place) for place in reversed(range(9))])[::-1]
+    backwards = np.stack([source.sample(place) for place in reversed(range(9))])[::-1]
     np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
     np.testing.assert_array_equal(base.images, before)
     assert source.content() != other.content()

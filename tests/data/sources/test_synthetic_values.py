@@ -25,7 +25,7 @@ class Texts:
     ids = IDS
     labels = LABELS
 
-    def image(self, index: int) -> str:
+    def sample(self, index: int) -> str:
         return " ".join(f"w{index}{place}" for place in range(8))
 
     def content(self) -> str:
@@ -39,7 +39,7 @@ OF_PLAIN_TOKENS = ArraySource(TOKENS, IDS, LABELS)
 
 def made(kind: str, base: ImageSource, **arguments: Any) -> list[Any]:
     source = open_source(f"synthetic:{kind}", arguments, base=base)
-    return [source.image(place) for place in range(6)]
+    return [source.sample(place) for place in range(6)]
 
 
 def test_permuted_columns_are_the_own_values_in_other_places() -> None:
@@ -97,8 +97,8 @@ def test_tokens_without_a_mask() -> None:
 def test_text_is_shuffled_and_swapped_by_words() -> None:
     base = Texts()
     shuffled, swapped = made("shuffled_tokens", base), made("swapped_fields", base)
-    assert [sorted(text.split()) for text in shuffled] == [base.image(place).split() for place in range(6)]
-    assert [text.split()[:4] for text in swapped] == [base.image(place).split()[:4] for place in range(6)]
+    assert [sorted(text.split()) for text in shuffled] == [base.sample(place).split() for place in range(6)]
+    assert [text.split()[:4] for text in swapped] == [base.sample(place).split()[:4] for place in range(6)]
     assert all(text.split()[4][1] != text.split()[0][1] for text in swapped)
 
 

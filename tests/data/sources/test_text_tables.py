@@ -77,7 +77,7 @@ def test_thousands_of_columns(tmp_path: Path) -> None:
     pd.DataFrame(values, columns=[f"c{place}" for place in range(10_000)]).to_csv(tmp_path / "t.csv", index=False)
     begin = perf_counter()
     source = open_source(f"csv:{tmp_path}/t.csv")
-    found = [source.image(place) for place in (0, 1, 2)]
+    found = [source.sample(place) for place in (0, 1, 2)]
     assert perf_counter() - begin < 15
     assert np.array_equal(found, values.astype(np.float32))
 
@@ -112,7 +112,7 @@ def test_texts_and_names_of_samples_may_be_such_words(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,text,label\nNA,null,0\nNone,N/A,1\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
     assert list(source.ids) == ["NA", "None"]
-    assert [source.image(0), source.image(1)] == ["null", "N/A"]
+    assert [source.sample(0), source.sample(1)] == ["null", "N/A"]
 
 
 def test_a_row_without_a_name_is_refused_where_names_are_read(tmp_path: Path) -> None:
