@@ -118,4 +118,4 @@ def test_models_of_no_spec_are_not_in_the_report(copy: RunFolder) -> None:
     shutil.copytree(copy.meta_path / LABELS[2], copy.meta_path / "ood/leave_one_dataset_out/gone")
     (copy.meta_path / "ood/leave_one_dataset_out/gone/model.json").write_text("{}")
     page = write_report(copy, evaluate_run(copy)).html.read_text()
-    assert "Weights, OOD" in page
+    assert "Weights for OOD samples" in page
