@@ -105,7 +105,7 @@ METRICS = {
 SELECTIVE = {"aurc": ("AURC", ""), "eaurc": ("E-AURC", ""), "augrc": ("AUGRC", "")}
 HIGHER_IS_BETTER = ("auroc", "aupr_out")
 
-STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "that of the last layer"}
+STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "last L1"}
 """Statistics that are called otherwise by a reader; `l2:l1` is one over the other."""
 
 GROUPS = {
