@@ -79,7 +79,7 @@ def gradscore(
 def extractor_values(model: nn.Module, batch: Tensor, *, losses: int) -> Callable[[], object]:
     """What `extract` does with a batch, after its first samples."""
     settings = FeaturesConfig(losses=list(LOSSES[:losses]), statistics=list(STATISTICS))
-    extractor = Extractor.of(model, features=settings, num_classes=10)
+    extractor = Extractor(model, features=settings, num_classes=10)
     extractor.prepare(batch[:3])
     return functools.partial(extractor.values, batch)
 

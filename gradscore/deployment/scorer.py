@@ -117,7 +117,7 @@ class Scorer:
         self._dtype = input_dtype(model)
         config = bundle.model
         self._interface = Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit)
-        self._extractor = Extractor.of(
+        self._extractor = Extractor(
             model if device is None else model.to(resolve_device(device)),
             features=bundle.features,
             num_classes=config.num_classes,
@@ -300,6 +300,8 @@ class Scorer:
             _check_count(sample_ids, len(raw))
             raw = [replace(image, id=name) for image, name in zip(raw, sample_ids, strict=True)]
         tables = list(self.stream(raw, explain=explain, watch=watch))
+        if len(tables) == 1:
+            return tables[0]
         return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
 
     def _decided(self, batch: Batch, *, explain: int, watch: bool) -> pd.DataFrame:
@@ -323,8 +325,9 @@ class Scorer:
                 places = []
         if table is None:
             table = self.nothing(explain=explain, watch=watch)
-        if bad:
-            table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
+        if not bad:
+            return table
+        table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
         order = np.argsort([*places, *(each.place for each in bad)], kind="stable")
         return table.iloc[order].reset_index(drop=True)
 
@@ -376,17 +379,16 @@ class Scorer:
         return {name: _tensor(inputs[name]).to(example[name].dtype) for name in example}
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
-        # A single image takes another way through the engine, whose rounding differs; so it comes twice.
-        times = 2 if sample_count(batch) == 1 else 1
-
         def prepared(each: Tensor) -> Tensor:
             # A copy made outside inference mode can take part in a graph.
-            return torch.cat([each.to(self._dtype) if each.is_floating_point() else each] * times).clone()
+            return (each.to(self._dtype) if each.is_floating_point() else each).clone()
 
+        one = sample_count(batch) == 1
         self._check_model()
         attached = self._interface.attached(self.model)
         with self._lock, attached, torch.inference_mode(mode=False), torch.enable_grad():
-            return self._extractor.values(each_input(batch, prepared))[: sample_count(batch)]
+            inputs = each_input(batch, prepared)
+            return self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
 
     def _check_model(self) -> None:
         """Makes sure that the model is still that of the bundle: a program may have gone on with it."""

@@ -248,7 +248,7 @@ class Detector:
         sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :])
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
-            extractor = Extractor.of(self.model, features=config.features, num_classes=model.num_classes)
+            extractor = Extractor(self.model, features=config.features, num_classes=model.num_classes)
         extractor.warm_up(first.inputs)
         thumbnails = Thumbnails()
         with _telling(self._progress) as tell:

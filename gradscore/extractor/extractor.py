@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..columns import NORM, RATE
-from ..config import Config, FeaturesConfig
+from ..config import AUTO, Config, FeaturesConfig
 from ..data import Augmentation, augmentation_name, is_given_augmentation, open_augmentations
 from ..errors import ModelError
 from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     Call,
-    LastLayer,
     coarsest_dtype,
     find_last_layer,
     group_parameters,
@@ -38,31 +37,33 @@ class Extractor:
 
     Args:
         model: the classifier, in evaluation mode, on the device that computes.
+        features: what features there are.
         num_classes: K, the number of its outputs.
-        features: losses and statistics.
-        groups: parameter names by group.
-        last_layer: the layer whose inputs are stored, if any.
-        means: mean gradients by class, for the column `gradient_cosine`.
-        augmentations: ways to look at the samples, of which logits and penultimate features are wanted as well.
+        means: mean gradients by class, for the column `gradient_cosine`, where they are known.
 
     Attributes:
         engine: knows the parameters; it learns from the first samples it sees.
         groups: parameter names by group of features.
         last_layer: the layer whose inputs are stored, if any.
+
+    Raises:
+        ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
+        ModelError: the model has no parameters.
     """
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        num_classes: int,
         features: FeaturesConfig,
-        groups: Mapping[str, Sequence[str]],
-        last_layer: LastLayer | None = None,
+        num_classes: int,
         means: MeanGradients | None = None,
-        augmentations: Sequence[Augmentation] = (),
     ) -> None:
-        """Sets up the engine for the parameters of the groups."""
+        """Sets up the engine for the chosen parameters."""
+        groups = group_parameters(model, features.parameters, granularity=features.granularity)
+        # What was left to the model and the samples (`pipeline.resolved`) and is not settled stores none.
+        last_layer = None if features.penultimate == AUTO else find_last_layer(model, features.penultimate)
+        augmentations = open_augmentations(features.augmentations)
         parameters = dict(model.named_parameters())
         wanted = {name for names in groups.values() for name in names}
         self.model = model
@@ -91,7 +92,7 @@ class Extractor:
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
-        self.last_layer, self._augmentations = last_layer, augmentations
+        self.last_layer = last_layer
         # Where samples lie in the outputs of layers is learnt batch by batch, and augmentations of a program's may keep
         # things.
         watched = not {NORM, RATE}.isdisjoint(features.columns)
@@ -101,39 +102,6 @@ class Extractor:
         )
         if means is not None:
             self.compare_with(means)
-
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        *,
-        features: FeaturesConfig,
-        num_classes: int,
-        means: MeanGradients | None = None,
-    ) -> Self:
-        """Sets up the extractor of a model where it is and as it is.
-
-        Args:
-            model: the classifier, in evaluation mode.
-            features: what features there are.
-            num_classes: K, the number of its outputs.
-            means: mean gradients, for the column `gradient_cosine`, where they are known.
-
-        Raises:
-            ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
-            ModelError: the model has no parameters.
-        """
-        groups = group_parameters(model, features.parameters, granularity=features.granularity)
-        layer = find_last_layer(model, features.penultimate)
-        return cls(
-            model,
-            num_classes=num_classes,
-            features=features,
-            groups=groups,
-            last_layer=layer,
-            means=means,
-            augmentations=open_augmentations(features.augmentations),
-        )
 
     def describe(self, config: Config, fingerprints: Mapping[str, str]) -> RunInputs:
         """Everything that influences a value of a run's tables, as the manifest has it.
@@ -268,6 +236,31 @@ class Extractor:
         parts = self._in_parts(images, lambda part: self._shared(images, part, find))
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
+    def values_of_one(self, image: Inputs) -> FloatArray:
+        """The logits and features of one sample (1, ...): (1, len(names)); raises the same as `values`.
+
+        A sample alone takes another way through the engine, whose rounding differs from that in a batch. So it comes
+        several times, once for each loss, and one backward pass has the gradients of all of them.
+        """
+        losses = [LOSSES[name] for name in self._features.losses]
+        copies = each_input(image, lambda each: torch.cat([each] * max(2, len(losses))))
+        if self._averaged or self._features.columns or any(loss.several for loss in losses):
+            return self.values(copies)[:1]
+        try:
+            with full_precision():
+                outputs, _, penultimate = self._forward(copies)
+                logits = outputs.detach().double()
+                found = [loss(logits) for loss in losses]
+                rows = [found[min(row, len(found) - 1)] for row in range(len(logits))]
+                direction = torch.stack([each.direction[row] for row, each in enumerate(rows)])
+                scale = torch.stack([each.scale[row] for row, each in enumerate(rows)])
+                block = self._scaled_statistics(outputs, direction.to(outputs.dtype), scale)
+                parts = [logits, *penultimate, *self._pass.augmentation_values(copies)]
+                values = torch.cat([*(each[:1] for each in parts), block[: len(found)].reshape(1, -1)], dim=1)
+                return values.cpu().numpy()
+        except torch.OutOfMemoryError:
+            return self.values(rows_of(copies, slice(2)))[:1]  # fewer at a time, and says so
+
     def _shared(self, images: Inputs, part: slice, find: Callable[[Extractor, slice], FloatArray]) -> FloatArray:
         """What is found in some images: in several parts at once where that is faster.
 
@@ -290,15 +283,7 @@ class Extractor:
 
     def _of_copy(self, model: nn.Module) -> Extractor:
         """What computes the same with a copy of the model."""
-        layer = self.last_layer
-        found = Extractor(
-            model,
-            num_classes=self.num_classes,
-            features=self._features,
-            groups=self.groups,
-            last_layer=None if layer is None else find_last_layer(model, layer.name),
-            augmentations=self._augmentations,
-        )
+        found = Extractor(model, features=self._features, num_classes=self.num_classes)
         found.engine = self.engine.for_copy(found.engine.parameters)
         return found
 
@@ -410,19 +395,23 @@ class Extractor:
         for gradient in gradients:
             sinks, taps = extra.listeners(loss, gradient, calls)
             direction = gradient.direction.to(outputs.dtype)
-            columns = reduce_gradients(
-                self.engine,
+            found += self._scaled_statistics(
                 outputs,
                 nudge(direction) if nudged else direction,
-                statistics=self._features.statistics,
-                groups=self.groups,
+                gradient.scale,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
                 sinks=sinks,
                 taps=taps,
             )
             extra.passed(loss, gradient)
-            found += torch.stack(list(columns.values()), dim=1) * gradient.scale.unsqueeze(1) ** self._degrees
         return found
+
+    def _scaled_statistics(self, outputs: Tensor, direction: Tensor, scale: Tensor, **options: Any) -> Tensor:
+        """(N, groups and statistics) of gradients (N, K) at the outputs, given as directions and scales (N,)."""
+        columns = reduce_gradients(
+            self.engine, outputs, direction, statistics=self._features.statistics, groups=self.groups, **options
+        )
+        return torch.stack(list(columns.values()), dim=1) * scale.unsqueeze(1) ** self._degrees
 
     def _forward(self, images: Inputs) -> tuple[Tensor, list[Call], list[Tensor]]:
         """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""

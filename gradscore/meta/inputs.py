@@ -447,8 +447,8 @@ class Inputs:
         """
         ordered, layout = self._in_order(frame)
         table = self.baseline_table(ordered) if baselines is None else baselines
-        scores = table[self.baselines.inputs].to_numpy(dtype=np.float64)
-        places, magnitudes = self._wanted
+        looked_up, places, magnitudes = self._wanted
+        scores = np.take(table.to_numpy(dtype=np.float64), looked_up, axis=1)
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -489,8 +489,8 @@ class Inputs:
         return Layout(pd.Index(self.columns))
 
     @cached_property
-    def _wanted(self) -> tuple[list[int], BoolArray]:
-        """Where the inputs are among those that the columns and the baselines give, and which are logarithmic."""
+    def _wanted(self) -> tuple[list[int], list[int], BoolArray]:
+        """Where the inputs among baselines are, where inputs among all that are given; which are logarithmic."""
         given = [*self._layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in self.baselines.inputs)]
         places = {name: place for place, name in enumerate(given)}
         missing = [name for name in self.names if name not in places]
@@ -498,7 +498,8 @@ class Inputs:
             raise EvaluationError(
                 f"the meta model looks at {some(missing, 5)}, which its columns do not give; run fit-meta again"
             )
-        return [places[name] for name in self.names], logarithmic(self.names)
+        baselines = [self.baselines.names.index(name) for name in self.baselines.inputs]
+        return baselines, [places[name] for name in self.names], logarithmic(self.names)
 
     def _in_order(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Layout]:
         """The frame with its columns in the order that was fitted on, and where things are among them."""

@@ -171,7 +171,7 @@ def feature_table(
         check_features(wanted)
         wanted = resolved_features(wanted, model, samples.first.inputs)
         with trusting_code():
-            extractor = Extractor.of(model, features=wanted, num_classes=classes)
+            extractor = Extractor(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)
         sink = FrameSink(rows, num_classes=classes)
 

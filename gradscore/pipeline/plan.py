@@ -75,7 +75,7 @@ class RunPlan:
         made = config.data.ood[len(given.ood) :]
         opened |= open_made(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
         datasets = {name: opened[name] for name in planned_splits(config.data)}
-        extractor = Extractor.of(model, features=config.features, num_classes=config.model.num_classes)
+        extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
         if losses := with_labels(config.features.losses):
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)

@@ -34,8 +34,7 @@ def images():
 def features_of(model, images, **settings):
     """The features of a model, by name."""
     features = FeaturesConfig.model_validate(settings)
-    groups = group_parameters(model, features.parameters, granularity=features.granularity)
-    extractor = Extractor(model, num_classes=CLASSES, features=features, groups=groups)
+    extractor = Extractor(model, num_classes=CLASSES, features=features)
     values = torch.from_numpy(extractor.values(images))[:, CLASSES:]
     return dict(zip(extractor.feature_names, values.unbind(1), strict=True))
 

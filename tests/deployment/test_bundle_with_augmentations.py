@@ -61,7 +61,7 @@ def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, ima
     found = read_bundle(bundle)
     classes = found.model.num_classes
     with trusting_code():
-        extractor = Extractor.of(model_of(found), features=found.features, num_classes=classes)
+        extractor = Extractor(model_of(found), features=found.features, num_classes=classes)
     extractor.prepare(images[:3])
     frame = run.read("in_dist.test").head(50)
     assert augmentations_of(found.columns) == ["shift:1,0", "python:augmentations.py:halved"]

@@ -102,7 +102,7 @@ MODELS = {
 
 def extractor_of(model: nn.Module) -> Extractor:
     Interface(num_classes=2).attach(model)
-    return Extractor.of(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2)
+    return Extractor(model.eval(), features=FeaturesConfig(losses=["uniform"]), num_classes=2)
 
 
 def arrays(inputs: Inputs) -> dict[str, Tensor]:

@@ -8,9 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from gradscore.config import FeaturesConfig
-from gradscore.data import open_augmentations
 from gradscore.extractor import Extractor
-from gradscore.models import group_parameters
 from gradscore.store import RunFolder
 
 STATISTICS = ["l1", "min", "mean", "max"]
@@ -26,11 +24,7 @@ def extractor(**features: object) -> Extractor:
     settings = FeaturesConfig.model_validate(
         {"losses": ["uniform", "pseudo_label"], "statistics": STATISTICS, **features}
     )
-    model = net()
-    groups = group_parameters(model, settings.parameters, granularity=settings.granularity)
-    return Extractor(
-        model, num_classes=4, features=settings, groups=groups, augmentations=open_augmentations(settings.augmentations)
-    )
+    return Extractor(net(), num_classes=4, features=settings)
 
 
 def statistics(found: Extractor, images: torch.Tensor) -> np.ndarray:

@@ -87,7 +87,7 @@ def test_gradients_that_float32_could_not_hold() -> None:
     model.weight.data = torch.tensor([[600.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
     fit = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.98, -1.0]], dtype=torch.float64)
     settings = FeaturesConfig(losses=["pseudo_label"], statistics=["l2"], columns=["gradient_cosine"])
-    found = Extractor(model, num_classes=2, features=settings, groups={"weight": ["weight"]})
+    found = Extractor(model, num_classes=2, features=settings)
     sums = found.class_sums()
     found.add_to(sums, fit)
     found.compare_with(sums.finished())

@@ -8,6 +8,7 @@ from torch import nn
 from gradscore.config import FeaturesConfig
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
+from gradscore.gradients import Engine
 
 
 class Greedy(nn.Sequential):
@@ -25,8 +26,7 @@ def extractor(limit, device="cpu", **features):
     torch.manual_seed(0)
     model = Greedy(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval().to(device)
     model.limit = limit
-    groups = {name: [name] for name, _ in model.named_parameters()}
-    return Extractor(model, num_classes=5, features=FeaturesConfig(**features), groups=groups)
+    return Extractor(model, num_classes=5, features=FeaturesConfig(**features))
 
 
 def told_apart(values, names):
@@ -78,3 +78,36 @@ def test_reduced_precision_moves_the_values_a_little(device):
 def test_unknown_precision():
     with pytest.raises(ValueError, match="bf16"):
         FeaturesConfig(autocast="int8")
+
+
+OF_ONE = {
+    "one loss": {"losses": ["pseudo_label"]},
+    "two": {"losses": ["pseudo_label", "uniform"]},
+    "three": {"losses": ["uniform", "entropy", "pseudo_label"]},
+    "several gradients": {"losses": ["expected", "uniform"]},
+    "columns": {"columns": ["output_gradient_norm"]},
+    "averaged": {"augmentations": ["mirror"], "average_gradients": ["mirror"]},
+}
+
+
+@pytest.mark.parametrize("features", OF_ONE.values(), ids=OF_ONE)
+def test_one_sample_gets_what_it_gets_in_a_batch(features, device):
+    """Each loss by itself, of the sample among others."""
+    ours = extractor(1000, device, **features)
+    found, wanted = ours.values_of_one(images(1)), ours.values(images(3))[:1]
+    np.testing.assert_allclose(told_apart(found, ours.names), told_apart(wanted, ours.names), rtol=1e-4)
+
+
+def test_one_sample_takes_one_backward_pass_for_all_losses(monkeypatch):
+    ours = extractor(1000, losses=["pseudo_label", "uniform", "entropy"])
+    ours.prepare(images(3))
+    passes, stream = [], Engine.stream
+    monkeypatch.setattr(Engine, "stream", lambda *given, **named: passes.append(1) or stream(*given, **named))
+    ours.values_of_one(images(1))
+    assert len(passes) == 1
+
+
+def test_one_sample_of_which_two_copies_fit():
+    greedy, plain = (extractor(limit, losses=["pseudo_label", "uniform", "entropy"]) for limit in (2, 1000))
+    found, wanted = greedy.values_of_one(images(1)), plain.values(images(2))[:1]
+    np.testing.assert_allclose(told_apart(found, greedy.names), told_apart(wanted, plain.names), rtol=1e-4)

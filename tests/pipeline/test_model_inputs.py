@@ -32,8 +32,7 @@ def bert() -> nn.Module:
 
 def extractor(model: nn.Module, *, classes: int = 3) -> Extractor:
     Interface(num_classes=classes).attach(model)
-    groups = {name: [name] for name, _ in model.named_parameters()}
-    return Extractor(model, num_classes=classes, features=FEATURES, groups=groups)
+    return Extractor(model, num_classes=classes, features=FEATURES)
 
 
 def tokens(rows: int) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import suppress
 from contextvars import ContextVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -104,8 +105,8 @@ def given_augmentation():
     features = FeaturesConfig(augmentations=["python:flips:flip"])
     augmentations = [Augmentation("python:flips:flip", lambda each: each.flip(3))]
     model = Net().eval()
-    groups = {name: [name] for name, _ in model.named_parameters()}
-    return Extractor(model, num_classes=10, features=features, groups=groups, augmentations=augmentations)
+    with patch("gradscore.extractor.extractor.open_augmentations", return_value=augmentations):
+        return Extractor(model, num_classes=10, features=features)
 
 
 def images(samples, side=24):
@@ -113,7 +114,7 @@ def images(samples, side=24):
 
 
 def live(model, **features):
-    return Extractor.of(model.eval(), features=FeaturesConfig(**features), num_classes=10)
+    return Extractor(model.eval(), features=FeaturesConfig(**features), num_classes=10)
 
 
 def sizes_in_threads():

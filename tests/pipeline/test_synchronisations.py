@@ -58,8 +58,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> Counter:
 def test_one_copy_of_a_batch(losses: list[str], waited: Counter) -> None:
     torch.manual_seed(0)
     model = Block().eval()
-    groups = {name: [name] for name, _ in model.named_parameters()}
-    extractor = Extractor(model, num_classes=3, features=FeaturesConfig(losses=losses), groups=groups)
+    extractor = Extractor(model, num_classes=3, features=FeaturesConfig(losses=losses))
     images = torch.randn(6, 3, 4, 4)
     extractor.prepare(images[:3])
     extractor.values(images)

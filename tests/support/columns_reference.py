@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
-from gradscore.models.layers import group_parameters
 
 COLUMNS = ["output_gradient_norm", "activation_rate", "gradient_cosine"]
 LOSS_VALUES = {
@@ -72,12 +71,7 @@ def made(name: str) -> tuple[nn.Module, Tensor]:
 
 def extractor(model: nn.Module, **features: object) -> Extractor:
     settings = FeaturesConfig(**{"losses": list(LOSS_VALUES), "statistics": ["l2"], "columns": COLUMNS, **features})
-    return Extractor(
-        model,
-        num_classes=K,
-        features=settings,
-        groups=group_parameters(model, settings.parameters, granularity=settings.granularity),
-    )
+    return Extractor(model, num_classes=K, features=settings)
 
 
 def with_means(model: nn.Module, fit: Sequence[Tensor], **features: object) -> Extractor:
