@@ -250,6 +250,8 @@ def _about_verdicts(
         decides = getattr(found[name][0], "name", META) if name in found else verdict.best
         if name in asked or verdict.best in (None, decides) or verdict.outcome not in ("worse", "open"):
             continue
+        if (verdict.best_auroc or 0.0) <= 0.5:  # no score tells these samples from the others
+            continue
         gain = verdict.gain.value if verdict.gain is not None else None
         shown = "worse than" if verdict.outcome == "worse" else "not shown to be better than"
         by = "" if gain is None else f" ({gain:+.3f} AUROC)"

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError
-from gradscore.meta import MetaModel
+from gradscore.evaluation import evaluate_run, stored_verdicts
+from gradscore.meta import MetaModel, ScoreChoice, read_notes
+from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
@@ -62,6 +64,37 @@ def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
     assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "baseline")
     assert isinstance(bundle.detectors["wrong"].model, MetaModel)
     assert any("'ood': energy decides" in notice for notice in bundle.notices)
+
+
+def test_a_bundle_says_what_the_report_does_not_show(small_run: Path) -> None:
+    run = RunFolder(small_run)
+    found = evaluate_run(run).verdicts
+    assert [(each.what, each.best) for each in stored_verdicts(run)] == [(each.what, each.best) for each in found]
+    (wrong,) = (each for each in found if each.what == "wrong predictions")
+    assert wrong.outcome == "open"
+    said = [line for line in make_bundle(run, alpha=ALPHA, trust_code=True).notices if "in the report" in line]
+    assert said == [
+        f"detector 'wrong': in the report, the chosen score is not shown to be better than {wrong.best} on wrong "
+        f"predictions ({wrong.gain.value:+.3f} AUROC); to have that decide: gradscore bundle {run.path} --score "
+        f"wrong={wrong.best}"
+    ]
+
+
+def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Path) -> None:
+    notes = read_notes(RunFolder(small_run).meta_path / "ood" / "known" / "all")
+    choice = ScoreChoice.of_notes(notes)
+    (said,) = (line for line in read_bundle(bundle_file).notices if "as asked for" in line)
+    assert f"AUROC of {choice.judged['energy']:.3f}, and {choice.score}, which was chosen" in said
+    assert said.endswith(f"{choice.judged[choice.score]:.3f}")
+
+
+def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:
+    found = Scorer.load(bundle_file, trust_code=True)(np.concatenate([images, images[:, :, ::-1].copy()]), watch=True)
+    watching = Monitor.load(bundle_file, by="50", alpha=0.01, state=tmp_path / "state")
+    watching.update(found)
+    flagged = found["reason"].str.contains("out of distribution").to_numpy()
+    assert [window.ood for window in watching.windows] == pytest.approx([flagged[:50].mean(), flagged[50:].mean()])
+    assert watching.alarms == []
 
 
 def test_neighbours_may_decide(make_run) -> None:
