@@ -103,7 +103,7 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
     detectors = {
         name: {
             "protocol": detector.protocol,
-            "score": getattr(detector.model, "name", None),
+            "score": detector.model.name,
             "calibration_samples": detector.threshold.n,
             "alpha": detector.threshold.alpha,
             "realised_rate": detector.threshold.realised_rate(),
@@ -123,13 +123,15 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
+    from gradscore.meta import META
+
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
     table = figures_table(["tells", "by"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
-        table.add_row(WHAT[name], getattr(detector.model, "name", detector.protocol), *cells)
+        table.add_row(WHAT[name], detector.protocol if detector.model.name == META else detector.model.name, *cells)
     output.show(table)
     output.say(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "

@@ -198,6 +198,9 @@ def test_scores_that_are_chosen_and_their_figures_are_the_same(doors: Doors) -> 
     figures = pd.DataFrame([record.entry() for record in evaluate_run(doors.run).records])
     pd.testing.assert_frame_equal(doors.report.figures, figures)
     assert "chosen" in set(figures["score"])
+    what = {"misclassification": "wrong predictions", "ood": "OOD samples"}
+    for use in doors.report.evaluation.answer.uses:
+        assert f"{what[use.task]} by {use.words}" in repr(doors.detector)
 
 
 def test_decisions_are_the_same(doors: Doors) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -247,7 +246,7 @@ def _about_verdicts(
     lines: dict[str, str] = {}
     for verdict in sorted(stored_verdicts(run), key=lambda each: each.outcome != "worse"):
         name = "ood" if verdict.area.task == "ood" else "wrong"
-        decides = getattr(found[name][0], "name", META) if name in found else verdict.best
+        decides = found[name][0].name if name in found else verdict.best
         if name in asked or verdict.best in (None, decides) or verdict.outcome not in ("worse", "open"):
             continue
         if (verdict.best_auroc or 0.0) <= 0.5:  # no score tells these samples from the others
@@ -257,8 +256,8 @@ def _about_verdicts(
         by = "" if gain is None else f" ({gain:+.3f} AUROC)"
         lines.setdefault(
             name,
-            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}; to "
-            f"have that decide: gradscore bundle {quote(str(run.path))} --score {name}={verdict.best}",
+            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}; "
+            f"--score {name}={verdict.best} has that decide",
         )
     return list(lines.values())
 

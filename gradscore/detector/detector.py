@@ -22,7 +22,6 @@ from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
-from ..meta import META
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
@@ -459,7 +458,7 @@ class Detector:
         if self._scorer is None:
             return f"{name}: not fitted"
         told = [
-            f"{word} by {score_in_words(getattr(self.bundle.detectors[each].model, 'name', META))}"
+            f"{word} by {score_in_words(self.bundle.detectors[each].model.name)}"
             for each, word in DETECTED.items()
             if each in self.bundle.detectors
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,7 +112,8 @@ def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) ->
     if name == META:
         return model
     if (folder / name).is_dir():
-        return MetaModel.load(folder / name, model.inputs)
+        regression = MetaModel.load(folder / name, model.inputs)
+        return replace(regression, notes={**regression.notes, "score": name})
     if name not in model.inputs.baselines.names:
         raise EvaluationError(
             f"{folder}: there is no score {name!r} beside this meta model: one of ordinary samples alone has no "

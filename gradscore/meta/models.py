@@ -62,6 +62,11 @@ class MetaModel:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """What its score is called in tables: `meta`, or that of a regression without gradients."""
+        return str(self.notes.get("score", "meta"))
+
+    @property
     def shift(self) -> float:
         """What to add to log-odds for probabilities at the prevalence of the fit; see `prevalence_shift`."""
         return float(self.notes["shift"])

@@ -228,7 +228,7 @@ def test_copies_are_one_sample_of_their_class(net: nn.Module) -> None:
 
 def test_a_table_without_penultimate_features_is_refused(net: nn.Module) -> None:
     inputs, given, _ = blobs()
-    table = gradscore.features(net, (inputs, given), losses=["label"])
+    table = gradscore.features(net, (inputs, given), losses=["label"], penultimate=False)
     with pytest.raises(DataError, match="wanted penultimate features, got none"):
         ranked(table)
 

@@ -19,7 +19,7 @@ from gradscore.system import import_torchvision
 import_torchvision()
 transformers = importlib.import_module("transformers")
 
-FEATURES = FeaturesConfig(losses=["uniform"], statistics=["l2"])
+FEATURES = FeaturesConfig(losses=["uniform"], statistics=["l2"], penultimate=False)
 
 
 def bert() -> nn.Module:
