@@ -224,7 +224,7 @@ KINDS_OF_SAMPLES = {
 def test_an_auxiliary_set_is_advised_that_can_be_made_of_such_samples(kind, sample):
     skipped = " ".join(make_specs(in_dist(), protocols=["auxiliary"], seed=0).skipped)
     (name,) = re.findall(rf"synthetic:(\w+) for {kind}", skipped)
-    base = SimpleNamespace(image=lambda index: sample, labels=[0, 1], ids=["a", "b"])
+    base = SimpleNamespace(sample=lambda index: sample, labels=[0, 1], ids=["a", "b"])
     made = open_source(f"synthetic:{name}", {}, base=base, seed=0)
     assert made.sample(0) is not None
 

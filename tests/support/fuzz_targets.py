@@ -210,6 +210,7 @@ def _expected(folder: Path) -> None:
         model={"source": "x", "num_classes": 3, "weights_sha256": "ab"},
         versions={"python": "3.11"},
         protocol="known",
+        scored_by={"wrong": "meta"},
         accuracy=0.9,
         thresholds={"wrong": 0.5},
         notices=[],
