@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 TARGET = Path(__file__).parent.parent / "gradscore" / "demo" / "images.xz"
 KNOWN = 8
-TRAIN, FIT, CALIBRATION, TEST, UNKNOWN = 2000, 1000, 600, 2000, 800
+TRAIN, FIT, CALIBRATION, TEST, UNKNOWN = 2000, 600, 600, 2000, 800
 
 
 def packed(source: Path) -> bytes:

@@ -156,7 +156,7 @@ class Interface:
 
 OTHER_MODELS = (
     "gradscore scores classifiers; of any other model, gradscore.features(model, batches, losses=FUNCTION) has the "
-    "gradients of a loss of your own (docs/language-models.md)"
+    "gradients of a loss of your own (gradscore docs language-models)"
 )
 """What is supported, and what there is for models of other tasks."""
 

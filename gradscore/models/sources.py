@@ -429,7 +429,7 @@ MODEL_SOURCES: Registry[ModelSource] = Registry(
         "python": ModelSource(
             build=_python_model,
             form="python:<file.py or module>:<function>",
-            summary="what a function returns; files beside it may be imported",
+            summary="what a function returns, or a class makes; files beside it may be imported",
         ),
         "program": ModelSource(
             build=_program_model,

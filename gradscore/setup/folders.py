@@ -359,7 +359,9 @@ def look_at_tables(paths: Sequence[Path]) -> Tables:
         kind = file_kinds()[path.suffix.lower()]
         try:
             if kind not in ("csv", "parquet") or path.stat().st_size > LARGEST:
-                raise DataError("init reads .csv, .tsv and .parquet of less than 128 MiB; docs/data.md has other kinds")
+                raise DataError(
+                    "init reads .csv, .tsv and .parquet of less than 128 MiB; gradscore docs data has other kinds"
+                )
             source = open_source(f"{kind}:{path}")
             first = source.sample(0)
             if isinstance(first, np.ndarray) and first.ndim == 1:

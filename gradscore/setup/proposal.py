@@ -43,7 +43,7 @@ COLUMN = 48
 WIDEST = 120
 """Longer lines have their comment above them."""
 
-HEAD = """# Written by gradscore init. docs/configuration.md explains every key; paths are relative to this file.
+HEAD = """# Written by gradscore init. gradscore docs configuration explains every key; paths are relative to this file.
 """
 
 EXPLAINED = {
@@ -116,7 +116,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     tables = look_at_tables(found.tables)
     noun = _noun(found, saved, tables)
     if saved is None:
-        no_texts = "no classifier of transformers is there; see docs/tutorial-text.md"
+        no_texts = "no classifier of transformers is there; see gradscore docs tutorial-text"
         texts = tables.sets.pop("texts", [])
         tables.unused.update({each.path: f"{each.path}: not used: it holds texts, and {no_texts}" for each in texts})
     if not (found.checkpoints or found.images or found.factories or tables.sets):

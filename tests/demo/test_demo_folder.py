@@ -13,7 +13,7 @@ from gradscore.errors import ModelError, OutputError
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path("/usr/share/datasets/fashion-mnist")
-COUNTS = {"train": 2000, "fit": 1000, "calibration": 600, "test": 2000, "unknown": 800}
+COUNTS = {"train": 2000, "fit": 600, "calibration": 600, "test": 2000, "unknown": 800}
 
 
 @pytest.fixture(scope="module")

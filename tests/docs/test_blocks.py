@@ -28,7 +28,6 @@ RUN = {
     ("related.md", "python"): "tests/docs/test_manual.py",
     ("scaling.md", "python"): "tests/docs/test_short_examples.py",
     ("service.md", "python"): "tests/docs/test_service.py",
-    ("ten-minutes.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-images.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-tables.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-text.md", "python"): "tests/docs/test_tutorials.py",
@@ -37,8 +36,7 @@ RUN = {
 """By page and language, the test that runs these blocks."""
 
 SHOWN = {
-    ("README.md", "text"): "what `make demo`, which takes minutes, and the steps print: figures differ by processor",
-    ("ten-minutes.md", "text"): "what the steps before print of all images: the test has fewer, and others",
+    ("README.md", "text"): "what `gradscore demo`, which takes a minute, prints: figures differ by processor",
     ("tutorial-tables.md", "text"): "what the steps before print: figures differ by processor",
     ("tutorial-text.md", "text"): "what the steps before print: figures differ by processor",
 }

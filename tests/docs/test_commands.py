@@ -21,8 +21,7 @@ SECTIONS = dict(SECTION.findall(manual_tables().commands_in_full()))
 SHELL = {
     "check.md": {"git"},  # run by test_check_page.py
     "service.md": {"curl"},  # test_service.py asks the same without it: not every machine has it
-    "ten-minutes.md": {"mkdir", "for", "zcat", "done"},  # run by test_tutorials.py, as the next
-    "tutorial-images.md": {"sed"},
+    "tutorial-images.md": {"sed"},  # run by test_tutorials.py
 }
 """By page, other programs that its commands call, and what runs them."""
 

@@ -246,7 +246,7 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
 
 OTHER_DATA = {
     "numbers of one class": ("rows.csv", "a,b,label\n1,2,0\n", "wanted two at least"),
-    "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "docs/tutorial-text.md"),
+    "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "gradscore docs tutorial-text"),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
 }
 
