@@ -31,7 +31,7 @@ from environments import ROOT, python_with
 from pages import put_table
 
 EXTRAS = ("fast", "lightning", "report", "s3", "tensorboard", "timm", "transformers")
-TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "triton", "webdataset")
+TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "webdataset")
 """Of the extra `dev`: what the tests below import."""
 
 TESTED, OLDEST = ROOT / "constraints.txt", ROOT / "constraints-oldest.txt"
@@ -39,8 +39,8 @@ SETS = ("oldest", "tested", "newest")
 OF_TORCH = ("torch", "torchvision")
 
 ZOO = ("tests/gradients", "tests/kernels", "tests/statistics", "tests/test_losses.py", "tests/pipeline")
-SHORT = ("tests/kernels", "--ignore=tests/kernels/test_product_tiles.py", "tests/statistics", "tests/test_losses.py")
-"""Without another PyTorch: gradients are PyTorch's work alone, and Triton comes with it."""
+SHORT = ("tests/kernels", "tests/statistics", "tests/test_losses.py")
+"""Without another PyTorch: gradients are PyTorch's work alone."""
 
 SHOWN = ("torch", "numpy", "pandas", "scikit-learn", "pyarrow", "pydantic", "numba")
 MODELS = ("MLP 3072-1024-1024-10", "LeNet 32-64", "ResNet-20")
@@ -176,7 +176,7 @@ def measure(seconds: float) -> dict[str, str]:
     from models import build, images
 
     from gradscore.gradients import Engine
-    from gradscore.kernels import dispatch, native
+    from gradscore.kernels import native
 
     torch.set_num_threads(1)
     found = {name: version(name) for name in SHOWN}
@@ -191,8 +191,7 @@ def measure(seconds: float) -> dict[str, str]:
             taken.append(alternate(1, time.process_time, *both))
         times = np.concatenate(taken)
         found[name] = quartiles(times[:, 1] / times[:, 0])
-    slower = native.slower_ways() + ([] if dispatch.loops("product_tiles") else ["no kernel for CUDA"])
-    found["slower"] = "; ".join(slower) or "nothing"
+    found["slower"] = "; ".join(native.slower_ways()) or "nothing"
     return found
 
 

@@ -142,13 +142,6 @@ class Factored(PerSample):
             return None
         return kernels.product_sums(self.left.flatten(0, 1), self.right.flatten(0, 1))
 
-    def row_moments(self, *, about_mean: bool) -> kernels.RowMoments | None:
-        """Moments of the elements of each sample, without writing these out; on an accelerator.
-
-        See `kernels.product_moments`; None where there is no kernel.
-        """
-        return kernels.product_moments(self.left, self.right, about_mean=about_mean)
-
     @override
     def dense(self, rows: slice) -> Tensor:
         product = self.left[rows] @ self.right[rows].transpose(2, 3)
@@ -237,13 +230,6 @@ class Convolved(PerSample):
         if self._is_product():
             return kernels.product_sums(left.flatten(3).flatten(0, 1), image.flatten(3).flatten(0, 1))
         return kernels.window_sums(left, image, **self.sliding())
-
-    def row_moments(self, *, about_mean: bool) -> kernels.RowMoments | None:
-        """As `Factored.row_moments`; windows of several pixels have no kernel."""
-        if not self._is_over_one_image_or_line() or not self._is_product():
-            return None
-        left, image = self.by_groups()
-        return kernels.product_moments(left.flatten(3), image.flatten(3), about_mean=about_mean)
 
     def _is_product(self) -> bool:
         """Whether every window is one pixel of its own, so that images and gradients are multiplied as they are."""

@@ -1,8 +1,7 @@
 """Compiled loops (extra `fast`, Numba): what PyTorch would take several passes for, in one.
 
 `dispatch` has the functions of tensors, which choose a loop and on how many threads it runs; `row_loops` and
-`product_loops` compute; `native` compiles, and knows the functions of PyTorch's library that loops call. On CUDA
-`product_tiles` computes with Triton.
+`product_loops` compute; `native` compiles, and knows the functions of PyTorch's library that loops call.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from .dispatch import (
     keep_processors,
     moments_of_all,
     normed_products,
-    product_moments,
     product_sums,
     row_moments,
     row_sums,
@@ -46,7 +44,6 @@ __all__ = [
     "keep_processors",
     "moments_of_all",
     "normed_products",
-    "product_moments",
     "product_sums",
     "row_moments",
     "row_sums",

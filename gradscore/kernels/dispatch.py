@@ -2,8 +2,7 @@
 
 In come tensors of per-sample gradients, or the factors of their products. Without Numba (extra `fast`), on an
 accelerator and for other types than those named, functions return None and the caller goes the ordinary way; the values
-differ in the last bits only. On CUDA it is Triton that compiles, which comes with PyTorch, and what comes out stays on
-the device.
+differ in the last bits only.
 
 Below them is on how many threads a loop runs, and how they are started: PyTorch's own threads, where they can be asked.
 """
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
 
 RUN = 64
 """Elements that one random word has signs for: see `add_runs`."""
-
-TRIED_ON = 3, 70, 35
-"""Samples, larger side and positions of the product that a device is tried on: more than a tile, and no multiple."""
-
-TOLERANCE = 1e-5
-"""Largest accepted difference of its moments: some hundred times the rounding of float32, and a fiftieth of that of
-tensor cores."""
 
 PARALLEL_ELEMENTS = 1 << 17
 """Elements to add up from which a second thread is worth it. With four times as many a perceptron, a ResNet-20 and a
@@ -53,7 +45,7 @@ Doubles = NDArray[np.float64]
 
 @functools.cache
 def loops(name: str) -> ModuleType | None:
-    """A module of this package that has loops; None without what compiles them, Numba or Triton."""
+    """A module of this package that has loops; None without Numba, which compiles them."""
     try:
         return import_module(f".{name}", __package__)
     except ImportError:
@@ -114,7 +106,7 @@ class Sums:
 
 
 class RowMoments(NamedTuple):
-    """Moments of elements, float64: arrays on the CPU, tensors on an accelerator.
+    """Moments of elements, float64 arrays.
 
     Attributes:
         maximum: largest element.
@@ -124,11 +116,11 @@ class RowMoments(NamedTuple):
         magnitudes: sum of magnitudes.
     """
 
-    maximum: Any
-    minimum: Any
-    mean: Any
-    deviation: Any
-    magnitudes: Any
+    maximum: Doubles
+    minimum: Doubles
+    mean: Doubles
+    deviation: Doubles
+    magnitudes: Doubles
 
 
 def row_sums(values: Tensor) -> Sums | None:
@@ -320,49 +312,6 @@ def _product_loops(*operands: Tensor) -> ModuleType | None:
         return None
     native = loops("native")
     return loops("product_loops") if native is not None and native.has_products() else None
-
-
-def product_moments(left: Tensor, right: Tensor, *, about_mean: bool) -> RowMoments | None:
-    """The same as `row_moments` of the elements of all products left[n, g] @ right[n, g].T, which are never written.
-
-    Nothing waits for the device, but for the first call on each, which tries it out.
-
-    Args:
-        left: (n, g, o, s).
-        right: (n, g, i, s).
-        about_mean: take deviations from the mean, not from zero.
-
-    Returns:
-        Tensors (n,) on the device, of the g * o * i elements of every sample; None where there is no kernel: only for
-        float32 on CUDA with Triton, where no size is zero.
-    """
-    if not all(each.device.type == "cuda" and each.dtype == torch.float32 and each.numel() for each in (left, right)):
-        return None
-    tiles = loops("product_tiles")
-    if tiles is None or not _has_tiles(left.device):
-        return None
-    return RowMoments(*tiles.product_moments(left.detach(), right.detach(), about_mean=about_mean).unbind(1))
-
-
-@functools.cache
-def _has_tiles(device: torch.device) -> bool:
-    """Whether the kernel can be compiled for a device, and computes there what it is expected to."""
-    tiles = loops("product_tiles")
-    assert tiles is not None
-    samples, size, positions = TRIED_ON
-    try:
-        generator = torch.Generator(device).manual_seed(0)
-        left, right = (
-            torch.randn(samples, 1, each, positions, generator=generator, device=device) for each in (size, size + 1)
-        )
-        found = tiles.product_moments(left, right, about_mean=False)
-        products = (left.double() @ right.double().transpose(2, 3)).flatten(1)
-    except Exception:  # noqa: BLE001 - compilers and drivers raise anything, and the ordinary way is there
-        return False
-    ends, magnitudes = [products.amax(1), products.amin(1)], products.abs()
-    wanted = torch.stack([*ends, products.mean(1), products.norm(dim=1), magnitudes.sum(1)], 1)
-    scale = torch.stack([*ends, magnitudes.mean(1), *wanted[:, 3:].unbind(1)], 1).abs()
-    return bool(((found - wanted).abs() <= TOLERANCE * scale).all())
 
 
 def count_bins(values: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int) -> Tensor | None:

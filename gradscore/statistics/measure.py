@@ -2,8 +2,7 @@
 
 Chooses the way: a closed form, parts of tied tables, float64 at once of what is small, scalar products of factors, sums
 in the gradients' own precision on the CPU, and on an accelerator, where looking for samples whose sums lose digits
-would mean to wait for it, float64 throughout: inside a kernel that does not write the gradients out, where there is
-one, or else in blocks.
+would mean to wait for it, float64 throughout, in blocks.
 
 Sums of float32 lose digits where the mean is as large as the deviation from it, and where squares leave the range of
 the type. The samples for which they do are reduced once more in float64, in two passes.
@@ -145,12 +144,8 @@ def of_outer_products(left: Moments, right: Moments) -> Moments:
 
 
 def _on_accelerator(gradient: PerSample, wanted: Wanted) -> Moments:
-    """Inside a kernel, or every block in float64, merged; nothing is copied to the host."""
+    """Every block in float64, merged; nothing is copied to the host."""
     samples, device = len(gradient), gradient.device
-    if wanted.is_plain and isinstance(gradient, Factored | Convolved):
-        rows = gradient.row_moments(about_mean=wanted.mean)
-        if rows is not None:
-            return Moments.of_rows(rows, torch.full_like(rows.mean, prod(gradient.shape)), wanted, {})
     found = Moments.of_zeros(samples, 0, wanted, device)
     for some, block in gradient.blocks(ACCELERATOR_ELEMENTS):
         for part in block if block.dim() == 3 else (block,):
