@@ -154,7 +154,8 @@ def extract_share(
     """
     config = placed(config, out)
     with trusting_code(trust_code):
-        plan, run = RunPlan.of(config), config.run
+        plan = RunPlan.of(config)
+    config, run = plan.config, plan.config.run
     target = check_target(run, config, plan.inputs)
     sums, tables = (shards[share.index :: share.count] for shards in (sum_shards(plan), table_shards(plan)))
     summary = ShareSummary(run, str(share), len(tables))

@@ -91,12 +91,12 @@ def features(
 
         A loss of one's own, of the logits:
 
-        >>> def margin(logits):
+        >>> def lead_of_the_first(logits):
         ...     first, second = logits.topk(2).values.unbind(1)
         ...     return second - first
-        >>> table = features(model, torch.randn(10, 4), losses=margin, statistics=["l2"])
+        >>> table = features(model, torch.randn(10, 4), losses=lead_of_the_first, statistics=["l2"])
         >>> list(table.columns[-2:])
-        ['margin/2.weight/l2', 'margin/2.bias/l2']
+        ['lead_of_the_first/2.weight/l2', 'lead_of_the_first/2.bias/l2']
     """
     check_mode(model)
     if tokens not in get_args(Tokens):

@@ -223,6 +223,17 @@ OTHER_SETTINGS = {
 }
 
 
+def test_settings_left_to_gradscore_are_the_same_in_every_share(config: Config, tmp_path: Path) -> None:
+    automatic = parse_config(
+        dump_config(config), where="test", overrides=["data.auxiliary=auto", "features.penultimate=auto"]
+    )
+    whole = extract(automatic, out=tmp_path / "whole", trust_code=True).run
+    in_shares(automatic, tmp_path / "run", ["0/2", "1/2"])
+    merge(tmp_path / "run", trust_code=True)
+    assert RunFolder(whole).config.features.penultimate is True
+    assert content(tmp_path / "run") == content(whole)
+
+
 def with_setting(config: Config, setting: str) -> Config:
     return parse_config(dump_config(config), where="test", overrides=[setting])
 
