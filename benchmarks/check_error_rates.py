@@ -107,16 +107,6 @@ def other_batches(trial: int, folder: Path) -> Config:
     return settings(folder, f"extract.batch_size={5 + 7 * trial}")
 
 
-def subsampled(trial: int, folder: Path) -> Config:
-    """Three of four test samples."""
-    return settings(folder, "data.in_dist.test.select.count=392", f"data.in_dist.test.select.seed={trial}")
-
-
-def other_meta_seed(trial: int, folder: Path) -> Config:
-    """Other halves of the OOD sets fit and are reported."""
-    return settings(folder, f"evaluate.seed={1 + trial}")
-
-
 def retrained(trial: int, folder: Path) -> Config:
     """The classifier trained anew from another seed."""
     sys.path.insert(0, str(ROOT / "data_scripts"))
@@ -150,8 +140,6 @@ DAMAGES: dict[str, Case] = {
 }
 BENIGN: dict[str, Case] = {
     "other batch size": other_batches,
-    "three of four test samples": subsampled,
-    "other halves of the OOD sets": other_meta_seed,
     "trained from another seed": retrained,
 }
 

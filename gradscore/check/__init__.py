@@ -2,7 +2,7 @@
 
 In come a run folder and expected figures (`expected`); out comes a report of tests (`comparison`), in several forms.
 `differences` compares AUROCs and rates with their uncertainty and judges them by a margin, and looks for features that
-moved and for samples that are gone.
+moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Compares a run with expected figures, test by test, and reports it as JSON, JUnit XML, Markdown or annotations."""
+"""Compares a run with expected figures, test by test, and reports it as JSON, JUnit XML, Markdown or annotations.
+
+The samples are the same: where one of those that are expected is not in the run, nothing is compared. What is left says
+nothing of it, and a network that never predicts a class passes every comparison of the others.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +17,21 @@ import numpy as np
 import pandas as pd
 
 from ..data import TEST
+from ..errors import ExpectedFiguresError
 from ..store import RunFolder
-from ..system import some
 from .differences import (
     Difference,
     FeatureDrift,
     Judgement,
-    MissingSamples,
     Status,
-    auroc_difference_other,
     auroc_difference_same,
     feature_drift,
     judge,
-    missing_samples,
-    rate_difference_other,
     rate_difference_overlapping,
 )
 from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
 
-Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed", "samples"]
-
-ENOUGH_IN_COMMON = 0.5
-"""From this share of the expected samples on, two runs are compared on the samples they have in common: a paired test
-on half of them sees as much as one of different samples where errors correlate by 0.5."""
-
-METRICS_OF_TEST: tuple[Metric, ...] = ("accuracy", "auroc", "false_alarm")
-METRICS_OF_OOD: tuple[Metric, ...] = ("auroc", "detection")
-"""Whose margins say how large a drop samples may hide that are gone and no random part."""
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
 
 WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
 
@@ -47,9 +39,6 @@ MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "info": "-"}
 
 LARGE = 100
 """From here on, decimals say nothing."""
-
-NOT_IN_THE_RUN = Difference(before=None, now=None, method="not in the run", n=0)
-"""What becomes of a comparison where the run has nothing to compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +81,7 @@ class CheckReport:
     Attributes:
         run: name of the run folder.
         tests: what was tested.
-        caveats: what has to be known beside the outcome: samples that are gone, what was not looked at.
+        caveats: what has to be known beside the outcome: what was not looked at.
         notices: what could not be tested, and what else to know.
         current: the run as expected figures of the scores it chose, under the policy it was checked with.
     """
@@ -149,37 +138,20 @@ def check_run(
 
     Raises:
         StoreError: the run is not finished, not evaluated since, or not of its model and data as they are now.
-        ExpectedFiguresError: the run has no scores to compare.
+        ExpectedFiguresError: the run lacks samples or scores that are expected.
     """
     caveats = caveats_of(run, sources)
     policy = policy or expected.policy
     table = run.read(TEST)
-    current = expected_of(run, table, policy=policy, protocol=expected.protocol, scored_by=expected.scored_by)
-    pairs = {
-        name: _Pair.of(scores.frame(), current.splits[name].frame())
-        for name, scores in expected.splits.items()
-        if name in current.splits
-    }
-    compared = list(_compared(expected, pairs, same_model=not current.changed_from(expected)))
+    found = expected_of(run, table, policy=policy, protocol=expected.protocol, scored_by=expected.scored_by, count=None)
+    pairs = _pairs(run, expected, found)
+    compared = list(_compared(expected, pairs, same_model=not found.changed_from(expected)))
     tests = [_difference_test(each, policy=policy, tests=len(compared)) for each in compared]
-    same_weights = current.model["weights_sha256"] == expected.model["weights_sha256"]
+    same_weights = found.model["weights_sha256"] == expected.model["weights_sha256"]
     drift = feature_drift(expected.probe, table, tolerance=policy.feature)
     tests.append(_feature_test(drift, policy=policy, same_weights=same_weights))
-    for name, pair in pairs.items():
-        before, now = expected.splits[name].frame(), current.splits[name].frame()
-        missing = missing_samples(before, now, paired=pair.are_same, names=run.manifest.class_names)
-        if missing.gone:
-            share = f"{100 * missing.gone / missing.samples:.1f} %"
-            ending = "" if pair.are_same else ", so the two are compared as different samples"
-            caveats.append(
-                f"{missing.gone} of the {missing.samples} expected samples of {name} ({share}) are not in the "
-                f"run{ending}"
-            )
-        margin = min(getattr(policy, metric) for metric in (METRICS_OF_TEST if name == TEST else METRICS_OF_OOD))
-        if missing.unseen > margin or (name != TEST and missing.gone == missing.samples):
-            tests.append(_missing_test(name, missing, margin=margin))
-    tests.append(_speed_test(expected.samples_per_second, current.samples_per_second))
-    notices = [*expected.notices, *_notices(expected, current)]
+    tests.append(_speed_test(expected.samples_per_second, found.samples_per_second))
+    notices = [*expected.notices, *_notices(expected, found)]
     chosen = chosen_scores(run, expected.protocol)
     changed = [target for target, name in expected.scored_by.items() if chosen.get(target, name) != name]
     notices += [
@@ -187,8 +159,7 @@ def check_run(
         f"the run now chooses '{chosen[target]}'; where that is meant, --update makes figures of it"
         for target in changed
     ]
-    if changed:
-        current = expected_of(run, table, policy=policy, protocol=expected.protocol)
+    current = expected_of(run, table, policy=policy, protocol=expected.protocol)
     return CheckReport(run=Path(run.path).name, tests=tests, caveats=caveats, notices=notices, current=current)
 
 
@@ -200,71 +171,68 @@ class _Compared(NamedTuple):
     difference: Difference
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The samples of a split as expected and in the run.
+class _Pair(NamedTuple):
+    """The same samples as expected and in the run, in the same order.
 
     Attributes:
-        before: those that are expected.
-        now: those of the run.
-        are_same: whether they are samples of the same names; those of others are not compared with each other.
+        before: as expected.
+        now: in the run.
     """
 
     before: pd.DataFrame
     now: pd.DataFrame
-    are_same: bool
-
-    @classmethod
-    def of(cls, before: pd.DataFrame, now: pd.DataFrame) -> _Pair:
-        """The samples in common where that is most of the expected ones, or else all."""
-        both = before.index[before.index.isin(now.index)]
-        if len(both) and len(both) >= ENOUGH_IN_COMMON * len(before):
-            return cls(before.loc[both], now.loc[both], are_same=True)
-        return cls(before, now, are_same=False)
 
     def has_same(self, column: str) -> bool:
-        """Whether every sample is the same, with the same score, if the split has such scores at all."""
-        if column not in self.before or column not in self.now:
-            return True
-        return self.are_same and self.before[column].equals(self.now[column])
+        """Whether every sample has the same score, if the split has such scores at all."""
+        return column not in self.before or self.before[column].equals(self.now[column])
 
     def joined(self, ood: _Pair) -> _Pair:
-        """These samples as negatives, and others as positives, but for samples that are both.
-
-        They are the same only if both are.
-        """
+        """These samples as negatives, and others as positives, but for samples that are both."""
         joined = (
             pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)])
-            for mine, theirs in ((self.before, ood.before), (self.now, ood.now))
+            for mine, theirs in zip(self, ood, strict=True)
         )
-        before, now = (frame[~frame.index.duplicated(keep=False)] for frame in joined)
-        return _Pair(before, now, are_same=self.are_same and ood.are_same)
+        return _Pair(*(frame[~frame.index.duplicated(keep=False)] for frame in joined))
 
     def where(self, *, correct: bool) -> _Pair:
-        """The samples each model predicts right, or wrong: of those of the same names, some may be in one only."""
-        before, now = (frame[frame["correct"] == float(correct)] for frame in (self.before, self.now))
-        return _Pair(before, now, are_same=self.are_same)
+        """The samples each model predicts right, or wrong: some may be in one only."""
+        return _Pair(*(frame[frame["correct"] == float(correct)] for frame in self))
 
     def labelled(self) -> _Pair:
         """The samples that have a label; others are neither right nor wrong."""
-        before, now = self.before["correct"].notna(), self.now["correct"].notna()
-        if self.are_same:
-            before = now = before & now
-        return _Pair(self.before[before], self.now[now], are_same=self.are_same)
+        known = self.before["correct"].notna() & self.now["correct"].notna()
+        return _Pair(self.before[known], self.now[known])
 
     def rate(self, column: str, *, above: float, unchanged: bool) -> Difference:
         """The change of the share of samples above a limit; `unchanged` if it is known that nothing did."""
-        compare = rate_difference_overlapping if self.are_same else rate_difference_other
-        found = compare(self.before[column] > above, self.now[column] > above)
+        found = rate_difference_overlapping(self.before[column] > above, self.now[column] > above)
         return _exactly(found) if unchanged else found
 
     def auroc(self, column: str, *, unchanged: bool) -> Difference:
         """The change of the AUROC of a score for what is wrong, or for what was joined."""
-        known = self.labelled()
-        before, now = known.before, known.now
-        compare = auroc_difference_same if self.are_same else auroc_difference_other
-        found = compare(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
+        before, now = self.labelled()
+        found = auroc_difference_same(before[column], now[column], before["correct"] == 0, now["correct"] == 0)
         return _exactly(found) if unchanged else found
+
+
+def _pairs(run: RunFolder, expected: ExpectedFigures, found: ExpectedFigures) -> dict[str, _Pair]:
+    """The expected samples of each split and what the run has of them, all of which it has to have."""
+    pairs = {}
+    for split, samples in expected.splits.items():
+        before = samples.frame()
+        now = found.splits[split].frame() if split in found.splits else before.iloc[:0]
+        now = now[~now.index.duplicated()]
+        gone = int((~before.index.isin(now.index)).sum())
+        lacking = [f"{gone} of the {len(before)} samples"] if gone else []
+        lacking += [f"the scores for {WORDS[target]}" for target in samples.scores if target not in now]
+        if lacking:
+            raise ExpectedFiguresError(
+                f"{run.path}: {split}: {' and '.join(lacking)} of the expected figures are not in the run, and figures "
+                "are compared on the same samples; bring them back, or delete the expected figures and make them anew "
+                "with --update"
+            )
+        pairs[split] = _Pair(before, now.loc[before.index])
+    return pairs
 
 
 def _exactly(found: Difference) -> Difference:
@@ -289,27 +257,25 @@ def _compared_scores(
 ) -> Iterator[_Compared]:
     """The differences of one score: its AUROC, and its rates at the frozen threshold."""
     test, limit = pairs[TEST], expected.thresholds.get(target)
-    is_there = target in test.now
-    others = [split for split, scores in expected.splits.items() if split != TEST and target in scores.scores]
-    ood = {split: pairs.get(split) if is_there else None for split in others} if target == "ood" else {}
+    ood = {split: pair for split, pair in pairs.items() if split != TEST and target == "ood"}
 
-    def auroc(of: _Pair | None) -> Difference:
-        return NOT_IN_THE_RUN if of is None else of.auroc(target, unchanged=unchanged)
-
-    def rate(of: _Pair | None) -> Difference:
-        return NOT_IN_THE_RUN if of is None or limit is None else of.rate(target, above=limit, unchanged=unchanged)
+    def auroc(of: _Pair) -> Difference:
+        return of.auroc(target, unchanged=unchanged)
 
     if target == "wrong":
-        yield _Compared("AUROC for wrong predictions", "auroc", auroc(test if is_there else None))
+        yield _Compared("AUROC for wrong predictions", "auroc", auroc(test))
     for split, pair in ood.items():
-        yield _Compared(f"AUROC for {split}", "auroc", auroc(pair and test.joined(pair)))
+        yield _Compared(f"AUROC for {split}", "auroc", auroc(test.joined(pair)))
     if limit is None:
         return
+
+    def rate(of: _Pair) -> Difference:
+        return of.rate(target, above=limit, unchanged=unchanged)
+
     ordinary = test.where(correct=True) if target == "wrong" else test
-    yield _Compared(f"false alarms for {WORDS[target]}", "false_alarm", rate(ordinary if is_there else None))
+    yield _Compared(f"false alarms for {WORDS[target]}", "false_alarm", rate(ordinary))
     if target == "wrong":
-        errors = test.where(correct=False)
-        yield _Compared("detection of wrong predictions", "detection", rate(errors if is_there else None))
+        yield _Compared("detection of wrong predictions", "detection", rate(test.where(correct=False)))
     for split, pair in ood.items():
         yield _Compared(f"detection of {split}", "detection", rate(pair))
 
@@ -327,9 +293,7 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
         "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
     }
     message = f"{name}: {change}, {endings[judged.status]}"
-    if found is NOT_IN_THE_RUN:
-        message = f"{name}: it is expected, and the run has no such scores"
-    elif judged.status == "inconclusive":
+    if judged.status == "inconclusive":
         message += f"; {_why_inconclusive(judged, metric, worse)}"
     return CheckTest(
         name=name,
@@ -380,31 +344,6 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
     )
 
 
-def _missing_test(split: str, missing: MissingSamples, *, margin: float) -> CheckTest:
-    """The test of samples that are gone and no random part: what is left cannot tell."""
-    if missing.lacking:
-        message = (
-            f"samples of {split}: {some(missing.lacking)}; more are gone than by chance, so a drop of up to "
-            f"{missing.unseen:.3f} would go unseen; bring them back, or write the expected figures anew with --update"
-        )
-    else:
-        message = (
-            f"samples of {split}: none of the {missing.samples} expected ones is in the run: this is another set; "
-            "bring those back, or write the expected figures anew with --update"
-        )
-    return CheckTest(
-        name=f"samples of {split}",
-        metric="samples",
-        status="inconclusive",
-        before=float(missing.samples),
-        now=float(missing.samples - missing.gone),
-        margin=margin,
-        method="gone at random?",
-        n=missing.samples,
-        message=message,
-    )
-
-
 def _speed_test(before: float | None, now: float | None) -> CheckTest:
     """How fast features were computed: machines differ and so do their loads, so it never decides."""
     values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
@@ -422,11 +361,7 @@ def _speed_test(before: float | None, now: float | None) -> CheckTest:
 
 
 def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
-    lines = [
-        f"{name} is expected and not in the run; write the expected figures anew with --update if that is meant"
-        for name in expected.splits
-        if name not in current.splits
-    ]
+    lines = []
     if expected.protocol != current.protocol:
         lines.append(f"the expected figures are of protocol {expected.protocol}, the run of {current.protocol}")
     versions = {name: (old, current.versions.get(name)) for name, old in expected.versions.items()}
@@ -515,7 +450,7 @@ def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
     def number(value: float | None) -> str:
         if value is None:
             return "-"
-        is_count = test.metric in ("speed", "samples") or abs(value) >= LARGE
+        is_count = test.metric == "speed" or abs(value) >= LARGE
         return f"{value:.0f}" if is_count else f"{value:.4f}"
 
     return number(test.before), number(test.now), bounds, margin

@@ -1,4 +1,4 @@
-"""What differs between two models, with its uncertainty: AUROCs and rates, features, and samples that are gone.
+"""What differs between two models on the same samples, with its uncertainty: AUROCs, rates and features.
 
 A bound of a change of rates is the difference at which the score statistic, whose variance is that of the likeliest
 rates with this very difference, reaches a quantile of the normal distribution; Wald's bounds are too narrow for small
@@ -6,14 +6,11 @@ sets and rare changes. Of models that are worse by exactly a margin of 0.02, at 
 95 %, by enumeration for 81 to 523 samples of which 2 to 10 % change. The smallest drop that is noticed in four of five
 cases follows from the binomial distribution itself. Normal errors at what was found say too little: where nothing
 changed on fifty samples, a drop that they call noticed in four of five cases is noticed in 6 of 100.
-
-Where whole classes are gone, what is left says nothing of them: a network that never predicts one of them passes every
-comparison of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -21,13 +18,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
-from scipy.stats import hypergeom, norm, rankdata
+from scipy.stats import norm, rankdata
 
 from ..columns import COSINE, FORWARD, RATE, feature_columns, logit_columns
-from ..evaluation import auroc, paired_delong, paired_delong_of_truths, unpaired_delong
+from ..evaluation import auroc, paired_delong, paired_delong_of_truths
 from ..statistics import STATISTICS
 from ..system import FloatArray, some
-from .expected import HASH_DIGITS, PANEL, Probe
+from .expected import HASH_DIGITS, Probe
 
 Status = Literal["pass", "fail", "inconclusive", "info"]
 """What becomes of a test; `info` decides nothing."""
@@ -37,16 +34,6 @@ POWER = 0.8
 
 STEPS = 50
 """Bisections: beyond the resolution of rates of any number of samples."""
-
-WRONG = "those that the expected network got wrong"
-"""What else than a class may be gone."""
-
-BY_CHANCE = 0.01
-"""In so many cases at most, samples that are gone at random are taken for something else: half of them by the test of
-each class, half by the one of all classes together, which sees many small classes of which none has to stand out."""
-
-DRAWS = 1999
-"""Random draws that the test of all classes compares with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,19 +148,6 @@ def auroc_difference_same(
     return Difference(before=area, now=auroc(second, is_now), error=error_of_test, method=method, n=len(first))
 
 
-def auroc_difference_other(
-    before: ArrayLike, now: ArrayLike, positive_before: ArrayLike, positive_now: ArrayLike
-) -> Difference:
-    """AUROCs on different samples, by DeLong's variance of each; arguments as for the same."""
-    first, second = np.asarray(before, dtype=np.float64), np.asarray(now, dtype=np.float64)
-    was, is_now = np.asarray(positive_before, dtype=np.bool_), np.asarray(positive_now, dtype=np.bool_)
-    test = unpaired_delong(second, first, is_now, was)
-    error = None if test is None else test.error
-    return Difference(
-        before=auroc(first, was), now=auroc(second, is_now), error=error, method="unpaired DeLong", n=len(second)
-    )
-
-
 def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     """Shares of the same samples of which something holds, with Tango's score bounds (see `PairedRates`).
 
@@ -186,27 +160,20 @@ def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     return _of_rates(first, second, PairedRates(lost, won, int(first.sum()), len(first)), "paired rates")
 
 
-def rate_difference_other(before: ArrayLike, now: ArrayLike) -> Difference:
-    """Shares of different samples, with the score bounds of Miettinen and Nurminen (see `TwoRates`)."""
-    first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
-    rates = TwoRates(int(first.sum()), len(first), int(second.sum()), len(second))
-    return _of_rates(first, second, rates, "two rates")
-
-
 def rate_difference_overlapping(before: pd.Series[bool], now: pd.Series[bool]) -> Difference:
-    """Shares of samples some of which are the same, as the errors of two models are, by the names in the index.
+    """Shares of the errors of two models of which something holds; some are the same, by the names in the index.
 
-    Where all are the same it is `rate_difference_same`, where none is `rate_difference_other`; see `OverlappingRates`
-    for what lies between.
+    Where all are it is `rate_difference_same`; see `OverlappingRates` for the others.
     """
     common = before.index[before.index.isin(now.index)]
     if len(common) == len(before) == len(now):
         return rate_difference_same(before, now.loc[common])
-    if not len(common):
-        return rate_difference_other(before, now)
     first, second = before.loc[common].to_numpy(dtype=np.bool_), now.loc[common].to_numpy(dtype=np.bool_)
     rates = OverlappingRates(
-        apart=TwoRates(int(before.sum()), len(before), int(now.sum()), len(now)),
+        held=int(before.sum()),
+        n_before=len(before),
+        holds=int(now.sum()),
+        n_now=len(now),
         both=int((first & second).sum()),
         lost=int((first & ~second).sum()),
         won=int((~first & second).sum()),
@@ -275,84 +242,33 @@ class PairedRates:
 
 
 @dataclass(frozen=True)
-class TwoRates:
-    """A rate before of some samples, and now of others; see `PairedRates`.
-
-    The smallest drop is one from the rate that was found before.
-
-    Source: Miettinen and Nurminen, "Comparative analysis of two rates", Statistics in Medicine 4, 1985, for the bound.
-
-    Attributes:
-        held: samples of which it held before.
-        n_before: all samples then.
-        holds: samples of which it holds now.
-        n_now: all samples now.
-    """
-
-    held: int
-    n_before: int
-    holds: int
-    n_now: int
-
-    def bound(self, quantile: float) -> float:
-        """Bound of the change."""
-        n = self.n_before + self.n_now
-
-        def score(change: float) -> float:
-            before = self._likeliest(change)
-            now = before + change
-            variance = now * (1 - now) / self.n_now + before * (1 - before) / self.n_before
-            distance = self.holds / self.n_now - self.held / self.n_before - change
-            return _statistic(distance, variance * n / (n - 1))
-
-        return _bound(score, self.holds / self.n_now - self.held / self.n_before, quantile)
-
-    def complement(self) -> TwoRates:
-        """The rate of samples of which it does not hold."""
-        return TwoRates(self.n_before - self.held, self.n_before, self.n_now - self.holds, self.n_now)
-
-    def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
-        """The smallest drop that is noticed."""
-
-        def is_shown(lacking: int) -> bool:
-            return replace(self, holds=self.n_now - lacking).bound(quantile) < -margin
-
-        fewest = _fewest(self.n_now, is_shown)
-        return None if fewest is None else self.held / self.n_before - (1 - _share(fewest, self.n_now))
-
-    def _likeliest(self, change: float) -> float:
-        """The likeliest rate before, where that now is greater by `change`: a root of a cubic equation."""
-        n, held = self.n_before + self.n_now, self.held + self.holds
-        c2 = ((self.n_before + n) * change - n - held) / n
-        c1 = (self.n_before * change - n - 2 * self.held) * change / n + held / n
-        c0 = self.held * change * (1 - change) / n
-        q = (c2 / 3) ** 3 - c1 * c2 / 6 + c0 / 2
-        p = float(np.copysign(np.sqrt(max(0.0, (c2 / 3) ** 2 - c1 / 3)), q))
-        angle = (np.pi + np.arccos(np.clip(q / p**3 if p else 0.0, -1.0, 1.0))) / 3
-        return float(np.clip(2 * p * np.cos(angle) - c2 / 3, max(0.0, -change), min(1.0, 1 - change)))
-
-
-@dataclass(frozen=True)
 class OverlappingRates:
-    """A rate before of some samples, and now of samples some of which are the same; see `PairedRates`.
+    """A rate of the errors that a model made before, and of those that one makes now; see `PairedRates`.
 
-    The bound is by Wilson's limits of both rates, squared and added, less what the samples that are the same have in
-    common; a correlation of few samples is corrected as the source does, since it would leave next to nothing of the
-    limits. In the smallest drop, as many in proportion of those that are the same lack it, those that did before first.
+    Both make some of them. The bound is by Wilson's limits of both rates, squared and added, less what the samples that
+    are the same have in common; a correlation of few samples is corrected as the source does, since it would leave next
+    to nothing of the limits. In the smallest drop, as many in proportion of those that are the same lack it, those that
+    did before first.
 
     Source: method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions based
     on paired data", Statistics in Medicine 17, 1998; Zou and Donner, "Construction of confidence limits about effect
     measures: a general approach", Statistics in Medicine 27, 2008.
 
     Attributes:
-        apart: the rates of all.
+        held: samples before of which it held.
+        n_before: all samples before.
+        holds: samples now of which it holds.
+        n_now: all samples now.
         both: samples that are the same of which it held and holds.
         lost: those of which it held and does not now.
         won: those of which it did not and does now.
         common: all samples that are the same.
     """
 
-    apart: TwoRates
+    held: int
+    n_before: int
+    holds: int
+    n_now: int
     both: int
     lost: int
     won: int
@@ -365,38 +281,44 @@ class OverlappingRates:
 
     def bound(self, quantile: float) -> float:
         """Bound of the change."""
-        apart, both, lost, won, neither = self.apart, self.both, self.lost, self.won, self.neither
+        both, lost, won, neither = self.both, self.lost, self.won, self.neither
         margins = (both + lost) * (won + neither) * (both + won) * (lost + neither)
         excess = both * neither - lost * won
         corrected = max(excess - self.common / 2, 0.0) if excess > 0 else excess
         phi = corrected / np.sqrt(margins) if margins else 0.0
-        correlation = phi * self.common / np.sqrt(apart.n_before * apart.n_now)
-        before, now = apart.held / apart.n_before, apart.holds / apart.n_now
-        far_now = _wilson(apart.holds, apart.n_now, quantile) - now
-        far_before = _wilson(apart.held, apart.n_before, -quantile) - before
+        correlation = phi * self.common / np.sqrt(self.n_before * self.n_now)
+        before, now = self.held / self.n_before, self.holds / self.n_now
+        far_now = _wilson(self.holds, self.n_now, quantile) - now
+        far_before = _wilson(self.held, self.n_before, -quantile) - before
         far = np.sqrt(max(0.0, far_now**2 + far_before**2 + 2 * correlation * far_now * far_before))
         return float(np.clip(now - before + np.copysign(far, quantile), -1.0, 1.0))
 
     def complement(self) -> OverlappingRates:
         """The rate of samples of which it does not hold."""
-        return OverlappingRates(self.apart.complement(), self.neither, self.won, self.lost, self.common)
+        return replace(
+            self,
+            held=self.n_before - self.held,
+            holds=self.n_now - self.holds,
+            both=self.neither,
+            lost=self.won,
+            won=self.lost,
+        )
 
     def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
         """The smallest drop that is noticed."""
-        apart = self.apart
-        fewest = _fewest(apart.n_now, lambda lacking: self._with_lacking(lacking).bound(quantile) < -margin)
-        return None if fewest is None else apart.held / apart.n_before - (1 - _share(fewest, apart.n_now))
+        fewest = _fewest(self.n_now, lambda lacking: self._with_lacking(lacking).bound(quantile) < -margin)
+        return None if fewest is None else self.held / self.n_before - (1 - _share(fewest, self.n_now))
 
     def _with_lacking(self, lacking: int) -> OverlappingRates:
         """The same samples before, so many of which lack it now."""
-        apart, held = replace(self.apart, holds=self.apart.n_now - lacking), self.both + self.lost
-        lacking_in_common = round(lacking * self.common / apart.n_now)
+        held = self.both + self.lost
+        lacking_in_common = round(lacking * self.common / self.n_now)
         lost = max(0, lacking_in_common - (self.common - held))
         won = max(0, self.common - held - lacking_in_common)
-        return OverlappingRates(apart, held - lost, lost, won, self.common)
+        return replace(self, holds=self.n_now - lacking, both=held - lost, lost=lost, won=won)
 
 
-Rates = PairedRates | TwoRates | OverlappingRates
+Rates = PairedRates | OverlappingRates
 
 
 def _wilson(held: int, n: int, quantile: float) -> float:
@@ -524,107 +446,3 @@ def _group(name: str) -> str:
 def _lacking(wanted: Iterable[str], found: Iterable[str]) -> list[str]:
     present = set(found)
     return [name for name in wanted if name not in present]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MissingSamples:
-    """What of the expected samples of a split a run lacks.
-
-    Attributes:
-        samples: N, those that are expected.
-        gone: those among them that the run lacks.
-        lacking: classes, or `WRONG`, of which there is less than chance explains, each in words.
-        unseen: the largest drop of a rate that would not be seen: by how much the share of these classes fell, added
-            up, or that of `WRONG`, whichever is more; of all that fell where only all of them together stand out.
-    """
-
-    samples: int
-    gone: int
-    lacking: list[str] = field(default_factory=list)
-    unseen: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Samples of a class, or `WRONG`: all of N, those that are there, and those that its share is compared with."""
-
-    name: str
-    of_all: int
-    left: int
-    was: int
-
-
-def missing_samples(
-    before: pd.DataFrame, now: pd.DataFrame, *, paired: bool, names: Sequence[str] | None
-) -> MissingSamples:
-    """Looks for the expected samples in a run, and whether those that are gone are a random part.
-
-    Where the rest is compared sample by sample, the samples of each class, and those that the expected network got
-    wrong, are among those that are gone as in a draw without replacement. Where other samples stand in their place,
-    labelled samples of both are one draw. Hypergeometric tails, by Bonferroni over classes.
-
-    Args:
-        before: the expected samples by hash, as `SplitScores.frame` gives them.
-        now: those of the run.
-        paired: whether the samples in common are compared.
-        names: of the classes.
-    """
-    if len(now) >= PANEL:  # those with larger hashes may be in the run all the same
-        before = before[before.index <= now.index.max()]
-    gone = ~before.index.isin(now.index)
-    if not gone.any():
-        return MissingSamples(samples=len(before), gone=0)
-    if paired:
-        classes, there, against = before["class"], ~gone, np.ones_like(gone)
-    else:
-        both = pd.concat([before, now])
-        kept = both["correct"].notna().to_numpy()
-        classes = both["class"][kept]
-        there = np.arange(len(both))[kept] >= len(before)
-        against = ~there
-    members = {
-        f"class {label if names is None else names[label]}": (classes == label).to_numpy()
-        for label in sorted(set(classes.tolist()))
-    }
-    if paired:
-        members[WRONG] = (before["correct"] == 0).to_numpy()
-    groups = [
-        _Group(name, int(of.sum()), int((of & there).sum()), int((of & against).sum())) for name, of in members.items()
-    ]
-    n, left, was = len(there), int(there.sum()), int(against.sum())
-    fewer = [
-        group for group in groups if len(groups) * hypergeom.cdf(group.left, n, group.of_all, left) < BY_CHANCE / 2
-    ]
-    drops = {group.name: float(group.was / was - group.left / max(left, 1)) for group in fewer}
-    lacking = [f"{group.left} instead of {group.was} of {group.name}" for group in fewer]
-    of_wrong = drops.pop(WRONG, 0)
-    of_classes = sum(drops.values())
-    if not of_classes and (unevenly := _unevenly([group for group in groups if group.name != WRONG], was=was)):
-        of_classes, text = unevenly
-        lacking.append(text)
-    return MissingSamples(
-        samples=len(before), gone=int(gone.sum()), lacking=lacking, unseen=float(max(of_classes, of_wrong))
-    )
-
-
-def _unevenly(groups: Sequence[_Group], *, was: int) -> tuple[float, str] | None:
-    """Whether all classes together are left less evenly than random draws leave them, by Pearson's chi-square.
-
-    Returns:
-        By how much the shares of those that fell did, added up, and that in words; None where chance explains it.
-    """
-    counts = np.array([group.of_all for group in groups], dtype=np.int64)
-    left = np.array([group.left for group in groups], dtype=np.int64)
-    if len(counts) < 2 or not 0 < left.sum() < counts.sum():
-        return None
-    expected = counts * (left.sum() / counts.sum())
-    draws = np.random.default_rng(0).multivariate_hypergeometric(
-        counts, int(left.sum()), size=DRAWS, method="marginals"
-    )
-    far = ((draws - expected) ** 2 / expected).sum(axis=1) >= ((left - expected) ** 2 / expected).sum() - 1e-9
-    if (1 + far.sum()) / (1 + DRAWS) >= BY_CHANCE / 2:
-        return None
-    before = np.array([group.was for group in groups], dtype=np.int64)
-    drops = before / was - left / left.sum()
-    none_left = int(((left == 0) & (before > 0)).sum())
-    return float(drops[drops > 0].sum()), f"no sample of {none_left} of {int((before > 0).sum())} classes"

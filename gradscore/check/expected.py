@@ -218,10 +218,12 @@ def expected_of(
     policy: Policy,
     protocol: str | None,
     scored_by: Mapping[Target, str] | None = None,
+    count: int | None = PANEL,
 ) -> ExpectedFigures:
     """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand.
 
-    Figures are of the scores that the run chose, or of those named in `scored_by`, as far as it has them.
+    Figures are of the scores that the run chose, or of those named in `scored_by`, as far as it has them. Of each split
+    `count` samples are kept, or all.
     """
     table = read_scores(run)
     wrong = table[table["task"] == "misclassification"]
@@ -241,7 +243,7 @@ def expected_of(
         target: found.rename(columns={by[target]: SCORE}) for target, found in tables.items() if by.get(target) in found
     }
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
-    splits = {name: _split_scores(name, scores, test) for name in names}
+    splits = {name: _split_scores(name, scores, test, count) for name in names}
     frame, thresholds, notices = splits[TEST].frame(), {}, []
     ordinary: dict[Target, pd.DataFrame] = {"wrong": frame[frame["correct"] == 1], "ood": frame}
     for name in splits[TEST].scores:
@@ -310,15 +312,17 @@ def read_expected(path: Path) -> ExpectedFigures:
         raise ExpectedFiguresError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
 
 
-def _split_scores(split: str, scores: Mapping[Target, pd.DataFrame], test: pd.DataFrame) -> SplitScores:
-    """The panel of a split: its distinct samples with the smallest hashes."""
+def _split_scores(
+    split: str, scores: Mapping[Target, pd.DataFrame], test: pd.DataFrame, count: int | None
+) -> SplitScores:
+    """So many distinct samples of a split with the smallest hashes, or all."""
     rows = {
         name: table[table["split"] == split].drop_duplicates("content_hash").set_index("content_hash")
         for name, table in scores.items()
     }
     columns = {name: table[SCORE] for name, table in rows.items() if len(table)}
     classes = pd.concat([table["label"].where(table["label"] >= 0, table["prediction"]) for table in rows.values()])
-    frame = pd.DataFrame(columns).dropna().sort_index().iloc[:PANEL]
+    frame = pd.DataFrame(columns).dropna().sort_index().iloc[:count]
     correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]
     marks = correct.reindex(frame.index) if split == TEST else pd.Series(pd.NA, index=frame.index, dtype="boolean")
     return SplitScores(

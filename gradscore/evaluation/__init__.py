@@ -21,7 +21,7 @@ from .evaluated_runs import (
     stored_verdicts,
 )
 from .fits import FitReport, Fitted, control_notices, fit_run, permuted_labels, specs_of
-from .intervals import paired_delong, paired_delong_of_truths, unpaired_delong
+from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities
 from .records import (
@@ -77,5 +77,4 @@ __all__ = [
     "score_in_words",
     "specs_of",
     "stored_verdicts",
-    "unpaired_delong",
 ]

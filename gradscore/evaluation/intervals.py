@@ -221,32 +221,6 @@ def paired_delong_of_truths(
     return _tested(float(one.of_positives.mean() - other.of_positives.mean()), variance)
 
 
-def unpaired_delong(
-    first: ArrayLike, second: ArrayLike, positive_first: ArrayLike, positive_second: ArrayLike
-) -> DifferenceTest | None:
-    """Compare the AUROCs of two scores of different samples.
-
-    Args:
-        first: (N,) higher = more uncertain.
-        second: (M,) higher = more uncertain.
-        positive_first: (N,) bool.
-        positive_second: (M,) bool.
-
-    Returns:
-        The test, or None with fewer than two samples of either class on either side.
-    """
-    one, other = placements(first, positive_first), placements(second, positive_second)
-    if one is None or other is None:
-        return None
-    means = [_WeightedMean.of([each], [1]) for each in (one, other)]
-    variance = 0.0
-    for mean, placed in zip(means, (one, other), strict=True):
-        variance += mean.variance
-        if _far_from_its_end([placed], [1]) < FEW_CARRYING or not mean.variance > 0:
-            variance += _one_changed(mean.positives, mean.negatives)
-    return _tested(means[0].value - means[1].value, variance)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _WeightedMean:
     """Weighted mean over data sets of the mean placement, or of the mean difference of two.

@@ -2,17 +2,13 @@
 
 import numpy as np
 import pytest
-from delong_reference import definition_of_variance
 from scipy.stats import norm
 
 from gradscore.check.differences import (
     Difference,
     PairedRates,
-    TwoRates,
-    auroc_difference_other,
     auroc_difference_same,
     judge,
-    rate_difference_other,
     rate_difference_same,
 )
 from gradscore.evaluation.intervals import paired_delong
@@ -87,19 +83,10 @@ def test_two_truths_agree_with_simulation() -> None:
     assert np.mean([each.error for each in differences]) == pytest.approx(spread, rel=0.15)
 
 
-def test_different_samples_add_their_variances() -> None:
-    (before, _, positive), (now, _, other) = draw(1, 400), draw(2, 300)
-    difference = auroc_difference_other(before, now, positive, other)
-    wanted = np.sqrt(definition_of_variance(before, positive) + definition_of_variance(now, other))
-    assert difference.method == "unpaired DeLong"
-    assert difference.error == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize("compare", [auroc_difference_same, auroc_difference_other])
 @pytest.mark.parametrize("shift", [0.0, 1.0], ids=["same scores", "others"])
-def test_separation_before_and_after_is_inconclusive_with_two_samples_of_each_class(compare, shift: float) -> None:
+def test_separation_before_and_after_is_inconclusive_with_two_samples_of_each_class(shift: float) -> None:
     scores, truth = np.arange(4.0), np.arange(4) >= 2
-    found = compare(scores, scores + shift, truth, truth)
+    found = auroc_difference_same(scores, scores + shift, truth, truth)
     assert found.value == 0.0
     assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
 
@@ -132,14 +119,10 @@ def test_the_same_order_is_no_evidence_from_one_sample_of_a_class(positive: int)
     assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
 
 
-ONE_CLASS = {"same": auroc_difference_same, "other": auroc_difference_other}
-
-
-@pytest.mark.parametrize("compare", ONE_CLASS.values(), ids=ONE_CLASS)
-def test_one_class_cannot_be_compared(compare) -> None:
+def test_one_class_cannot_be_compared() -> None:
     scores, truth = np.arange(4.0), np.array([True, False, False, False])
-    assert compare(scores, scores, truth, ~truth).error is None
-    assert compare(scores, scores, np.zeros(4, bool), truth).value is None
+    assert auroc_difference_same(scores, scores, truth, ~truth).error is None
+    assert auroc_difference_same(scores, scores, np.zeros(4, bool), truth).value is None
 
 
 def test_paired_rates_by_hand() -> None:
@@ -148,10 +131,3 @@ def test_paired_rates_by_hand() -> None:
     assert difference.value == pytest.approx(-0.2)
     assert difference.rates == PairedRates(lost=3, won=1, held=8, n=10)
     assert difference.at(-1.96) == PairedRates(3, 1, 8, 10).bound(-1.96)
-
-
-def test_two_rates_by_hand() -> None:
-    difference = rate_difference_other([True] * 3 + [False], [False] * 8)
-    assert difference.value == -0.75
-    assert difference.rates == TwoRates(held=3, n_before=4, holds=0, n_now=8)
-    assert difference.at(1.96) == TwoRates(3, 4, 0, 8).bound(1.96)

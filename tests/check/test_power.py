@@ -9,9 +9,7 @@ from gradscore.check.differences import (
     Difference,
     OverlappingRates,
     PairedRates,
-    TwoRates,
     judge,
-    rate_difference_other,
     rate_difference_overlapping,
     rate_difference_same,
 )
@@ -53,15 +51,6 @@ def test_paired_rates(n: int, held: int, won: int, tests: int) -> None:
     assert power(quoted - 0.01) < 0.8
 
 
-@pytest.mark.parametrize(("n_before", "held", "n_now"), [(40, 40, 60), (200, 150, 50)])
-def test_two_rates(n_before: int, held: int, n_now: int) -> None:
-    before = np.arange(n_before) < held
-    quoted = smallest(rate_difference_other(before, np.arange(n_now) < n_now), 5)
-    assert quoted is not None
-    failing = [k for k in range(n_now + 1) if fails(rate_difference_other(before, np.arange(n_now) < k), 5)]
-    assert binom.pmf(failing, n_now, held / n_before - quoted).sum() == pytest.approx(0.8, abs=1e-6)
-
-
 def test_no_drop_is_larger_than_what_is_there() -> None:
     assert smallest(paired(0, 0, 5, 300), 10) is None
     by_error = Difference(before=0.9, now=0.9, error=0.5, method="", n=10)
@@ -71,25 +60,28 @@ def test_no_drop_is_larger_than_what_is_there() -> None:
 def test_a_rise_is_a_drop_of_the_others() -> None:
     rise = smallest(paired(2, 3, 20, 100), 5, higher_is_better=False)
     assert rise == smallest(paired(3, 2, 80, 100), 5)
-    apart, others = rate_difference_other([True, False] * 20, [False] * 40), [True, False] * 20
-    assert smallest(apart, 5, higher_is_better=False) == smallest(rate_difference_other(others, [True] * 40), 5)
 
 
 def test_rates_of_overlapping_samples() -> None:
-    rates = OverlappingRates(apart=TwoRates(45, 50, 40, 60), both=20, lost=5, won=3, common=30)
+    rates = OverlappingRates(held=45, n_before=50, holds=40, n_now=60, both=20, lost=5, won=3, common=30)
     assert rates.complement().complement() == rates
     for quantile in (-1.6, 1.6):
         assert rates.complement().bound(quantile) == pytest.approx(-rates.bound(-quantile), abs=1e-12)
 
 
-def test_samples_that_are_all_the_same_or_all_others_are_compared_as_such() -> None:
+def test_samples_that_are_all_the_same_are_compared_as_such() -> None:
     before = pd.Series([True, True, False, True], index=list("abcd"))
     now = pd.Series([False, True, True, False], index=list("dcba"))
     same = rate_difference_overlapping(before, now)
     assert same.rates == PairedRates(lost=2, won=1, held=3, n=4)
     assert same.method == "paired rates"
-    others = rate_difference_overlapping(before, now.set_axis(list("efgh")))
-    assert (others.method, others.rates) == ("two rates", TwoRates(3, 4, 2, 4))
+
+
+def test_errors_none_of_which_are_the_same_add_their_limits() -> None:
+    """Method 10 of Newcombe, 1998 (Statistics in Medicine 17, 873-890), table II (a): 56/70 - 48/80."""
+    before, now = pd.Series(np.arange(80) < 48), pd.Series(np.arange(70) < 56, index=np.arange(80, 150))
+    bounds = [rate_difference_overlapping(before, now).at(quantile) for quantile in (-1.959964, 1.959964)]
+    assert bounds == pytest.approx([0.0524, 0.3339], abs=1e-4)
 
 
 # Samples of which it held before and all, both of which are so many; overlap, margin.

@@ -17,9 +17,7 @@ ROWS = {
     "control of labels": "| `control`, OOD samples |",
     "test of AUROCs on the same samples": "| auroc, other scores |",
     "test of AUROCs of two truths": "| auroc, two truths |",
-    "test of AUROCs on other samples": "| auroc, other samples |",
     "test of rates on the same samples": "| rate |",
-    "test of rates on other samples": "| rate, other samples |",
     "false-alarm rate of a threshold": "a threshold's own false-alarm rate",
 }
 

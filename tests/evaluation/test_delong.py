@@ -10,7 +10,6 @@ from gradscore.evaluation.intervals import (
     paired_delong,
     paired_delong_of_truths,
     placements,
-    unpaired_delong,
 )
 from gradscore.evaluation.metrics import auroc
 
@@ -105,23 +104,6 @@ def test_a_change_of_a_single_sample_is_no_certainty():
     now = before.copy()
     now[59] = -1.0
     assert paired_delong(now, before, truth).error > 1 / 22
-
-
-def test_scores_of_different_samples_add_their_variances():
-    (first, one), (second, other) = sample(seed=11), sample(seed=12, n=320)
-    test = unpaired_delong(first, second, one, other)
-    assert test.difference == pytest.approx(auroc(first, one) - auroc(second, other))
-    assert test.error**2 == pytest.approx(definition_of_variance(first, one) + definition_of_variance(second, other))
-
-
-def test_separated_scores_of_different_samples_are_no_certainty():
-    scores, truth = np.arange(8.0), np.arange(8) >= 4
-    assert unpaired_delong(scores, scores, truth, truth).error == pytest.approx(np.sqrt(2 * 2 / 36))
-
-
-def test_one_class_on_either_side_has_no_unpaired_test():
-    scores, truth = np.arange(4.0), np.array([True, False, False, False])
-    assert unpaired_delong(scores, scores, truth, ~truth) is None
 
 
 def test_no_change_under_two_truths_is_no_certainty():
