@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
@@ -630,6 +629,8 @@ def _nearest(
     What a sample gets does not depend on those beside it: where copies of it are left out of a small bank, its farthest
     neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
     """
+    from sklearn.neighbors import NearestNeighbors  # slow to import, and not every scorer has a bank
+
     copies = 0 if content is None else _most_copies(*content)
     wanted, kept = min(count + copies, len(bank)), min(count, len(bank))
     search = NearestNeighbors(n_neighbors=wanted, algorithm="brute").fit(bank)

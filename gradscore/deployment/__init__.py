@@ -7,12 +7,16 @@ keep a promise (`calibration`), and from a bundle and new samples decisions (`sc
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
-from .bundling import make_bundle
 from .calibration import threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import ResultFolder, table_writer
 from .scorer import BatchScorer, Scorer
+
+if TYPE_CHECKING:
+    from .bundling import make_bundle
 
 __all__ = [
     "CLASS",
@@ -35,3 +39,12 @@ __all__ = [
     "watched",
     "write_bundle",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the making of bundles, and with it all of the evaluation, when it is first asked for."""
+    if name == "make_bundle":
+        from .bundling import make_bundle
+
+        return make_bundle
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

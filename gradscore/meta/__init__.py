@@ -8,25 +8,10 @@ says whether the model or a score without gradients is the one to use.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .choice import CHOSEN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
-from .fitting import (
-    LEAST_SETS,
-    MOST_ROWS,
-    Choice,
-    Penalty,
-    Rows,
-    add_stable_scores,
-    balanced_weights,
-    choose_penalty,
-    fit_logistic,
-    fit_on_scores,
-    fit_one_class,
-    has_stable_scores,
-    held_out_folds,
-    judge_sum,
-    leading_axes,
-    mean_area,
-)
 from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, OF_GRADIENTS, Inputs, Twice, group_of, outputs_of, tolerance
 from .models import (
     Driver,
@@ -40,6 +25,26 @@ from .models import (
     probabilities,
     read_notes,
 )
+
+if TYPE_CHECKING:
+    from .fitting import (
+        LEAST_SETS,
+        MOST_ROWS,
+        Choice,
+        Penalty,
+        Rows,
+        add_stable_scores,
+        balanced_weights,
+        choose_penalty,
+        fit_logistic,
+        fit_on_scores,
+        fit_one_class,
+        has_stable_scores,
+        held_out_folds,
+        judge_sum,
+        leading_axes,
+        mean_area,
+    )
 
 __all__ = [
     "ARRAYS",
@@ -85,3 +90,10 @@ __all__ = [
     "read_notes",
     "tolerance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `fitting`, and with it scikit-learn, when something of it is first asked for: a scorer fits nothing."""
+    if name in __all__:
+        return getattr(import_module(".fitting", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from ..errors import EvaluationError, StoreError
 from ..system import BoolArray, FloatArray
-from .fitting import balanced_weights, regress
 from .inputs import Inputs
 from .models import MetaModel, prevalence_shift, probabilities
 
@@ -160,6 +159,8 @@ def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple
         Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
         constant, or lower for positives.
     """
+    from .fitting import balanced_weights, regress  # needs scikit-learn, which a scorer does not
+
     deviation = float(scores.std())
     if not deviation > 0:
         return None

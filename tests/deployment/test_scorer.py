@@ -1,6 +1,8 @@
 """Scores of new samples against the run's own feature table, whatever the way they come in."""
 
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -291,3 +293,11 @@ def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_
     assert found["decision"].iloc[1] == "error"
     with pytest.raises(DataError, match=r"gone\.png"):
         scorer(tmp_path / "gone.png")
+
+
+def test_a_scorer_loads_neither_the_evaluation_nor_what_fits_models() -> None:
+    code = "import sys, gradscore; gradscore.Scorer; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {".".join(name.split(".")[:2]) for name in done.stdout.split()}
+    assert "gradscore.deployment" in loaded
+    assert not loaded & {"gradscore.evaluation", "gradscore.reporting", "sklearn", "sklearn.base"}
