@@ -65,12 +65,6 @@ def one_by_one(model: nn.Module) -> Tensor:
 def of_gradscore(model: nn.Module) -> Products:
     import gradscore
 
-    return lambda: torch.from_numpy(gradscore.store_gradients(model, texts().split(BATCH), losses=losses).dot())
-
-
-def of_gradscore_projected(model: nn.Module) -> Products:
-    import gradscore
-
     return lambda: torch.from_numpy(gradscore.project(model, texts().split(BATCH), losses=losses, dim=DIM).dot())
 
 
@@ -209,8 +203,7 @@ def _replace_layers(model: nn.Module) -> None:
 
 
 TOOLS: dict[str, tuple[str, Callable[[nn.Module], Products], str]] = {
-    "gradscore": ("gradscore, exact", of_gradscore, "the loss of a batch"),
-    "gradscore projected": (f"gradscore, {DIM} numbers", of_gradscore_projected, "the loss of a batch"),
+    "gradscore": (f"gradscore, {DIM} numbers", of_gradscore, "the loss of a batch"),
     "trak": (f"TRAK, {DIM} numbers", of_trak, "the loss of one sample, with the weights as arguments"),
     "dattri": ("dattri, TracIn", of_dattri, "the loss of one sample, with the weights as arguments"),
     "captum": (
@@ -269,7 +262,7 @@ def main() -> None:
     peers = options.python or python_with("attribution", *REQUIREMENTS)
     lines = ["| tool | training steps | largest error | wants |", "|---|---|---|---|"]
     for name, (said, _, wants) in TOOLS.items():
-        ours = name.startswith("gradscore")
+        ours = name == "gradscore"
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", **({"PYTHONPATH": str(ROOT)} if ours else {})}
         command = [str(sys.executable if ours else peers), __file__, "--worker", name, "--runs", str(options.runs)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)

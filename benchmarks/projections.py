@@ -26,7 +26,7 @@ from resnet9 import load_images, resnet9, trained
 from scipy.stats import spearmanr
 
 import gradscore
-from gradscore.projections import KINDS, Projections
+from gradscore.projections import Projections
 
 TRAK = ["traker==0.3.2"]
 
@@ -79,27 +79,34 @@ def correlation(products: np.ndarray, exact: np.ndarray) -> float:
     return float(spearmanr(products[pairs], exact[pairs]).statistic)
 
 
+def exact_products(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor, loss) -> np.ndarray:
+    """(N, N) float64, of gradients of one backward pass each."""
+    rows = []
+    for image, label in zip(images, labels, strict=True):
+        (value,) = loss(model(image[None]).double(), label[None])
+        rows.append(torch.cat([each.flatten() for each in torch.autograd.grad(value, list(model.parameters()))]))
+    whole = torch.stack(rows).double()
+    return (whole @ whole.T).numpy()
+
+
 def speed(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
     images, labels = load_images(options.images, options.samples)
-    exact = gradscore.store_gradients(model, (images, labels), loss=margin).dot()
-    seconds: dict[str, list[float]] = {name: [] for name in ("a training step", *KINDS, "TRAK")}
-    found: dict[str, Projections] = {}
+    exact = exact_products(model, images, labels, margin)
+    seconds: dict[str, list[float]] = {name: [] for name in ("a training step", "gradscore", "TRAK")}
+    found: Projections
     with tempfile.TemporaryDirectory() as folder:
         trak = Trak(Path(folder), options)
         for turn in range(options.runs + 1):
             if turn < options.trak_runs:
                 seconds["TRAK"].append(trak.run())
             seconds["a training step"].append(timed(step, model, images, labels)[0])
-            for kind in KINDS:
-                took, found[kind] = timed(  # type: ignore[assignment]
-                    gradscore.project, model, (images, labels), loss=margin, dim=options.dim, kind=kind,
-                    batch_size=options.samples,
-                )  # fmt: skip
-                seconds[kind].append(took)
+            took, found = timed(  # type: ignore[assignment]
+                gradscore.project, model, (images, labels), loss=margin, dim=options.dim, batch_size=options.samples
+            )
+            seconds["gradscore"].append(took)
         theirs = trak.close()
     median = {name: statistics.median(each if name == "TRAK" else each[1:]) for name, each in seconds.items()}
-    rank = {kind: correlation(found[kind].dot(), exact) for kind in KINDS}
-    rank["TRAK"] = correlation(theirs @ theirs.T, exact)
+    rank = {"gradscore": correlation(found.dot(), exact), "TRAK": correlation(theirs @ theirs.T, exact)}
     size = sum(parameter.numel() for parameter in model.parameters())
     return [
         f"ResNet-9 ({size:,} parameters), {options.samples} test images of CIFAR-10, dim {options.dim}, "
@@ -111,7 +118,7 @@ def speed(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
         *(
             f"| {name} | {1e3 * median[name] / options.samples:.1f} | {median[name] / median['a training step']:.2f} "
             f"| {median['TRAK'] / median[name]:.1f} | {rank[name]:.4f} |"
-            for name in (*KINDS, "TRAK")
+            for name in rank
         ),
     ]
 
@@ -125,21 +132,17 @@ def correlations(model: torch.nn.Module, options: argparse.Namespace) -> list[st
     lines = [
         f"Spearman's rank correlation of products of projections with exact ones, all pairs of {options.pairs} images.",
         "",
-        "| loss | kind | dim 512 | dim 2048 | dim 4096 | dim 8192 | cosines, dim 4096 |",
-        "|---|---|---|---|---|---|---|",
+        "| loss | dim 512 | dim 2048 | dim 4096 | dim 8192 | cosines, dim 4096 |",
+        "|---|---|---|---|---|---|",
     ]
     for name, loss in (("cross entropy of the label", cross_entropy), ("margin of the label", margin)):
-        exact = gradscore.store_gradients(model, (images, labels), loss=loss).dot()
+        exact = exact_products(model, images, labels, loss)
         norms = np.sqrt(np.diag(exact))
-        for kind in ("sparse", "factored"):
-            found = {
-                dim: gradscore.project(model, (images, labels), loss=loss, dim=dim, kind=kind)
-                for dim in (512, 2048, 4096, 8192)
-            }
-            figures = [correlation(each.dot(), exact) for each in found.values()]
-            figures.append(correlation(found[4096].cosines(), exact / norms[:, None] / norms))
-            lines.append(f"| {name} | {kind} | {' | '.join(f'{figure:.4f}' for figure in figures)} |")
-            print(lines[-1], file=sys.stderr, flush=True)
+        found = {dim: gradscore.project(model, (images, labels), loss=loss, dim=dim) for dim in (512, 2048, 4096, 8192)}
+        figures = [correlation(each.dot(), exact) for each in found.values()]
+        figures.append(correlation(found[4096].cosines(), exact / norms[:, None] / norms))
+        lines.append(f"| {name} | {' | '.join(f'{figure:.4f}' for figure in figures)} |")
+        print(lines[-1], file=sys.stderr, flush=True)
     return lines
 
 

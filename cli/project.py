@@ -53,7 +53,6 @@ LossOption = Annotated[
 DimensionOption = Annotated[
     int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
 ]
-KindOption = Annotated[str, typer.Option("--kind", help="sparse, factored or rademacher.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the projection.")]
 NearestOption = Annotated[
     Path | None,
@@ -77,7 +76,6 @@ def project(
     split: SplitOption = "in_dist.fit",
     loss: LossOption = "pseudo_label",
     dimension: DimensionOption = 4096,
-    kind: KindOption = "sparse",
     seed: SeedOption = 0,
     nearest: NearestOption = None,
     count: CountOption = 10,
@@ -114,7 +112,6 @@ def project(
             split=split,
             loss=loss,
             dim=dimension,
-            kind=kind,
             seed=seed,
             out=out,
             like=None if bank is None else bank.about,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .label_audit import Audit, audit
     from .monitoring import Monitor
     from .pipeline import features
-    from .projections import Projections, StoredGradients, dot_products, load_projections, project, store_gradients
+    from .projections import Projections, load_projections, project
     from .statistics import GradientMetricCollector
 
 __version__ = "0.1.0"
@@ -35,17 +35,14 @@ __all__ = [
     "Projections",
     "Report",
     "Scorer",
-    "StoredGradients",
     "__version__",
     "audit",
     "check_model",
-    "dot_products",
     "features",
     "load_projections",
     "losses",
     "metrics",
     "project",
-    "store_gradients",
 ]
 
 _PACKAGES = {
@@ -58,14 +55,11 @@ _PACKAGES = {
     "Projections": "projections",
     "Report": "detector",
     "Scorer": "deployment",
-    "StoredGradients": "projections",
     "audit": "label_audit",
     "check_model": "doctor",
-    "dot_products": "projections",
     "features": "pipeline",
     "load_projections": "projections",
     "project": "projections",
-    "store_gradients": "projections",
 }
 _MODULES = ("losses", "metrics")
 

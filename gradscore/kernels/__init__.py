@@ -24,7 +24,6 @@ from .dispatch import (
     product_sums,
     row_moments,
     row_sums,
-    sign_rows,
     window_sums,
     write_window_products,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "product_sums",
     "row_moments",
     "row_sums",
-    "sign_rows",
     "window_sums",
     "write_window_products",
 ]

@@ -388,29 +388,6 @@ def add_deviations(values: Tensor, first: Tensor, sums: Tensor, squares: Tensor)
     return True
 
 
-def sign_rows(key: int, *, first: int, count: int, dim: int) -> Tensor | None:
-    """Random signs, `dim` for each element.
-
-    The random words are those of SplitMix64: word i of a key is the i-th number that the generator gives from the state
-    `key`, so that any of them can be had without those before it.
-
-    Args:
-        key: of the random words, below 2**64.
-        first: the first element.
-        count: how many elements.
-        dim: signs of an element; element e has those of words e * W to e * W + W - 1, W = dim / `RUN` rounded up.
-
-    Returns:
-        (count, dim) float32, -1 where a bit is set and 1 elsewhere, lowest bit first; None without Numba.
-    """
-    found = loops("row_loops")
-    if found is None:
-        return None
-    signs = np.empty((count, dim), dtype=np.float32)
-    share(signs.size, count, found.write_signs, signs.ctypes.data, dim, key, first)
-    return torch.from_numpy(signs)
-
-
 def add_runs(values: Tensor, firsts: Tensor, *, key: int, dim: int, found: Tensor) -> bool:
     """Adds elements with random signs to places that are random for each run of `RUN` elements.
 
@@ -420,7 +397,7 @@ def add_runs(values: Tensor, firsts: Tensor, *, key: int, dim: int, found: Tenso
     Args:
         values: (n, t, p): t parts of the elements of each of n samples.
         firsts: (n, t) int64, which element each part begins with.
-        key: of the random words, below 2**64.
+        key: of the random words, below 2**64: word i is the i-th number that SplitMix64 gives from the state `key`.
         dim: number of places that a run may begin at.
         found: (n, dim + RUN), what is added to.
 

@@ -476,24 +476,6 @@ def word(key: Any, place: int) -> Any:
     return mixed ^ (mixed >> THIRTY_ONE)
 
 
-@region()
-def write_signs(memory: Any) -> None:
-    """Of some elements, one row each. Words: where they go, signs of an element, key, first element."""
-    words = carray(memory, (8,))
-    dim, key, first = words[5], np.uint64(words[6]), words[7]
-    found = carray(as_pointer(words[4]), (words[0], dim), np.float32)
-    count = -(-dim // RUN)
-    for row in range(first_item(memory, 0), first_item(memory, 1)):
-        for place in range(count):
-            bits = word(key, (first + row) * count + place)
-            for half in range(2):
-                part = np.uint32(bits >> THIRTY_TWO) if half else np.uint32(bits)
-                start = place * RUN + half * HALF
-                signs = found[row, start : min(start + HALF, dim)]
-                for bit in range(signs.size):
-                    signs[bit] = np.float32(1) - np.float32(np.int32((part >> np.uint32(bit)) & np.uint32(1)) << 1)
-
-
 @compiled
 def add_half(part: Floats, bits: Any, target: Floats) -> None:
     """Adds half a run of elements, each with the sign that its bit says."""

@@ -37,7 +37,6 @@ class About:
     """What was projected, and how.
 
     Attributes:
-        kind: a name in `KINDS`.
         dim: numbers for each sample.
         seed: of what is random.
         loss: what the loss is called.
@@ -46,7 +45,6 @@ class About:
         precision: "float32" or "float64", of the values.
     """
 
-    kind: str
     dim: int
     seed: int
     loss: str
@@ -62,7 +60,7 @@ class About:
         """
         mine, theirs = asdict(self), asdict(other)
         words = {"parameters": "parameters", "weights_sha256": "the weights of the model"}  # where values say little
-        for name in ("kind", "dim", "seed", *words):
+        for name in ("dim", "seed", *words):
             if mine[name] != theirs[name]:
                 shown = words.get(name) or f"{name} ({mine[name]!r} and {theirs[name]!r})"
                 raise EvaluationError(
@@ -123,7 +121,7 @@ class Projections:
     def __repr__(self) -> str:
         """What was projected, and how, in one line."""
         about = self.about
-        return f"Projections(N={len(self)}, dim={about.dim}, kind={about.kind!r}, loss={about.loss!r})"
+        return f"Projections(N={len(self)}, dim={about.dim}, loss={about.loss!r})"
 
     def __len__(self) -> int:
         """N."""
@@ -303,7 +301,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     settings: About
     versions: dict[str, str]
     sha256: list[str] = []

@@ -47,7 +47,7 @@ def bank(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Path) -> None:
     config = RunFolder(small_run).config
     (tmp_path / "config.yaml").write_text(dump_config(config))
-    found = project(tmp_path / "config.yaml", *OPTIONS, "--kind", "factored", "--out", tmp_path / "p", "--json", "-q")
+    found = project(tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p", "--json", "-q")
     assert found.exit_code == 0, found.output
     dataset = open_datasets(config)["in_dist.fit"]
     batch = collate(list(dataset))
@@ -56,7 +56,6 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
         (batch.inputs, batch.labels),
         loss="label",
         dim=64,
-        kind="factored",
         parameters=config.features.parameters,
         batch_size=config.extract.batch_size,
     )
@@ -143,7 +142,7 @@ REFUSALS = {
     "a set without labels": (["--split", "OOD"], "'label' looks at the label of every sample"),
     "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
     "nothing to be near": (["--nearest", "nowhere"], "give a folder that project() wrote"),
-    "near to another kind": (["--kind", "factored", "--nearest", "BANK"], "differ in kind ('factored' and 'sparse')"),
+    "near to another seed": (["--seed", "1", "--nearest", "BANK"], "differ in seed (1 and 0)"),
 }
 
 

@@ -1,4 +1,4 @@
-"""`gradscore.project`, its folder, and exact products with stored gradients."""
+"""`gradscore.project` and its folder."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from both_ways import reference_of
-from projection_matrices import MATRICES
+from projection_matrices import matrix
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -22,8 +22,7 @@ from gradscore.errors import (
     ModelError,
     StoreError,
 )
-from gradscore.projections import KINDS, projecting, projection_table
-from gradscore.projections.kinds import DenseProjection
+from gradscore.projections import projecting, projection_table
 
 N = 23
 
@@ -52,22 +51,19 @@ def whole_gradients(model, losses):
     return reference_of(dict(model.named_parameters()), losses, torch.ones_like(losses))
 
 
-def truth(kind, dim, seed=0):
+def truth(dim, seed=0):
     model, (images, labels) = net(), samples()
     gradients = whole_gradients(model, cross_entropy(model(images), labels))
-    return sum(
-        each.flatten(1).numpy() @ MATRICES[kind](name, each.shape[1:], dim, seed).T for name, each in gradients.items()
-    )
+    return sum(each.flatten(1).numpy() @ matrix(name, each.shape[1:], dim, seed).T for name, each in gradients.items())
 
 
 def values_of(found):
     return found.values * found.scale[:, None]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_projections_are_those_of_whole_gradients(kind):
-    found = gradscore.project(net(), samples(), loss=cross_entropy, kind=kind, dim=100)
-    expected = truth(kind, 100)
+def test_projections_are_those_of_whole_gradients():
+    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=100)
+    expected = truth(100)
     np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11 * np.abs(expected).max())
     np.testing.assert_allclose(found.dot(), expected @ expected.T, rtol=0, atol=1e-10 * np.abs(expected).max() ** 2)
     np.testing.assert_allclose(found.norms, np.linalg.norm(expected, axis=1), rtol=1e-10)
@@ -75,20 +71,19 @@ def test_projections_are_those_of_whole_gradients(kind):
     assert found.predictions.tolist() == net()(samples()[0]).argmax(1).tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_batches_and_threads_change_rounding_alone(kind):
+def test_batches_and_threads_change_rounding_alone():
     images, labels = samples(torch.float32)
-    one = gradscore.project(net(torch.float32), (images, labels), kind=kind, dim=256, batch_size=5)
+    one = gradscore.project(net(torch.float32), (images, labels), dim=256, batch_size=5)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         loader = DataLoader(TensorDataset(images, labels), batch_size=7)
-        other = gradscore.project(net(torch.float32), loader, kind=kind, dim=256, batch_size=64)
+        other = gradscore.project(net(torch.float32), loader, dim=256, batch_size=64)
     finally:
         torch.set_num_threads(before)
     largest = np.linalg.norm(values_of(one), axis=1).max()
     np.testing.assert_allclose(values_of(one), values_of(other), rtol=0, atol=2e-6 * largest)
-    again = gradscore.project(net(torch.float32), (images, labels), kind=kind, dim=256, batch_size=5)
+    again = gradscore.project(net(torch.float32), (images, labels), dim=256, batch_size=5)
     assert np.array_equal(one.values, again.values)
     assert one.values.dtype == np.float32
 
@@ -98,7 +93,7 @@ def test_losses_by_name_keep_what_float32_cannot_hold():
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[100.0, 0, 0], [-100.0, 0, 0]]))
         model.bias.zero_()
-    found = gradscore.project(model, torch.ones(2, 3), kind="rademacher", dim=64)
+    found = gradscore.project(model, torch.ones(2, 3), dim=64)
     # The gradient of the loss at the logits is e^-200 (-1, 1) here, and four times its square that of the product.
     expected = np.exp(-400.0) * 2 * (3 + 1)
     assert found.dot()[0, 1] == pytest.approx(found.dot()[0, 0])
@@ -129,9 +124,8 @@ def test_names_with_brackets_are_names_not_patterns():
 
     given = torch.randn(4, 6), torch.arange(4) % 3
     model = Net().eval()
-    kept = gradscore.store_gradients(model, given, loss=cross_entropy)
-    found = gradscore.dot_products(model, given, kept, loss=cross_entropy)
-    np.testing.assert_allclose(found, kept.dot(), rtol=1e-5)
+    found = gradscore.project(model, given, loss=cross_entropy, dim=64, parameters=r"tables.a[[]0]")
+    assert found.about.parameters == {"tables.a[0]": [6, 3]}
 
 
 def test_a_folder_of_others_is_left_as_it_is(tmp_path):
@@ -169,11 +163,11 @@ def test_a_loss_of_the_same_name_that_differs_later_is_refused(tmp_path, monkeyp
 
 
 def test_some_parameters():
-    found = gradscore.project(net(), samples(), loss=cross_entropy, kind="rademacher", dim=64, parameters="@last")
+    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=64, parameters="@last")
     model, (images, labels) = net(), samples()
     gradients = whole_gradients(model, cross_entropy(model(images), labels))
     expected = sum(
-        gradients[name].flatten(1).numpy() @ MATRICES["rademacher"](name, gradients[name].shape[1:], 64, 0).T
+        gradients[name].flatten(1).numpy() @ matrix(name, gradients[name].shape[1:], 64, 0).T
         for name in ("6.weight", "6.bias")
     )
     np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11)
@@ -204,7 +198,7 @@ def test_nearest_against_sorting():
 
 def test_products_are_compared_with_the_same_projection_only():
     one = gradscore.project(net(), samples(), dim=64)
-    for settings, what in (({"seed": 1}, "seed"), ({"dim": 65}, "dim"), ({"kind": "factored"}, "kind")):
+    for settings, what in (({"seed": 1}, "seed"), ({"dim": 65}, "dim")):
         other = gradscore.project(net(), samples(), **{"dim": 64, **settings})
         with pytest.raises(EvaluationError, match=f"these projections differ in {what}"):
             one.dot(other)
@@ -221,52 +215,6 @@ def test_products_are_compared_with_the_same_projection_only():
             one.nearest(count=count)
     with pytest.raises(EvaluationError, match="similarity: wanted 'cosine' or 'dot', got 'l2'"):
         one.nearest(similarity="l2")
-
-
-def test_exact_products_with_stored_gradients():
-    model, (images, labels) = net(), samples()
-    few = gradscore.store_gradients(model, (images[:6], labels[:6]), loss=cross_entropy, batch_size=4)
-    found = gradscore.dot_products(model, (images, labels), few, loss=cross_entropy, batch_size=10)
-    gradients = whole_gradients(model, cross_entropy(model(images), labels))
-    expected = sum(each.flatten(1) @ each.flatten(1).t() for each in gradients.values()).numpy()
-    np.testing.assert_allclose(found, expected[:, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
-    np.testing.assert_allclose(few.dot(), expected[:6, :6], rtol=0, atol=1e-11 * np.abs(expected).max())
-    assert len(few) == 6
-
-
-def test_exact_products_with_rows_of_a_table_as_on_an_accelerator(monkeypatch):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 4)).double().eval()
-    words, labels = torch.randint(0, 9, (7, 3)), torch.arange(7) % 4
-    few = gradscore.store_gradients(model, (words[:3], labels[:3]), loss=cross_entropy)
-    expected = gradscore.dot_products(model, (words, labels), few, loss=cross_entropy)
-    monkeypatch.setattr(DenseProjection, "_add_table", DenseProjection._add_uses)
-    found = gradscore.dot_products(model, (words, labels), few, loss=cross_entropy)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
-
-
-def test_stored_gradients_are_limited_by_memory(monkeypatch):
-    monkeypatch.setattr(projecting, "MEMORY_LIMIT", 8 * 8034 * 10)
-    images, labels = samples()
-    assert len(gradscore.store_gradients(net(), (images[:10], labels[:10]))) == 10
-    with pytest.raises(ConfigError, match="data: 11 gradients of 8034 entries take"):
-        gradscore.store_gradients(net(), (images[:11], labels[:11]))
-
-
-def test_stored_gradients_of_another_model_that_has_as_many_parameters():
-    """A matrix turned over, and other weights of the same shapes: products with either would be numbers of nothing."""
-    inputs, labels = torch.randn(5, 6), torch.arange(5) % 4
-    one, turned = nn.Linear(6, 4, bias=False).eval(), nn.Linear(4, 6, bias=False).eval()
-    few = gradscore.store_gradients(one, (inputs, labels))
-    with pytest.raises(ConfigError, match=r"stored: weight has shape \(4, 6\), and that of the model \(6, 4\)"):
-        gradscore.dot_products(turned, (torch.randn(5, 4), labels), few)
-    with pytest.raises(EvaluationError, match="of other parameters"):
-        few.dot(gradscore.store_gradients(turned, (torch.randn(5, 4), labels)))
-    trained = nn.Linear(6, 4, bias=False).eval()
-    with pytest.raises(ConfigError, match="stored: gradients of other weights than those of the model"):
-        gradscore.dot_products(trained, (inputs, labels), few)
-    with pytest.raises(EvaluationError, match="of other weights"):
-        few.dot(gradscore.store_gradients(trained, (inputs, labels)))
 
 
 @pytest.fixture

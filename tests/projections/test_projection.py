@@ -1,17 +1,17 @@
-"""Every kind of projection against its matrix times the gradients of the reference, in float64."""
+"""Projections against their matrix times the gradients of the reference, in float64."""
 
 import numpy as np
 import pytest
 import torch
 from both_ways import reference_of
 from layers import MODELS, Function, N, images, indices, outputs_of
-from projection_matrices import MATRICES
+from projection_matrices import matrix
 from torch import nn
 
 from gradscore.errors import ConfigError
 from gradscore.gradients import Dense, Engine
 from gradscore.kernels import dispatch
-from gradscore.projections.kinds import KINDS, DenseProjection, make_projection
+from gradscore.projections.projection import Projection
 
 CASES = {
     **MODELS,
@@ -45,7 +45,6 @@ CASES = {
     "one row": lambda: (nn.Linear(70, 1), images(70)),
     "normalisation": lambda: (nn.Sequential(nn.LayerNorm(70), nn.Linear(70, 3)), images(70)),
 }
-DIMS = {"rademacher": 70, "sparse": 70, "factored": 150}
 
 
 def projected(projection, parameters, outputs, grad_outputs):
@@ -54,11 +53,10 @@ def projected(projection, parameters, outputs, grad_outputs):
     return projection.finished(sums).detach().numpy()
 
 
-def by_matrix(kind, dim, parameters, outputs, grad_outputs):
+def by_matrix(dim, parameters, outputs, grad_outputs):
     gradients = reference_of(parameters, outputs, grad_outputs)
     return sum(
-        each.reshape(len(each), -1).numpy() @ MATRICES[kind](name, each.shape[1:], dim, 3).T
-        for name, each in gradients.items()
+        each.reshape(len(each), -1).numpy() @ matrix(name, each.shape[1:], dim, 3).T for name, each in gradients.items()
     )
 
 
@@ -68,16 +66,12 @@ def loops(request, monkeypatch):
         monkeypatch.setattr(dispatch, "loops", lambda name: None)
 
 
-PAIRS = [(kind, case) for place, case in enumerate(CASES) for kind in ("factored", ("rademacher", "sparse")[place % 2])]
-"""Every network with the kind that has a way of its own for each sort of gradient, and with one of the others."""
-
-
-@pytest.mark.parametrize(("kind", "case"), PAIRS)
-def test_projection_is_that_of_the_references_gradient(kind, case):
+@pytest.mark.parametrize("case", CASES)
+def test_projection_is_that_of_the_references_gradient(case):
     torch.manual_seed(0)
     parameters, outputs, grad_outputs = outputs_of(CASES[case])
-    truth = by_matrix(kind, DIMS[kind], parameters, outputs, grad_outputs)
-    found = projected(make_projection(kind, DIMS[kind], 3), parameters, outputs, grad_outputs)
+    truth = by_matrix(70, parameters, outputs, grad_outputs)
+    found = projected(Projection(70, 3), parameters, outputs, grad_outputs)
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-11 * np.abs(truth).max())
 
 
@@ -86,22 +80,12 @@ def test_projection_is_that_of_the_references_gradient(kind, case):
     ("case", "dim"),
     [("LeNet", 64), ("LeNet", 100), ("LeNet", 1024), ("large table, few uses", 64), ("narrow convolution", 8192)],
 )
-@pytest.mark.parametrize("kind", KINDS)
-def test_numbers_of_dimensions_and_kernels(kind, case, dim):
+def test_numbers_of_dimensions_and_kernels(case, dim):
     torch.manual_seed(0)
     given = outputs_of(CASES[case])
-    truth = by_matrix(kind, dim, *given)
-    found = projected(make_projection(kind, dim, 3), *given)
+    truth = by_matrix(dim, *given)
+    found = projected(Projection(dim, 3), *given)
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-11 * np.abs(truth).max())
-
-
-@pytest.mark.parametrize("case", ["large table, few uses", "small table, many uses"])
-def test_table_use_by_use_as_on_an_accelerator(case, monkeypatch):
-    monkeypatch.setattr(DenseProjection, "_add_table", DenseProjection._add_uses)
-    torch.manual_seed(0)
-    given = outputs_of(CASES[case])
-    found = projected(make_projection("rademacher", 70, 3), *given)
-    np.testing.assert_allclose(found, by_matrix("rademacher", 70, *given), rtol=0, atol=1e-11)
 
 
 PRECISIONS = {
@@ -111,35 +95,33 @@ PRECISIONS = {
 
 
 @pytest.mark.parametrize(("dtype", "make", "tolerance"), PRECISIONS.values(), ids=PRECISIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_precisions(kind, dtype, make, tolerance):
+def test_precisions(dtype, make, tolerance):
     torch.manual_seed(0)
     model, batch = (each.to(dtype) for each in make())
     outputs = model(batch).flatten(1)
     upstream = torch.randn(outputs.shape).to(dtype)
-    projection = make_projection(kind, 128, 3)
+    projection = Projection(128, 3)
     sums = projection.blank(N, dtype=torch.float32, device=outputs.device)
     Engine(dict(model.named_parameters())).stream(outputs, upstream, projection.sink(sums))
     exact = model.double()
-    truth = by_matrix(kind, 128, dict(exact.named_parameters()), exact(batch.double()).flatten(1), upstream.double())
+    truth = by_matrix(128, dict(exact.named_parameters()), exact(batch.double()).flatten(1), upstream.double())
     found = projection.finished(sums).numpy()
     np.testing.assert_allclose(found, truth, rtol=0, atol=tolerance * np.linalg.norm(truth, axis=1).max())
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_left_to_the_reference_is_projected_too(kind):
+def test_what_is_left_to_the_reference_is_projected_too():
     torch.manual_seed(0)
     case = outputs_of(lambda: (Function((9, 20), lambda w, x: torch.cdist(x, w)), images(20)))
-    truth = by_matrix(kind, 100, *case)
-    np.testing.assert_allclose(projected(make_projection(kind, 100, 3), *case), truth, rtol=0, atol=1e-12)
+    truth = by_matrix(100, *case)
+    np.testing.assert_allclose(projected(Projection(100, 3), *case), truth, rtol=0, atol=1e-12)
 
 
-def simulated(kind, g, h, shapes, dim, seeds):
+def simulated(g, h, shapes, dim, seeds):
     """Products of projections of two gradients, one for each seed."""
     found = []
     for seed in range(seeds):
-        projection = make_projection(kind, dim, seed)
+        projection = Projection(dim, seed)
         sums = projection.blank(2, dtype=torch.float64, device=torch.device("cpu"))
         start = 0
         for name, shape in shapes.items():
@@ -156,44 +138,30 @@ SHAPES = {"wide": (40, 50), "bias": (40,), "small": (5, 30)}
 SEEDS = 800
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_products_are_unbiased(kind):
+def test_products_are_unbiased():
     generator = np.random.default_rng(0)
     g, h = generator.normal(size=(2, 2190))
     h += 0.3 * g
-    found = simulated(kind, g, h, SHAPES, 64, SEEDS)
+    found = simulated(g, h, SHAPES, 64, SEEDS)
     assert abs(found.mean() - g @ h) < 4 * found.std() / np.sqrt(SEEDS)
 
 
-@pytest.mark.parametrize("kind", ["rademacher", "sparse"])
-def test_variance_of_products_is_that_of_johnson_and_lindenstrauss(kind):
+def test_variance_of_products_is_that_of_johnson_and_lindenstrauss():
     generator = np.random.default_rng(1)
     g, h = generator.normal(size=(2, 2190))
     h += 0.5 * g
-    found = simulated(kind, g, h, SHAPES, 64, SEEDS)
+    found = simulated(g, h, SHAPES, 64, SEEDS)
     # Achlioptas 2003: for dense signs the variance is (|g|^2 |h|^2 + (g h)^2 - 2 sum g_i^2 h_i^2) / dim.
     expected = ((g @ g) * (h @ h) + (g @ h) ** 2 - 2 * (g**2 * h**2).sum()) / 64
     # The sample variance of 800 draws is within 4 of its own standard deviations, 20 % here.
     assert expected / 1.2 < found.var() < expected * 1.2
 
 
-def test_rank_one_costs_the_factored_kind_its_root():
-    left, right = np.random.default_rng(3).normal(size=(2, 200))
-    g = np.outer(left, right).ravel()
-    errors = {
-        kind: simulated(kind, g, g, {"w": (200, 200)}, 256, 200).std() / (g @ g) for kind in ("sparse", "factored")
-    }
-    assert errors["sparse"] < 1.3 * np.sqrt(2 / 256)
-    # Two sides of 16 numbers each: (1 + 2 / 16)^2 - 1 is the variance of |A l|^2 |B r|^2.
-    assert errors["factored"] == pytest.approx(np.sqrt((1 + 2 / 16) ** 2 - 1), rel=0.25)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_seeds_and_names_differ(kind):
+def test_seeds_and_names_differ():
     g = np.random.default_rng(4).normal(size=600)
     gradient, found = Dense(torch.from_numpy(g).view(1, 20, 30)), []
     for seed, name in ((0, "a"), (1, "a"), (0, "b"), (0, "a")):
-        projection = make_projection(kind, 64, seed)
+        projection = Projection(64, seed)
         sums = projection.blank(1, dtype=torch.float64, device=torch.device("cpu"))
         projection.add(name, gradient, sums)
         found.append(projection.finished(sums)[0].numpy())
@@ -203,14 +171,13 @@ def test_seeds_and_names_differ(kind):
 
 
 REFUSED = {
-    "unknown kind": (("gaussian", 64, 0), "kind: unknown kind of projection 'gaussian'; valid: rademacher, sparse"),
-    "too few": (("sparse", 63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
-    "too many": (("sparse", 8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
-    "seed": (("sparse", 64, "a"), "seed: wanted a whole number, got 'a'"),
+    "too few": ((63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
+    "too many": ((8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
+    "seed": ((64, "a"), "seed: wanted a whole number, got 'a'"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        make_projection(*arguments)
+        Projection(*arguments)
