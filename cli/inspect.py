@@ -16,8 +16,6 @@ from .options import JsonOption, QuietOption, SetOption, ThreadsOption, TrustOpt
 from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from gradscore.inspect import Inspection
     from gradscore.reporting import ToolFiles
 
@@ -41,7 +39,7 @@ SourceArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder; with --checkpoints or --training, further files.",
+        help="A YAML configuration file or a run folder; with --training, further files.",
         callback=run_at_hand,
         show_default=False,
     ),
@@ -51,14 +49,6 @@ QuantitiesOption = Annotated[
     typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
 ]
 ByOption = Annotated[By, typer.Option("--by", help="How samples are grouped.")]
-CheckpointsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoints",
-        metavar="FILE...",
-        help="Show instead how a model moved: two or more checkpoints, in order.",
-    ),
-]
 TrainingOption = Annotated[
     Path | None,
     typer.Option(
@@ -90,7 +80,6 @@ def inspect(
     source: SourceArgument = None,
     quantities: QuantitiesOption = None,
     by: ByOption = By.SPLIT,
-    checkpoint: CheckpointsOption = None,
     training: TrainingOption = None,
     samples: SamplesOption = 256,
     batch_size: BatchOption = 32,
@@ -108,20 +97,15 @@ def inspect(
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 
-    With --checkpoints, it says how a model moved from one checkpoint to the next; with --training, how a model trained
-    that an Inspector watched.
+    With --training, it says how a model trained that an Inspector watched.
     """
     from gradscore.store import changing, refuse_run_files
 
     if out is not None:
         refuse_run_files(out, option="--out")
     output, sources = Output(as_json=as_json, quiet=quiet), source or []
-    if checkpoint is not None or training is not None:
-        _refuse_others(context, "--training" if checkpoint is None else "--checkpoints")
-    if checkpoint is not None:
-        _inspect_checkpoints(output, sources, checkpoint, out)
-        return
     if training is not None:
+        _refuse_others(context)
         _inspect_training(output, [training, *sources], out)
         return
     if len(sources) != 1:
@@ -151,9 +135,9 @@ def inspect(
     output.document({**result, "notices": found.notices, "figures": files.tables, "report": files.html})
 
 
-def _refuse_others(context: typer.Context, chosen: str) -> None:
+def _refuse_others(context: typer.Context) -> None:
     """Options that say nothing about files that are shown are refused, not ignored."""
-    kept = {"source", chosen.removeprefix("--").removesuffix("s"), "out", "as_json", "quiet"}
+    kept = {"source", "training", "out", "as_json", "quiet"}
     given = [
         max(parameter.opts, key=len)
         for parameter in context.command.params
@@ -161,22 +145,7 @@ def _refuse_others(context: typer.Context, chosen: str) -> None:
         and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
     ]
     if given:
-        raise ConfigError(f"{chosen} shows files and looks at nothing else: leave out {', '.join(given)}")
-
-
-def _inspect_checkpoints(output: Output, source: list[Path], first: Path, out: Path | None) -> None:
-    from gradscore.inspect import compare_checkpoints, write_moves
-
-    files = [first, *source]
-    found = compare_checkpoints(files)
-    steps, notices = found.steps, [str(each) for each in found.findings]
-    _print_moves(output, steps)
-    output.say(*notices)
-    name = f"{steps['from'].iloc[0]} to {steps['to'].iloc[-1]}"
-    written = write_moves(steps, out or first.parent / "inspect", name=name, notices=notices)
-    _say_files(output, written)
-    result = {"steps": steps.to_dict("records"), "findings": found.findings}
-    output.document({**result, "figures": written.tables, "report": written.html})
+        raise ConfigError(f"--training shows files and looks at nothing else: leave out {', '.join(given)}")
 
 
 def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:
@@ -215,15 +184,6 @@ def _print(output: Output, found: Inspection) -> None:
         *(f"{group}: {count} samples" for group, count in found.samples.items()),
     )
     output.tell(*notes(found.notices), rest="the report")
-
-
-def _print_moves(output: Output, found: pd.DataFrame) -> None:
-    table = figures_table(["layer", "from", "to"], ["size", "relative", "correlation"], title="steps")
-    for _, row in found.iterrows():
-        figures = [row["norm"], row["relative"], row["correlation"]]
-        cells = ["" if value != value else f"{value:.3g}" for value in figures]
-        table.add_row(row["layer"], row["from"], row["to"], *cells)
-    output.show(table)
 
 
 def _say_files(output: Output, files: ToolFiles) -> None:

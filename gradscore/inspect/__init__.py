@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .findings import SCOPE, Finding
 from .health import HealthWarning, examine
 from .histograms import BinAdaptation, GradHist1d, GradHist2d
-from .inspection_report import write_inspection, write_moves
+from .inspection_report import write_inspection
 from .inspector import InspectionWarning, Inspector
 from .layer_quantities import (
     ExplicitCall,
@@ -39,7 +39,7 @@ from .quantity import (
     every,
 )
 from .sample_gradients import MeanGSNR
-from .saved_model import QUANTITIES, Inspection, compare_checkpoints, inspect_config
+from .saved_model import QUANTITIES, Inspection, inspect_config
 from .training_report import read_record, to_tensorboard, write_training
 
 if TYPE_CHECKING:
@@ -75,14 +75,12 @@ __all__ = [
     "Quantity",
     "SampleGradientQuantity",
     "TensorQuantity",
-    "compare_checkpoints",
     "every",
     "examine",
     "inspect_config",
     "read_record",
     "to_tensorboard",
     "write_inspection",
-    "write_moves",
     "write_training",
 ]
 

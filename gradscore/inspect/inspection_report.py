@@ -58,12 +58,6 @@ SIGNAL_DECADES = 8
 BANDS = {"std": "one standard deviation", "min-max": "extremes", "Q1-Q3": "quartiles"}
 """What ranges are called in captions."""
 
-MOVES = {
-    "relative": ("How far", "Size of the step relative to the parameter's own size.", "relative step"),
-    "correlation": ("Which way", "Cosine with the step before: 1 goes on, -1 turns back.", "correlation"),
-}
-"""Columns of the table of moves: title, caption and axis of their plots."""
-
 
 def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> ToolFiles:
     """Writes the tables of an inspection, its plots and its page.
@@ -94,18 +88,6 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Tool
     )
 
 
-def write_moves(moves: pd.DataFrame, folder: Path, *, name: str, notices: Sequence[str] = ()) -> ToolFiles:
-    """Writes the table of how a model moved between checkpoints, its plots and its page; see `write_inspection`."""
-    table = folder / "checkpoints.parquet"
-    clear_page(folder / PAGE, table)
-    with replacing(table) as temporary:
-        moves.to_parquet(temporary, index=False)
-    content = _heading(name) | {"findings": [], "verdict": "", "notices": notices}
-    return write_beside(
-        [table], folder / PAGE, lambda: (content, [_part_of_moves(moves)]), template=TEMPLATE, again="inspect again"
-    )
-
-
 def _heading(name: str) -> dict[str, Any]:
     return {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
 
@@ -130,33 +112,6 @@ def _parts_of_inspection(inspection: Inspection) -> list[Part]:
                 title = template.title or template.name.capitalize()
                 found.append(Part(title=title, plots=list(_profiles(groups, inspection.layers))))
     return [part for part in found if part.plots]
-
-
-def _part_of_moves(moves: pd.DataFrame) -> Part:
-    """The plots of how a model moved between checkpoints."""
-    layers = [name for name in dict.fromkeys(moves["layer"]) if name != MODEL]
-    steps = list(dict.fromkeys(zip(moves["from"], moves["to"], strict=True)))
-    plots: list[Plot] = []
-    for column, (title, caption, label) in MOVES.items():
-        lines = []
-        for number, (start, stop) in enumerate(steps):
-            part = moves[(moves["from"] == start) & (moves["to"] == stop)].set_index("layer")[column]
-            values = part.reindex(layers).to_numpy(dtype=np.float64)
-            if np.isfinite(values).any():
-                lines.append(_line(f"{start} to {stop}", values, number))
-        if lines:
-            plots.append(
-                layer_profile(
-                    lines,
-                    layers=layers,
-                    name=f"checkpoints-{column}",
-                    title=title,
-                    caption=caption,
-                    x_label=label,
-                    log=column == "relative" and _all_positive(lines),
-                )
-            )
-    return Part(title="From checkpoint to checkpoint", plots=plots)
 
 
 def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Plot]:

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 from pathlib import Path
@@ -6,10 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from gradscore_cli.main import app
@@ -225,7 +222,6 @@ UNUSABLE = {
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
     "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),
     "code that is not trusted": ([], "error: model.source"),
-    "one checkpoint": (["--checkpoints", "a.pt"], "error: "),
 }
 
 
@@ -248,109 +244,14 @@ def test_images_of_two_sizes(config_file: Path, tmp_path: Path) -> None:
     assert "has shape (1, 9, 8)" in result.stderr
 
 
-@pytest.fixture
-def checkpoints(tmp_path: Path) -> list[Path]:
-    steps = [[0.0, 3.0], [3.0, 7.0], [6.0, 11.0]]
-    paths = [tmp_path / f"{name}.safetensors" for name in "abc"]
-    for path, step in zip(paths, steps, strict=True):
-        save_file({"weight": torch.tensor(step), "bias": torch.tensor([1.0]), "count": torch.tensor(3)}, path)
-    return paths
-
-
-def test_how_a_model_moved(checkpoints: list[Path], tmp_path: Path) -> None:
-    result = inspect("--checkpoints", *checkpoints)
-    assert result.exit_code == 0, result.output
-    moves = pd.read_parquet(tmp_path / "inspect" / "checkpoints.parquet").set_index(["from", "layer"])
-    step = moves.loc[("b.safetensors", "weight")]
-    assert step[["norm", "relative", "correlation"]].tolist() == pytest.approx([5.0, 5 / np.sqrt(58), 1.0])
-    assert moves.loc[("a.safetensors", "weight"), "relative"] == pytest.approx(5 / 3)
-    assert moves.loc[("a.safetensors", "bias"), "norm"] == 0
-    assert moves.loc[("a.safetensors", "(model)"), "norm"] == 5
-    assert np.isnan(moves.loc[("a.safetensors", "weight"), "correlation"])
-    assert (tmp_path / "inspect" / "report.html").is_file()
-    assert "5" in result.stdout
-
-
 ALONE = {
     "a grouping": (["--training", "run.parquet", "--by", "class"], "--training shows files .*: leave out --by"),
-    "two ways": (["--training", "run.parquet", "--checkpoints", "a.pt", "b.pt"], "leave out --training"),
-    "settings": (["--checkpoints", "a.pt", "b.pt", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
+    "settings": (["--training", "a.parquet", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
 }
 
 
 @pytest.mark.parametrize(("options", "expected"), ALONE.values(), ids=ALONE)
 def test_options_that_would_be_ignored(options: list[str], expected: str) -> None:
     result = inspect(*options)
-    assert result.exit_code == 2
-    assert re.search(expected, result.stderr)
-
-
-CALLED = {
-    "by folder": (["e1/w.pt", "e2/w.pt", "e3/w.pt"], ["e1/w.pt", "e2/w.pt", "e3/w.pt"]),
-    "by name and by folder": (["first.pt", "e1/w.pt", "e2/w.pt"], ["first.pt", "e1/w.pt", "e2/w.pt"]),
-    "by folders of folders": (["x/a/w.pt", "x/b/e/w.pt", "x/b/f/w.pt"], ["a/w.pt", "b/e/w.pt", "b/f/w.pt"]),
-    "one file again": (["e1/w.pt", "e1/w.pt", "e2/w.pt"], ["e1/w.pt", "e1/w.pt", "e2/w.pt"]),
-}
-
-
-@pytest.mark.parametrize(("files", "names"), CALLED.values(), ids=CALLED)
-def test_checkpoints_of_one_name(tmp_path: Path, files: list[str], names: list[str]) -> None:
-    for size, file in enumerate(files):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"weight": torch.full((2,), float(size))}, tmp_path / file)
-    result = inspect("--checkpoints", *(tmp_path / file for file in files), "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    moves = pd.read_parquet(tmp_path / "out" / "checkpoints.parquet").query("layer == 'weight'")
-    assert moves[["from", "to"]].to_numpy().tolist() == [[names[0], names[1]], [names[1], names[2]]]
-    assert f"{names[0]} to {names[2]}" in (tmp_path / "out" / "report.html").read_text()
-
-
-def saved(folder: Path, *steps: dict[str, torch.Tensor]) -> list[Path]:
-    paths = [folder / f"{place}.pt" for place in range(len(steps))]
-    for path, step in zip(paths, steps, strict=True):
-        torch.save(step, path)
-    return paths
-
-
-def test_complex_and_sparse_tensors_move_as_others_do(tmp_path: Path) -> None:
-    one = {"phase": torch.tensor([3 + 4j]), "table": torch.tensor([[2.0, 0.0]]).to_sparse()}
-    other = {"phase": torch.tensor([3 - 1j]), "table": torch.tensor([[2.0, 3.0]]).to_sparse()}
-    result = inspect("--checkpoints", *saved(tmp_path, one, other, one))
-    assert result.exit_code == 0, result.output
-    moves = pd.read_parquet(tmp_path / "inspect" / "checkpoints.parquet").set_index(["from", "layer"])
-    assert moves.loc[("0.pt", "phase"), ["norm", "relative"]].tolist() == pytest.approx([5.0, 1.0])
-    assert moves.loc[("0.pt", "table"), ["norm", "relative"]].tolist() == pytest.approx([3.0, 1.5])
-    assert moves.loc[("0.pt", "(model)"), "norm"] == pytest.approx(34**0.5)
-    assert moves.loc["1.pt", "correlation"].tolist() == pytest.approx([-1.0] * 3)
-
-
-def test_checkpoints_that_are_not_finite_are_said(tmp_path: Path) -> None:
-    fine, bad = torch.ones(3), torch.tensor([1.0, torch.nan, torch.inf])
-    files = saved(tmp_path, {"a": fine, "b": fine}, {"a": fine, "b": bad}, {"a": bad, "b": bad})
-    result = inspect("--checkpoints", *files, "--json")
-    sentences = [
-        "1.pt: b holds 2 of 3 values that are NaN or infinite",
-        "2.pt: a holds 2 of 3 values that are NaN or infinite, as does b",
-    ]
-    assert [each["sentence"] for each in json.loads(result.stdout)["findings"]] == sentences
-    assert all(sentence in inspect("--checkpoints", *files).stdout for sentence in sentences)
-    assert all(sentence in (tmp_path / "inspect" / "report.html").read_text() for sentence in sentences)
-
-
-BARE = {
-    "other shapes": ([{"w": torch.ones(2)}, {"w": torch.ones(3)}], r"w has shape \(3,\) there and \(2,\) before"),
-    "whole numbers": ([{"n": torch.arange(3)}] * 2, r"0\.pt: .* no tensor of real or complex numbers.*n"),
-    "complex, then real": (
-        [{"w": torch.ones(2) * 1j}, {"w": torch.ones(2)}],
-        r"w has shape \(2,\) there and .*complex",
-    ),
-}
-
-
-@pytest.mark.parametrize(("steps", "expected"), BARE.values(), ids=BARE)
-def test_checkpoints_that_cannot_be_compared(
-    tmp_path: Path, steps: list[dict[str, torch.Tensor]], expected: str
-) -> None:
-    result = inspect("--checkpoints", *saved(tmp_path, *steps))
     assert result.exit_code == 2
     assert re.search(expected, result.stderr)
