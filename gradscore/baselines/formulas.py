@@ -29,6 +29,16 @@ Arrays = Mapping[str, NDArray[Any]]
 CLIPPED_ABOVE = 0.9
 """Quantile of the features at which ReAct clips."""
 
+MASKED_BELOW = 0.7
+"""Quantile of the contributions of weights below which DICE leaves them out."""
+
+NORM_SHARE = 0.3
+"""What the L1 norm of the features counts in NCI, in the mean of ordinary samples, beside the other term. Its authors
+choose a weight by held-out OOD samples; one that is right for a network is a hundred times too large for another."""
+
+POWER = 5
+"""The p of MaxLogit-pNorm, of which its authors try 0 to 10."""
+
 PRUNED = 0.65
 """Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
 
@@ -114,6 +124,41 @@ def energy(logits: ArrayLike) -> FloatArray:
     return np.asarray(-logsumexp(_checked(logits), axis=1), dtype=np.float64)
 
 
+def doctor(logits: ArrayLike) -> FloatArray:
+    """Log-odds that the prediction and a class drawn from the softmax distribution differ: (1 - g) / g, g = sum p^2.
+
+    Source: Granese, Romanelli, Gorla, Palamidessi and Piantanida, 2021 (DOCTOR), D_alpha.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64.
+    """
+    log_p, log_rest = _log_p_and_rest(_checked(logits))
+    return np.asarray(logsumexp(log_p + log_rest, axis=1) - logsumexp(2 * log_p, axis=1))
+
+
+def max_logit_pnorm(logits: ArrayLike) -> FloatArray:
+    """Minus the largest logit over the p-norm of all, p = 5, after the mean is subtracted.
+
+    Source: Cattelan and Silva, 2024 (how to fix a broken confidence estimator), equations 8 and 9; they choose p by
+    held-out errors.
+
+    Args:
+        logits: (N, K), K >= 2.
+
+    Returns:
+        (N,) float64 between -1 and 0.
+    """
+    values = _checked(logits)
+    centred = values - values.mean(axis=1, keepdims=True)
+    largest = np.abs(centred).max(axis=1, keepdims=True)
+    relative = np.divide(centred, largest, out=np.zeros_like(centred), where=largest > 0)
+    norms = (np.abs(relative) ** POWER).sum(axis=1) ** (1 / POWER)
+    return np.asarray(-relative.max(axis=1) / np.maximum(norms, 1.0))
+
+
 def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
     """Logarithm of the generalised entropy sum_k p_k^gamma (1 - p_k)^gamma over the `top` most probable classes.
 
@@ -127,12 +172,8 @@ def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
     Returns:
         (N,) float64.
     """
-    ordered = np.sort(_checked(logits), axis=1)
-    log_p = log_softmax(ordered, axis=1)
-    log_rest = np.log1p(-np.exp(log_p[:, :-1]))
-    log_rest_of_leading = -np.logaddexp(0.0, ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1))
-    terms = gamma * (log_p + np.column_stack([log_rest, log_rest_of_leading]))
-    return np.asarray(logsumexp(terms[:, -top:], axis=1), dtype=np.float64)
+    log_p, log_rest = _log_p_and_rest(_checked(logits))
+    return np.asarray(logsumexp(gamma * (log_p + log_rest)[:, -top:], axis=1), dtype=np.float64)
 
 
 def mean_probability(logits: FloatArray) -> FloatArray:
@@ -199,6 +240,14 @@ def _leading_and_others(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Split (N, K) into the largest logit (N,) and the others (N, K - 1); of equal largest ones, one leads."""
     ordered = np.sort(logits, axis=1)
     return ordered[:, -1], ordered[:, :-1]
+
+
+def _log_p_and_rest(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sorted log p (N, K) and log(1 - p) (N, K), the latter exact where p rounds to 1."""
+    leading, others = _leading_and_others(logits)
+    log_p = log_softmax(np.column_stack([others, leading]), axis=1)
+    rest_of_leading = -np.logaddexp(0.0, leading - logsumexp(others, axis=1))
+    return log_p, np.column_stack([np.log1p(-np.exp(log_p[:, :-1])), rest_of_leading])
 
 
 def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -300,6 +349,100 @@ def norm(features: FloatArray, _logits: FloatArray, _learned: Arrays) -> FloatAr
     return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
 
 
+def contributing(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The last layer without the weights that contribute least to the logits of ordinary samples."""
+    contributions = features.mean(axis=0) * head.weight
+    kept = contributions > np.quantile(contributions, MASKED_BELOW)
+    return {**last_layer(features, classes, head), "weight": np.where(kept, head.weight, 0.0)}
+
+
+def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Energy by the 30 % of the last weights that contribute most. Source: Sun and Li 2022 (DICE)."""
+    return _energy_of(features, learned)
+
+
+def patterns(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The mean features (K, D) of samples of each class that are predicted right; of all samples where none is."""
+    right = (features @ head.weight.T + head.bias).argmax(axis=1) == classes
+    means = np.tile(features.mean(axis=0), (len(head.bias), 1))
+    for label in np.unique(classes[right]):
+        means[label] = features[right & (classes == label)].mean(axis=0)
+    return {"patterns": means}
+
+
+def she(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Minus the product of the features and their mean in the predicted class. Source: Zhang and others 2023 (SHE)."""
+    return np.asarray(-(features * learned["patterns"][logits.argmax(axis=1)]).sum(axis=1))
+
+
+def mean_and_gaps(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+    """The mean of the features (D,), and distances (K, K) between the weights of classes."""
+    gaps = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
+    return {"mean": features.mean(axis=0), "gaps": gaps}
+
+
+def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Minus the mean distance to the decision boundaries of the other classes over that to the mean of the features.
+
+    Source: Liu and Qin 2024 (fast decision boundary based detector), equations 4 to 6.
+    """
+    margins, gaps = logits.max(axis=1, keepdims=True) - logits, learned["gaps"][logits.argmax(axis=1)]
+    distances = np.divide(margins, gaps, out=np.zeros_like(margins), where=gaps > 0)
+    mean = distances.sum(axis=1) / (logits.shape[1] - 1)
+    return np.asarray(-mean / _lengths(features - learned["mean"]))
+
+
+def along_classes(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The mean of the features (D,), the last layer, and what the L1 norm counts (1,)."""
+    learned = {**last_layer(features, classes, head), "mean": features.mean(axis=0)}
+    along = _along(features, features @ head.weight.T + head.bias, learned).mean()
+    norm_of_all = np.abs(features).sum(axis=1).mean()
+    return {**learned, "alpha": np.array([NORM_SHARE * max(along, 0.0) / norm_of_all if norm_of_all > 0 else 0.0])}
+
+
+def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Minus how far the predicted class's weight goes along the features from their mean, and minus their L1 norm.
+
+    Source: Liu and Qin 2025 (through the lens of neural collapse); see `NORM_SHARE` for the weight of the norm.
+    """
+    return np.asarray(-_along(features, logits, learned) - learned["alpha"][0] * np.abs(features).sum(axis=1))
+
+
+def correlations(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The last layer, and the pseudo-inverse (D, D) of sums of products of features of unit length, as a root of it."""
+    directions = features / _lengths(features)[:, None]
+    return {**last_layer(features, classes, head), "root": np.sqrt(1 / len(features)) * _whitening(directions)}
+
+
+def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Regret of the last layer against one that also learned from the sample, features of unit length.
+
+    Source: Bibas, Feder and Hassner 2021 (single layer predictive normalized maximum likelihood), theorem 2, with the
+    softmax of features of unit length as in the authors' code.
+    """
+    directions = features / _lengths(features)[:, None]
+    log_p, log_rest = _log_p_and_rest(product(directions, learned["weight"].T) + learned["bias"])
+    leverage = np.square(product(directions, learned["root"])).sum(axis=1, keepdims=True)
+    terms = -np.logaddexp(0.0, log_rest - log_p / (1 + leverage))
+    return np.asarray(logsumexp(terms, axis=1) / np.log(log_p.shape[1]))
+
+
+def usual_norm(features: FloatArray, _classes: IntArray, _head: Head) -> Arrays:
+    """Mean and standard deviation (2,) of the L1 norm."""
+    norms = np.abs(features).sum(axis=1)
+    return {"usual": np.array([norms.mean(), norms.std()])}
+
+
+def sirc(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """log(1 - max p), higher where the L1 norm of the features is three standard deviations below the usual one.
+
+    Source: Xia and Bouganis 2022 (SIRC), equation 8, of max p and the L1 norm.
+    """
+    mean, deviation = learned["usual"]
+    excess = np.abs(features).sum(axis=1) - (mean - 3 * deviation)
+    return np.asarray(msp(logits) + np.logaddexp(0.0, -excess / max(deviation, np.finfo(np.float64).tiny)))
+
+
 def principal_dimensions(width: int) -> int:
     """Dimensions of the principal subspace of ViM: as its authors choose for wide features, else half of them."""
     return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
@@ -319,6 +462,17 @@ def _squared_to_nearest(features: FloatArray, whitening: FloatArray, means: Floa
     """
     whitened = product(features, whitening)
     return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+
+
+def _along(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    offsets = features - learned["mean"]
+    return np.asarray((offsets * learned["weight"][logits.argmax(axis=1)]).sum(axis=1) / _lengths(offsets))
+
+
+def _lengths(vectors: FloatArray) -> FloatArray:
+    """L2 norms (N,), 1 where they are zero."""
+    norms = np.linalg.norm(vectors, axis=1)
+    return np.asarray(np.where(norms > 0, norms, 1.0))
 
 
 def _energy_of(features: FloatArray, learned: Arrays) -> FloatArray:

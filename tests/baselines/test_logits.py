@@ -5,10 +5,21 @@ import pytest
 from score_names import score_names
 
 from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary
-from gradscore.baselines.formulas import energy, entropy, gen, margin, max_logit, msp
+from gradscore.baselines.formulas import doctor, energy, entropy, gen, margin, max_logit, max_logit_pnorm, msp
 from gradscore.errors import EvaluationError
 
-FUNCTIONS = {"msp": msp, "entropy": entropy, "margin": margin, "max_logit": max_logit, "energy": energy, "gen": gen}
+FUNCTIONS = {
+    "msp": msp,
+    "entropy": entropy,
+    "margin": margin,
+    "max_logit": max_logit,
+    "energy": energy,
+    "gen": gen,
+    "doctor": doctor,
+    "max_logit_pnorm": max_logit_pnorm,
+}
+
+CENTRED = np.log([0.7, 0.2, 0.1]) - np.log([0.7, 0.2, 0.1]).mean()
 
 # Softmax probabilities 0.7, 0.2, 0.1 up to a shift of the logits.
 THREE = np.log([[0.7, 0.2, 0.1]]) + 5.0
@@ -20,6 +31,8 @@ BY_HAND = {
     "max_logit": (max_logit, -(math.log(0.7) + 5.0)),
     "energy": (energy, -5.0),
     "gen": (gen, math.log(0.21**0.1 + 0.16**0.1 + 0.09**0.1)),
+    "doctor": (doctor, math.log((1 - 0.54) / 0.54)),
+    "max_logit_pnorm": (max_logit_pnorm, -CENTRED[0] / (abs(CENTRED) ** 5).sum() ** 0.2),
 }
 
 BAD = {
@@ -29,7 +42,7 @@ BAD = {
     "infinite": (np.array([[0.0, np.inf], [np.inf, 1.0]]), "2 of 2 samples"),
 }
 
-LOG_SCORES = ["msp", "entropy", "margin", "gen"]
+LOG_SCORES = ["msp", "entropy", "margin", "gen", "doctor"]
 
 
 @pytest.mark.parametrize(("score", "expected"), BY_HAND.values(), ids=BY_HAND.keys())
@@ -61,7 +74,7 @@ def test_entropy_of_a_huge_lead_is_the_others_share_times_their_surprise():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_higher_means_more_uncertain(name):
-    flat, peaked = FUNCTIONS[name]([[0.1, 0.0, 0.0], [9.0, 0.0, 0.0]])
+    flat, peaked = FUNCTIONS[name]([[0.2, 0.1, 0.0], [9.0, 0.0, 0.0]])
     assert flat > peaked
 
 

@@ -17,7 +17,7 @@ CLASSES = np.arange(N) % K
 CENTRES = GENERATOR.normal(2.0, 1.0, (K, D))
 FIT = np.abs(GENERATOR.normal(CENTRES[CLASSES], 1.0))
 NEW = np.abs(GENERATOR.normal(1.0, 2.0, (11, D)))
-HEAD = Head(weight=GENERATOR.normal(size=(K, D)), bias=GENERATOR.normal(size=K))
+HEAD = Head(weight=CENTRES, bias=-0.5 * (CENTRES**2).sum(1))  # the nearest centre is predicted
 
 
 def samples_of(features):
@@ -72,6 +72,57 @@ def gradnorm(x):
     return -np.abs(p - 1 / K).sum(1) * np.abs(x).sum(1)
 
 
+def predicted(x):
+    return (x @ HEAD.weight.T + HEAD.bias).argmax(1)
+
+
+def along(x):
+    offsets = x - FIT.mean(0)
+    return np.einsum("nd,nd->n", offsets, HEAD.weight[predicted(x)]) / np.sqrt((offsets**2).sum(1))
+
+
+ALPHA = 0.3 * along(FIT).mean() / np.abs(FIT).sum(1).mean()
+
+
+def pnml(x):
+    """As in the authors' code: `calc_regrets` of baseline_lit_utils.py."""
+    train, new = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (FIT, x))
+    p = softmax(new @ HEAD.weight.T + HEAD.bias, axis=1)
+    projected = np.einsum("nd,de,ne->n", new, np.linalg.inv(train.T @ train), new)[:, None]
+    genie = p / (p + (1 - p) * p ** (projected / (1 + projected)))
+    return np.log(genie.sum(1)) / np.log(K)
+
+
+def sirc(x):
+    """Minus log of -C, C = -(S1max - S1)(1 + exp(-b (S2 - a))), a = mu - 3 sigma and b = 1 / sigma of S2."""
+    norms = np.abs(FIT).sum(1)
+    a, b = norms.mean() - 3 * norms.std(), 1 / norms.std()
+    largest = softmax(x @ HEAD.weight.T + HEAD.bias, axis=1).max(1)
+    return np.log((1 - largest) * (1 + np.exp(-b * (np.abs(x).sum(1) - a))))
+
+
+def she(x):
+    right = predicted(FIT) == CLASSES
+    means = np.stack([FIT[right & (k == CLASSES)].mean(0) for k in range(K)])
+    return -np.einsum("nd,nd->n", x, means[predicted(x)])
+
+
+def fdbd(x):
+    logits, chosen = x @ HEAD.weight.T + HEAD.bias, predicted(x)
+    found = []
+    for row, k, sample in zip(logits, chosen, x, strict=True):
+        others = [c for c in range(K) if c != k]
+        to_boundaries = [(row[k] - row[c]) / np.linalg.norm(HEAD.weight[k] - HEAD.weight[c]) for c in others]
+        found.append(-np.mean(to_boundaries) / np.linalg.norm(sample - FIT.mean(0)))
+    return np.array(found)
+
+
+def dice(x):
+    contributions = FIT.mean(0) * HEAD.weight
+    weight = np.where(contributions > np.quantile(contributions, 0.7), HEAD.weight, 0)
+    return -logsumexp(x @ weight.T + HEAD.bias, axis=1)
+
+
 TRUTH = {
     "mahalanobis": lambda x: distances(x, MEANS, WITHIN).min(1),
     "relative_mahalanobis": relative,
@@ -81,6 +132,12 @@ TRUTH = {
     "scale": lambda x: energy(x * growth(x)),
     "gradnorm": gradnorm,
     "feature_norm": lambda x: -0.5 * np.log((x**2).sum(1)),
+    "nci": lambda x: -(along(x) + ALPHA * np.abs(x).sum(1)),
+    "pnml": pnml,
+    "sirc": sirc,
+    "she": she,
+    "fdbd": fdbd,
+    "dice": dice,
 }
 
 
@@ -149,8 +206,23 @@ class Peers:
         found = self._detector.GradNorm(self._layer(), param_filter=lambda name: name == "weight")
         return found.to("cpu").predict(single(NEW))
 
+    def nci(self):
+        return self._of_features(self._detector.NCI(None, self._layer(), alpha=ALPHA))
 
-@pytest.mark.parametrize("name", sorted(set(TRUTH) - {"feature_norm"}))
+    def pnml(self):
+        return self._of_features(self._detector.PNML(None, self._layer()))
+
+    def she(self):
+        return self._of_features(self._detector.SHE(None, self._layer()))
+
+    def fdbd(self):
+        return self._of_features(self._detector.fDBD(None, self._layer()))
+
+    def dice(self):
+        return self._of_features(self._detector.DICE(None, self._weight, self._bias, p=0.7))
+
+
+@pytest.mark.parametrize("name", sorted(set(TRUTH) - {"feature_norm", "sirc"}))
 def test_equals_pytorch_ood(name):
     peer = getattr(Peers(), name)().detach().numpy()
     np.testing.assert_allclose(fitted(name)(NEW), peer, rtol=1e-3, atol=1e-5)
@@ -186,6 +258,11 @@ def test_a_feature_without_variance_is_no_hindrance():
 @pytest.mark.parametrize("name", ["ash", "scale"])
 def test_features_that_are_all_zero_have_the_energy_of_the_bias(name):
     np.testing.assert_allclose(fitted(name)(np.zeros((1, D))), [-logsumexp(HEAD.bias)], rtol=1e-12)
+
+
+def test_she_of_classes_that_are_never_right_compares_with_all_samples():
+    score = fitted("she", classes=(predicted(FIT) + 1) % K)
+    np.testing.assert_allclose(score(NEW), -NEW @ FIT.mean(0), rtol=1e-12)
 
 
 def test_of_equal_features_ash_keeps_as_many_as_of_others():

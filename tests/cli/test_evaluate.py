@@ -122,7 +122,8 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
     assert score_columns(table) == [
-        "chosen", "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "meta_wrong"
+        "chosen", "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "doctor",
+        "max_logit_pnorm", "meta_wrong",
     ]  # fmt: skip
 
 
@@ -255,7 +256,10 @@ def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
     assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)
 
 
-STRONG = "knn, class_knn, mahalanobis, relative_mahalanobis, vim, react, ash, scale, gradnorm, feature_norm"
+STRONG = (
+    "knn, class_knn, mahalanobis, relative_mahalanobis, vim, react, ash, scale, gradnorm, feature_norm, nci, pnml, "
+    "sirc, she, fdbd, dice"
+)
 
 
 def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
