@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -97,10 +96,7 @@ def evaluated(
     tables: bool,
     permuted: bool,
 ) -> dict[str, Any]:
-    """Evaluates, writes the report, says what was found, and returns it for a program.
-
-    Commands that it advises have `--trust-code` where the run names code that they run.
-    """
+    """Evaluates, writes the report, says what was found, and returns it for a program."""
     # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import control_notices, evaluate_run, permuted_labels
     from gradscore.reporting import write_report
@@ -118,25 +114,33 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    trusted = " --trust-code" if folder.names_code else ""
-    report(output, evaluation, tables=tables, bundling=f"gradscore bundle {quote(str(run))}{trusted}")
-    if page is None:
+    report(output, evaluation, tables=tables, page=page)
+    if missing:
         output.tell(Notice(missing))
-    else:
-        output.say(f"report: {page}")
-    if evaluation.no_verdict is not None:  # last, where nobody misses it
-        output.say(f"no verdict: {evaluation.no_verdict}", style="yellow")
     return {**document(evaluation), "report": page, "passed": all(control.passed for control in controls)}
 
 
-def report(output: Output, evaluation: EvaluationReport, *, tables: bool, bundling: str) -> None:
-    """Says what was found; with `tables` every figure of every score; `bundling` is the command it advises."""
-    output.tell(*urgent(evaluation.notices))
+def report(output: Output, evaluation: EvaluationReport, *, tables: bool, page: Path | None) -> None:
+    """Says the answer first, then a line for each set; with `tables` every figure of every score."""
+    output.tell(*(each for each in urgent(evaluation.notices) if each.level == "caution"))
+    style = "bold" if evaluation.answer.no_verdict is None else "yellow"
+    output.say(*evaluation.answer.sentences, style=style, wrap=True)
+    if evaluation.answer.next_command is not None:
+        output.say(evaluation.answer.lines[-1])
+    if output.quiet:
+        return
+    if evaluation.verdicts:
+        output.show(_sets_table(evaluation.verdicts))
+    if evaluation.not_compared is not None:
+        output.say(f"note: {evaluation.not_compared}")
     if tables:
         _print_tables(output, evaluation)
-    _print_verdict(output, evaluation, bundling)
-    output.tell(*evaluation.notices, rest=f"{evaluation.path.parent / 'report.md'}")
-    output.say(f"all metrics: {evaluation.path}")
+    rest = [each for each in evaluation.notices if each.level == "note"]
+    if tables or page is None:
+        output.tell(*rest, rest=f"{evaluation.path.parent / 'report.md'}")
+    elif rest:
+        output.say(f"{len(rest)} note{'' if len(rest) == 1 else 's'} more: --tables shows them, and every figure")
+    output.say(f"report: {page}" if page is not None else f"all metrics: {evaluation.path}")
 
 
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
@@ -169,47 +173,23 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _print_verdict(output: Output, report: EvaluationReport, bundling: str) -> None:
-    found = report.verdicts
-    if not found:
-        return
-    table = figures_table([""], ["AUROC", "95 %", "gain", "95 %", "false\nalarms"])
-    for each in found:
-        gain = each.gain
-        span = "-" if gain is None or gain.low is None else f"{gain.low:+.3f} to {gain.high:+.3f}"
+def _sets_table(found: Sequence[Verdict]) -> Table:
+    """A row for each OOD set, each group of several, and wrong predictions, against the baseline that is best there."""
+    table = figures_table([""], ["AUROC", "95 %", "gain"])
+    table.add_column("over", overflow="fold")
+    table.add_column("")
+    for name, each in _rows(found).items():
+        area, gain = each.area, each.gain
         gained = "-" if gain is None or gain.value is None else f"{gain.value:+.3f}"
-        alarms = "-" if each.false_alarms is None else f"{100 * each.false_alarms:.0f} %"
-        area = each.area
-        table.add_row(each.what, f"{area.value:.3f}", interval(area.low, area.high), gained, span, alarms)
-    output.show(table)
-    ood = next((each.protocol for each in found if each.area.task == "ood"), None)
-    output.say(
-        "gain: in AUROC over the best baseline on the same samples; by gradients: over a regression on all scores",
-        "false alarms: share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD) ones are",
-        *([f"OOD by protocol {ood}; the others are in the report"] if ood else []),
-        detail=True,
-    )
-    output.say(*(_sentence(each, bundling) for each in found if each.best is not None))
-    if report.not_compared is not None:  # as much a part of the verdict as its interval, so -q does not leave it out
-        output.say(f"note: {report.not_compared}")
+        table.add_row(name, f"{area.value:.3f}", interval(area.low, area.high), gained, each.best or "-", each.outcome)
+    return table
 
 
-def _sentence(verdict: Verdict, bundling: str) -> str:
-    gain = verdict.by_gradients
-    known = gain is not None and gain.value is not None and gain.low is not None
-    by = f"; by gradients {gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain and known else ""
-    return f"{verdict.what}: {verdict.sentence}{by}{_advice(verdict, bundling)}"
-
-
-def _advice(verdict: Verdict, bundling: str) -> str:
-    """What to do where a baseline is better: it decides, unless it ranks what it should find below the rest."""
-    best = verdict.best_auroc
-    if verdict.outcome != "worse" or best is None:
-        return ""
-    if best <= 0.5:
-        return f"; but that has an AUROC of {best:.3f}: no score tells these samples from the others"
-    detector = "ood" if verdict.area.task == "ood" else "wrong"
-    return f"; {bundling} --score {detector}={verdict.best} has that decide"
+def _rows(found: Sequence[Verdict]) -> dict[str, Verdict]:
+    groups = [each for each in found if each.area.task == "ood"]
+    rows = {one.what: one for each in groups for one in (each.sets or (each,))}
+    rows |= {f"{each.what}, mean": each for each in groups if len(each.sets) > 1}
+    return rows | {each.what: each for each in found if each.area.task != "ood"}
 
 
 def _print_tables(output: Output, report: EvaluationReport) -> None:

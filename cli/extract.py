@@ -127,7 +127,10 @@ def extracted(
     check_labels: bool = False,
     ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
-    """Extracts, here or by Ray, and says what was done; `to_fit` refuses first what no meta model can be fitted to."""
+    """Extracts, here or by Ray, and says what was done.
+
+    With `to_fit`, what no meta model can be fitted to is refused first, and little is said: the answer comes later.
+    """
     # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
     from gradscore.losses import refuse_with_labels
@@ -143,7 +146,7 @@ def extracted(
             from gradscore.distributed import extract_with_ray
 
             summary = extract_with_ray(loaded, ray_options, out=run, progress=tell)
-    report(output, summary)
+    report(output, summary, brief=to_fit)
     return summary
 
 
@@ -230,15 +233,17 @@ def _share_extracted(
     return summary
 
 
-def report(output: Output, summary: ExtractSummary) -> None:
-    """Says what an extraction did."""
+def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> None:
+    """Says what an extraction did; if `brief`, what is no warning goes to standard error, and figures go."""
     if summary.was_complete:
-        output.tell("this run is already complete: nothing to compute")
-    output.tell(*(f"changed: {line}" for line in summary.changes))
+        output.tell("this run is already complete: nothing to compute", stderr=brief)
+    output.tell(*(f"changed: {line}" for line in summary.changes), stderr=brief)
     output.tell(*urgent(summary.notices))
     listed = f"{summary.run / 'manifest.json'}"
     skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
     output.tell(*(Notice(line, "caution") for line in skipped), rest=listed)
+    if brief:
+        return
     output.show(_table(summary.splits))
     if summary.accuracy is not None:
         output.say(f"accuracy over all labelled samples: {summary.accuracy:.4f}")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 STRONGEST = 5
 
+TablesOption = Annotated[
+    bool, typer.Option("--tables", help="Also print what each model was fitted on, and what matters most to it.")
+]
 
 AgainOption = Annotated[bool, typer.Option("--again", help="Fit all models anew, even where nothing changed.")]
 
@@ -27,6 +30,7 @@ def fit_meta(
     overrides: SetOption = None,
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
+    tables: TablesOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -39,18 +43,20 @@ def fit_meta(
     After gradscore demo: gradscore fit-meta demo/run --protocols auxiliary,in_dist_only --set meta.cv_folds=10
     """
     output = Output(as_json=as_json, quiet=quiet)
-    output.document(document(fitted(output, run, settings=with_protocols(overrides, protocols), again=again)))
+    found = fitted(output, run, settings=with_protocols(overrides, protocols), again=again)
+    report(output, found, tables=tables)
+    output.document(document(found))
 
 
 def fitted(output: Output, run: Path, *, settings: Sequence[str] = (), again: bool = False) -> FitReport:
-    """Fits and says what was fitted."""
+    """Fits, and says what has to be read before any figure."""
     from gradscore.evaluation import fit_run  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder
 
     with doing(quiet=output.quiet) as tell:
         folder = RunFolder(run).with_settings(settings, sections=("meta", "evaluate"))
         found = fit_run(folder, again=again, progress=lambda label: tell(f"fitting {label}"))
-    report(output, found)
+    output.tell(*urgent(found.notices))
     return found
 
 
@@ -78,23 +84,23 @@ def document(report: FitReport) -> dict[str, Any]:
     }
 
 
-def report(output: Output, found: FitReport) -> None:
-    """Says what was fitted."""
-    output.tell(*urgent(found.notices))
-    table = figures_table(["meta model"], ["fit on", "positive", "left out", "C"])
-    for fitted in found.models:
-        table.add_row(*_row(fitted))
-    output.show(table)
-    output.say(
-        "left out: samples whose content is also (on request: or nearly) among the reported ones",
-        "C: inverse penalty, chosen by cross-validation on the samples that fit",
-        *(line for fitted in found.models for line in _strongest(fitted)),
-        detail=True,
-    )
-    output.say(*([f"kept as they were: {', '.join(found.kept)}"] if found.kept else []), detail=True)
+def report(output: Output, found: FitReport, *, tables: bool) -> None:
+    """Says how many models were fitted; with `tables` on what, and what matters most to each."""
+    if tables:
+        table = figures_table(["meta model"], ["fit on", "positive", "left out", "C"])
+        for fitted in found.models:
+            table.add_row(*_row(fitted))
+        output.show(table)
+        output.say(
+            "left out: samples whose content is also (on request: or nearly) among the reported ones",
+            "C: inverse penalty, chosen by cross-validation on the samples that fit",
+            *(line for fitted in found.models for line in _strongest(fitted)),
+            detail=True,
+        )
     output.tell(*(f"skipped: {line}" for line in found.skipped))
     output.tell(*found.notices, rest="gradscore fit-meta --json")
-    output.say(f"meta models: {found.path}")
+    kept = f", {len(found.kept)} of them kept as they were" if found.kept else ""
+    output.say(f"{len(found.models)} meta models{kept}: {found.path}")
 
 
 def _row(fitted: Fitted) -> tuple[str, ...]:

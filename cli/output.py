@@ -96,10 +96,13 @@ class Output:
         self._results = Terminal(quiet=as_json)
         self._warned: set[str] = set()
 
-    def say(self, *lines: str, style: str | None = None, detail: bool = False) -> None:
-        """Results as lines; a `detail` helps to read them, and goes where `--quiet` is given."""
+    def say(self, *lines: str, style: str | None = None, detail: bool = False, wrap: bool = False) -> None:
+        """Results as lines; a `detail` helps to read them, and goes where `--quiet` is given.
+
+        With `wrap`, a terminal breaks them between words; what may be pasted or read by a program is never broken.
+        """
         if not (detail and self.quiet):
-            say(self._results, *lines, style=style)
+            say(self._results, *lines, style=style, wrap=wrap)
 
     def show(self, table: Table) -> None:
         """Results as a table."""
@@ -216,10 +219,11 @@ def _lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
-def say(console: Console, *lines: str, style: str | None = None) -> None:
-    """Prints lines as they stand: no wrapping, no markup, no colours but those of `style`."""
+def say(console: Console, *lines: str, style: str | None = None, wrap: bool = False) -> None:
+    """Prints lines as they stand: no markup, no colours but those of `style`, broken by a terminal and for `wrap`."""
+    soft = not (wrap and console.is_terminal)
     for line in lines:
-        console.print(printable(named(line)), soft_wrap=True, highlight=False, markup=False, style=style)
+        console.print(printable(named(line)), soft_wrap=soft, highlight=False, markup=False, style=style)
 
 
 def named(text: str) -> str:
@@ -246,10 +250,17 @@ def counting(*, quiet: bool, console: Terminal | None = None) -> Iterator[Tell]:
 
 @contextmanager
 def doing(*, quiet: bool, console: Terminal | None = None) -> Iterator[Callable[[str], None]]:
-    """Shows what is being done."""
+    """Shows what is being done; elsewhere than on a terminal the first of it alone."""
     console = console or Terminal(stderr=True, quiet=quiet)
     if quiet or not console.is_terminal:
-        yield lambda line: say(console, line)
+        told: list[str] = []
+
+        def tell(line: str) -> None:
+            if not told:
+                say(console, line)
+            told.append(line)
+
+        yield tell
         return
     with console.status("reading") as status:
         yield lambda line: status.update(printable(line))

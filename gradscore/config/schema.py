@@ -107,8 +107,8 @@ class FeaturesConfig(Section):
     preset: Elsewhere[str | None] = None
     """A [published choice](evaluation.md#gradient-features) that fills in `losses`, `statistics`, `parameters` and
     `granularity` where they are not given."""
-    losses: InFeatures[Names] = ["pseudo_label", "uniform"]
-    """Whose gradients; [all losses](evaluation.md#gradient-features)."""
+    losses: InFeatures[Annotated[list[str], AfterValidator(without_repeats)]] = ["pseudo_label", "uniform"]
+    """Whose gradients, `[]` for none; [all losses](evaluation.md#gradient-features)."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
     """What is kept of each gradient; [all statistics](evaluation.md#gradient-features)."""
     parameters: InFeatures[Names] = ["*"]
@@ -140,6 +140,13 @@ class FeaturesConfig(Section):
         if not isinstance(name, str) or name not in PRESETS:
             raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
         return {**PRESETS[name], **settings}
+
+    @model_validator(mode="after")
+    def _has_gradients(self) -> Self:
+        named = [name for name in ("columns", "average_gradients") if getattr(self, name)]
+        if named and not self.losses:
+            raise ValueError(f"features.{named[0]} needs gradients, and features.losses is []; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _averages_augmentations(self) -> Self:

@@ -6,16 +6,26 @@ They say which score to use, what it catches, whether gradients are worth their 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from ..baselines import describe_baseline
-from ..meta import META, ScoreChoice
+from ..meta import CHOSEN, META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
-from .records import Record, Verdict, is_group
+from .records import (
+    CHANCE,
+    FEW_SAMPLES,
+    MEAN,
+    NOTHING_TO_TELL,
+    POOLED,
+    USELESS,
+    Record,
+    Verdict,
+    is_group,
+)
 from .score_tables import LOGIT_LR, META_WRONG, MISCLASSIFICATION_MODEL, SCORE_LR
 
 WORDS = {
@@ -29,12 +39,14 @@ WORDS = {
 WHAT = {"ood": "OOD samples", "misclassification": "wrong predictions"}
 """What is to be found, by task."""
 
-USELESS = 0.6
-"""An AUROC below this one is of no use: where an interval reaches neither above chance nor below this, it is open
-whether a score finds anything."""
-
 SETS_NAMED = 6
 """So many OOD sets are named in the sentence on what is caught."""
+
+PRECISION = 0.1
+"""Half the width of an AUROC's 95 % interval that tells chance from use, where nothing is known of the AUROC yet."""
+
+IN_REACH = 20
+"""More samples than so many times those there are settle no difference: two scores are as good as each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +74,13 @@ class Caught:
     """What the chosen score catches of one set where 5 % of good samples are rejected.
 
     Attributes:
+        task: `ood` or `misclassification`.
         what: name of the OOD set, or `wrong predictions`.
         group: the group of the set, None without one.
         share: of the OOD (or wrong) samples that is caught.
     """
 
+    task: str
     what: str
     group: str | None
     share: float
@@ -80,12 +94,14 @@ class Answer:
         uses: the score to use for each question; those of a bundle.
         caught: what they catch, OOD sets first.
         sentences: the answer as plain text, in order; where there is no verdict, why, and what would do.
-        next_command: what to type next, None where there is no verdict.
+        no_verdict: why there is none; None where there is one.
+        next_command: what to type next; None where there is no verdict.
     """
 
     uses: Sequence[Use] = ()
     caught: Sequence[Caught] = ()
     sentences: Sequence[str] = ()
+    no_verdict: str | None = None
     next_command: str | None = None
 
     @property
@@ -115,6 +131,15 @@ def bundle_command(run: Path, *, has_code: bool) -> str:
     return f"gradscore bundle {quote(str(run))} --out scorer.gradscore{' --trust-code' if has_code else ''}"
 
 
+def without_gradients(run: RunFolder) -> str | None:
+    """How to do without the gradients of a run, and what that saves; None where it has none."""
+    if not run.config.features.losses:
+        return None
+    share = run.share_of_gradients
+    saved = "" if not share or share >= 1 else f" about {1 / (1 - share):.1f} times as fast"
+    return f"With features.losses: [] extraction goes without them{saved and f',{saved}'}."
+
+
 def answer_of(
     found: Sequence[Verdict],
     records: Sequence[Record],
@@ -122,7 +147,8 @@ def answer_of(
     groups: Mapping[str, Sequence[str]],
     choices: Mapping[str, ScoreChoice],
     next_command: str,
-    no_verdict: str | None,
+    without_gradients: str | None = None,
+    doubts: str = "",
 ) -> Answer:
     """The answer that the verdicts of an evaluation give.
 
@@ -132,19 +158,73 @@ def answer_of(
         groups: name of a group of OOD sets -> names of its sets.
         choices: the choice for each task.
         next_command: what to type next where there is a verdict.
-        no_verdict: why there is none, None where there is one.
+        without_gradients: how to do without gradients, and what it saves; None where the run has none.
+        doubts: why no figure can be trusted, if so.
     """
-    if no_verdict is not None:
-        return Answer(sentences=[f"No verdict: {no_verdict}."])
-    tasks = [task for task in WHAT if any(each.area.task == task for each in found)]
-    uses = [
-        Use(task=task, score=choices[task].score, words=score_in_words(choices[task].score))
-        for task in tasks
-        if task in choices
+    if doubts:
+        return Answer(sentences=[f"No verdict: {doubts}."], no_verdict=doubts)
+    wanting = [each for task in WHAT for each in _wanting(task, found, records)]
+    told = [each for each in found if each.tells]
+    if not told:
+        reason = "; ".join(wanting) or NOTHING_TO_TELL
+        return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
+    useful = [each for each in told if each.area.low is not None and each.area.low > CHANCE]
+    tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
+    uses = [Use(task=task, score=choices[task].score, words=score_in_words(choices[task].score)) for task in tasks]
+    caught = [each for each in _caught(found, records, groups) if each.task in tasks]
+    sentences = [
+        _use(uses),
+        _catches(uses, caught),
+        _compared(useful),
+        *map(_advice, told),
+        _gradients(useful, uses, without_gradients),
+        *(f"{each}." for each in wanting),
     ]
-    caught = list(_caught(found, records, groups))
-    sentences = [_use(uses), _catches(uses, caught), _gradients(found)]
-    return Answer(uses=uses, caught=caught, sentences=[each for each in sentences if each], next_command=next_command)
+    return Answer(
+        uses=uses,
+        caught=caught,
+        sentences=[each for each in sentences if each],
+        next_command=next_command if uses else None,
+    )
+
+
+def _wanting(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> Iterator[str]:
+    """Of what too little was seen to say whether anything is found, and how many samples would do."""
+    of_task = [each for each in found if each.area.task == task]
+    if any(each.tells for each in of_task):
+        return
+    areas = [each.area for each in of_task] or [
+        each for each in records if (each.task, each.score, each.metric) == (task, CHOSEN, "auroc") and each.n
+    ]
+    for area in areas[:1]:
+        times = samples_wanted(area)
+        kind = "labelled samples" if task == "misclassification" else "samples"
+        parts = [f"about {_rounded(times * (area.n - area.n_positive))} in-distribution ones"] if task == "ood" else []
+        of_kind = area.n_positive if task == "ood" else area.n
+        name = f"of {_plain(area.dataset)}" if task == "ood" else f"in data.{area.dataset}"
+        enough = " and ".join([f"about {_rounded(times * max(of_kind, 1))} {kind} {name}", *parts])
+        yield f"{area.n_positive} {WHAT[task]} among {area.n} samples are too few to tell; {enough} would do"
+
+
+def samples_wanted(area: Record) -> float:
+    """How many times as many samples would tell whether a score finds anything, by how an interval's width shrinks.
+
+    The wider side of the interval has to exclude chance, or an AUROC that is of use. Without an interval the AUROC of
+    the rarer kind of samples may vary as much as any (Hanley and McNeil 1982: its variance is at most 1/4 of their
+    inverse number); where there is none of them, up to three may be expected (rule of three).
+    """
+    rarer = min(area.n_positive, area.n - area.n_positive)
+    if area.value is None or area.low is None or area.high is None:
+        return max(1.0, (0.98 / PRECISION) ** 2 / max(rarer, 3))
+    above, below = area.value - CHANCE, USELESS - area.value
+    ratio = (area.value - area.low) / above if above > below else (area.high - area.value) / below
+    return max(ratio**2, FEW_SAMPLES / max(rarer, 1), 1.0)
+
+
+def _rounded(count: float) -> str:
+    """A number of samples with two digits, rounded up."""
+    unit = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
+    return f"{math.ceil(round(count / unit, 6)) * unit:,}"
 
 
 def _caught(found: Sequence[Verdict], records: Sequence[Record], groups: Mapping[str, Sequence[str]]) -> list[Caught]:
@@ -154,12 +234,13 @@ def _caught(found: Sequence[Verdict], records: Sequence[Record], groups: Mapping
     shares = [
         each
         for each in records
-        if each.score == "chosen" and each.metric == "fpr95_id_positive" and not is_group(each.dataset)
+        if each.score == CHOSEN and each.metric == "fpr95_id_positive" and not is_group(each.dataset)
         and protocols.get(each.task) == each.protocol and each.value is not None
     ]  # fmt: skip
     shares.sort(key=lambda each: each.task != "ood")
     return [
         Caught(
+            task=each.task,
             what=each.dataset if each.task == "ood" else WHAT[each.task],
             group=group_of.get(each.dataset) if each.task == "ood" else None,
             share=1 - (each.value or 0.0),
@@ -179,23 +260,113 @@ def _use(uses: Sequence[Use]) -> str:
 def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
     if not caught:
         return ""
+    sets = [each for each in caught if each.task == "ood"]
+    shown, more = sets[:SETS_NAMED], sets[SETS_NAMED:]
     named = [
         f"{math.floor(100 * each.share)} % of {each.what}{'' if each.group is None else f' ({each.group})'}"
-        for each in caught
+        for each in [*shown, *(each for each in caught if each.task != "ood")]
     ]
+    if more:
+        lowest, highest = (math.floor(100 * pick(each.share for each in more)) for pick in (min, max))
+        named.insert(len(shown), f"{lowest} to {highest} % of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
     return f"With 5 % of good samples rejected, {subject} {', '.join(named)}."
 
 
-def _gradients(found: Sequence[Verdict]) -> str:
-    """What gradients add to scores without them: to each kind of samples an AUROC, or nothing."""
-    parts: dict[str, list[str]] = {}
-    for each in found:
-        gain = each.by_gradients
-        if gain is None or gain.value is None or gain.low is None:
-            continue
-        name = each.what if each.area.task != "ood" else f"{each.what} sets"
-        adds = f"{gain.value:.2f} AUROC" if gain.low > 0 else "nothing"
-        parts.setdefault(adds, []).append(name)
-    said = [f"{adds} on {', '.join(names)}" for adds, names in parts.items()]
-    return f"Gradients add {' and '.join(said)}." if said else ""
+def _compared(found: Sequence[Verdict]) -> str:
+    """How the chosen scores do against the best baseline of each set, and what would settle what is open."""
+    each_once = singles(found)
+    parts = []
+    for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
+        names = [
+            f"{each.what} ({each.best} by {-gained(each):.2f})" if outcome == "worse" else each.what
+            for each in each_once
+            if each.outcome == outcome
+        ]
+        parts += [f"{words} {_listed(names)}"] if names else []
+    undecided = [each for each in each_once if each.outcome == "open" and each.gain is not None]
+    if undecided:
+        nearest = min(undecided, key=_times_to_settle)
+        times = _times_to_settle(nearest)
+        settled = (
+            f"{max(2, math.ceil(times))} times as many samples would settle {nearest.what}"
+            if times <= IN_REACH
+            else "as good as each other for all that can be seen"
+        )
+        parts.append(f"open on {_listed([each.what for each in undecided])} ({settled})")
+    return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
+
+
+def _advice(verdict: Verdict) -> str:
+    """What to do where a baseline is better: it can decide, unless no score finds anything."""
+    best = verdict.best_auroc
+    if verdict.outcome == "worse" and best is not None and best > USELESS:
+        detector = "ood" if verdict.area.task == "ood" else "wrong"
+        return f"If {_kind(verdict)} are what you expect, let {verdict.best} decide: --score {detector}={verdict.best}."
+    if verdict.area.high is not None and verdict.area.high < USELESS:
+        return f"No score tells {_kind(verdict)} from the rest."
+    return ""
+
+
+def gained(verdict: Verdict) -> float:
+    """The AUROC that the chosen score gains over the best baseline; 0 where they cannot be compared."""
+    return 0.0 if verdict.gain is None or verdict.gain.value is None else verdict.gain.value
+
+
+def _times_to_settle(verdict: Verdict) -> float:
+    """How many times as many samples would take 0 out of the interval of the gain, if it stays what it is."""
+    gain = verdict.gain
+    if gain is None or gain.value is None or gain.low is None or gain.high is None or not gain.value:
+        return math.inf
+    half = gain.value - gain.low if gain.value > 0 else gain.high - gain.value
+    return max(1.0, (half / gain.value) ** 2)
+
+
+def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | None) -> str:
+    """What gradients add to scores without them, and how to do without where that is nothing."""
+    if without is None:
+        return ""
+    ood_first = sorted(found, key=lambda each: each.area.task != "ood")
+    kinds = [
+        each for each in ood_first if each.what != "all" or len(found) <= len({other.area.task for other in found})
+    ]
+    added = [
+        f"{_auroc(each.by_gradients.value)} on {_kind(each)}"
+        for each in kinds
+        if each.gradients == "add" and each.by_gradients is not None and each.by_gradients.value is not None
+    ]
+    nothing, unclear = ([_kind(each) for each in kinds if each.gradients == word] for word in ("nothing", "open"))
+    parts = [
+        *([f"add {_listed(added)}"] if added else []),
+        *([f"add nothing on {_listed(nothing)}"] if nothing else []),
+        *([f"are not shown to add anything on {_listed(unclear)}"] if unclear else []),
+    ]
+    if not parts:
+        return ""
+    said = f"Gradients {_listed(parts)}."
+    spared = not any(each.needs_gradients for each in uses) or not (added or unclear)
+    return f"{said} {without}" if spared else said
+
+
+def _auroc(value: float) -> str:
+    return f"{value:.2f} AUROC" if value >= 0.005 else "less than 0.01 AUROC"
+
+
+def singles(found: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts on single OOD sets, each once, and on wrong predictions."""
+    once = {one.what: one for each in found for one in (each.sets or (each,))}
+    return sorted(once.values(), key=lambda each: each.area.task != "ood")
+
+
+def _kind(verdict: Verdict) -> str:
+    """How a sentence calls the samples of a verdict, which may be a group of sets."""
+    return f"{verdict.what} sets" if is_group(verdict.area.dataset) else verdict.what
+
+
+def _plain(dataset: str) -> str:
+    return dataset.removesuffix(MEAN).removesuffix(POOLED)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Parts with commas, and "and" before the last one."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

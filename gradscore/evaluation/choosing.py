@@ -95,12 +95,14 @@ class ScoreChooser:
         found = held_out_folds(rows, self._config)
         if found is None:
             return ScoreChoice()
+        # With a bank, baselines are the same in every fold.
+        table = self._inputs.baseline_table(frame) if self._has_bank else None
         judged_by, folds = found
         models = {META: model, **regressions}
         areas: dict[str, list[float]] = {}
         for fit, held_out in folds:
             try:
-                scores = self._scores(spec, frame, rows, models, fit=fit, held_out=held_out)
+                scores = self._scores(spec, frame, rows, models, table, fit=fit, held_out=held_out)
             except EvaluationError:  # too few samples, or nothing but constants among them
                 return ScoreChoice()
             positive, sets = rows.target[held_out], rows.sets[held_out]
@@ -111,7 +113,8 @@ class ScoreChooser:
         choice = choose_score(areas, judged_by=judged_by)
         if choice.score in models:
             return choice
-        line = log_odds_of(self._inputs.baseline_table(frame)[choice.score].to_numpy(), rows.target, rows.sets)
+        whole = self._inputs.baseline_table(frame) if table is None else table
+        line = log_odds_of(whole[choice.score].to_numpy(), rows.target, rows.sets)
         if line is None:  # without probabilities, it cannot decide
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
@@ -138,32 +141,35 @@ class ScoreChooser:
         frame: pd.DataFrame,
         rows: Rows,
         models: Mapping[str, MetaModel],
+        known: pd.DataFrame | None,
         *,
         fit: IntArray,
         held_out: IntArray,
     ) -> dict[str, FloatArray]:
-        """Every score of what is held out, fitted on the rest."""
-        part = frame.iloc[fit]
-        inputs = self._inputs_of(part[rows.sets[fit] == FIT])
-        fitted = Rows(scaled=inputs.scaled(part), target=rows.target[fit], sets=rows.sets[fit])
-        table = inputs.baseline_table(frame.iloc[held_out])
-        scaled = inputs.scaled(frame.iloc[held_out], table)
+        """Every score of what is held out, fitted on the rest: those that cost least come first."""
+        part, rest = frame.iloc[fit], frame.iloc[held_out]
+        is_ordinary = rows.sets[fit] == FIT
+        of_part = None if known is None else known.iloc[fit]
+        inputs = self._inputs_of(part[is_ordinary], None if of_part is None else of_part[is_ordinary])
+        fitted = Rows(scaled=inputs.scaled(part, of_part), target=rows.target[fit], sets=rows.sets[fit])
+        table = inputs.baseline_table(rest) if known is None else known.iloc[held_out]
+        scaled = inputs.scaled(rest, table)
         model = fit_logistic(inputs, fitted, _penalty(models[META]))
         if models[META].kind == "sum":
             model = add_stable_scores(model, fitted.scaled[~fitted.target])
-        scores = {META: model.of_scaled(scaled)}
+        scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
         for name, names in baselines_of(spec, inputs).items():
             if name in models:
                 scores[name] = fit_on_scores(inputs, fitted, _penalty(models[name]), names=names).of_scaled(scaled)
-        return scores | {name: table[name].to_numpy() for name in inputs.baselines.compared}
+        return scores | {META: model.of_scaled(scaled)}
 
-    def _inputs_of(self, ordinary: pd.DataFrame) -> Inputs:
-        """What makes inputs, learned from these in-distribution samples."""
+    def _inputs_of(self, ordinary: pd.DataFrame, table: pd.DataFrame | None) -> Inputs:
+        """What makes inputs, learned from these in-distribution samples, whose baselines may be known."""
         baselines = self._inputs.baselines
         if not self._has_bank:
             augmentations = self._inputs.baselines.augmentations
             baselines = FittedBaselines.fit(ordinary_of(self._run, ordinary), augmentations=augmentations)
-        return Inputs.fit(ordinary, baselines, twice=self._twice)
+        return Inputs.fit(ordinary, baselines, twice=self._twice, table=table)
 
 
 def _penalty(model: MetaModel) -> Penalty:

@@ -17,15 +17,14 @@ from ..errors import EvaluationError, StoreError
 from ..meta import ScoreChoice
 from ..notices import Notice, notes
 from ..store import RunFolder, changing, label_warnings
-from ..system import clear_page, write_text
-from .answer import Answer, answer_of, bundle_command, choices_of
+from ..system import clear_page, some, write_text
+from .answer import Answer, answer_of, bundle_command, choices_of, without_gradients
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, rounding_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
 from .protocols import FitIdentities
 from .records import (
-    NOTHING_TO_TELL,
     Record,
     Verdict,
     group_records,
@@ -55,6 +54,7 @@ class EvaluationReport:
         groups: name of a group of OOD sets -> names of its sets.
         choices: by task, the choice of the model that a bundle has.
         next_command: what to type next where there is a verdict.
+        without_gradients: how to do without gradients, and what it saves; None where the run has none.
     """
 
     records: list[Record]
@@ -66,6 +66,7 @@ class EvaluationReport:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     choices: Mapping[str, ScoreChoice] = field(default_factory=dict)
     next_command: str = ""
+    without_gradients: str | None = None
 
     @cached_property
     def answer(self) -> Answer:
@@ -76,7 +77,8 @@ class EvaluationReport:
             groups=self.groups,
             choices=self.choices,
             next_command=self.next_command,
-            no_verdict=self.no_verdict,
+            without_gradients=self.without_gradients,
+            doubts="; ".join(self.warnings),
         )
 
     @cached_property
@@ -104,7 +106,7 @@ class EvaluationReport:
     @property
     def no_verdict(self) -> str | None:
         """Why there is no verdict; None where there is one."""
-        return None if self.verdicts else "; ".join(self.warnings) or NOTHING_TO_TELL
+        return self.answer.no_verdict
 
 
 def evaluate_run(run: RunFolder) -> EvaluationReport:
@@ -176,6 +178,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         groups=groups,
         choices=choices_of(run, {spec.label: scorer.model(spec).notes for spec in fitted}),
         next_command=bundle_command(run.path, has_code=run.names_code),
+        without_gradients=without_gradients(run),
     )
 
 
@@ -192,13 +195,13 @@ def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:
     """Says of which baselines, often the strongest, a verdict is silent, and which were fitted without a bank."""
     if scores.missing:
         return (
-            f"not compared with {', '.join(scores.missing)}, often the strongest baselines, which need "
-            "features.penultimate: true and, at best, data.in_dist.bank when features are extracted"
+            f"not compared with {some(scores.missing, 4)}, often the strongest baselines: they need "
+            "features.penultimate: true and, at best, data.in_dist.bank"
         )
     if BANK not in {info.name for info in run.splits()}:
         return (
-            f"without data.in_dist.bank, scores of penultimate features (knn, vim and others) were fitted on {FIT}; "
-            "with a bank of samples that trained the classifier they may be stronger"
+            f"without data.in_dist.bank, baselines of penultimate features (knn, vim and others) were fitted on {FIT}; "
+            "with a bank of training samples they may be stronger"
         )
     return None
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
-from ..meta import CHOSEN, META
+from ..meta import CHOSEN, MARGIN, META
 from ..system import BoolArray, FloatArray, sha256, some
 from .duplicates import NearDuplicates, count_distinct
 from .intervals import (
@@ -340,6 +340,10 @@ HEADLINE_PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only", "kno
 CHANCE = 0.5
 """The AUROC of a score that knows nothing; what is not shown to be above it is not called better than others."""
 
+USELESS = 0.6
+"""An AUROC below this one is of no use: where an interval reaches neither above chance nor below this, too little was
+seen to say whether a score finds anything."""
+
 SIGNIFICANCE = 0.05
 """The share of comparisons with scores that are no better in which one is called better, at most."""
 
@@ -360,6 +364,8 @@ Outcome = Literal["better", "ahead", "mixed", "open", "worse"]
 """Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
 is better in the mean over sets, and worse on one or more of them; `open` is neither shown to be better nor worse."""
 
+Gradients = Literal["add", "nothing", "open"]
+
 _OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
 
 
@@ -375,11 +381,13 @@ class Verdict:
         gain: the AUROC gained over that score, None where it cannot be compared.
         over_all: whether the 95 % interval of the gain over every baseline is above 0.
         baselines: how many baselines there are.
-        by_gradients: the AUROC that the meta model gains over a regression on all scores without gradients.
+        by_gradients: the AUROC that the meta model gains over the best score without gradients.
+        gradients: whether gradients add to it: they do where every score without gradients is shown to be behind the
+            meta model, nothing where they are shown to add less than 0.01 AUROC over the best one, else it is open.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
         complete: whether the baselines that are often the strongest were computed, at their best.
-        sets: of a group of several OOD sets the verdict on each, against the baseline that is best on that set.
+        sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
 
     what: str
@@ -390,10 +398,17 @@ class Verdict:
     over_all: bool
     baselines: int
     by_gradients: Record | None
+    gradients: Gradients | None
     false_alarms: float | None
     caught: float | None = None
     complete: bool = True
     sets: tuple[Verdict, ...] = ()
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is known if the chosen score finds anything: it is above chance, or shown to be of no use."""
+        low, high = self.area.low, self.area.high
+        return low is not None and high is not None and (low > CHANCE or high < USELESS)
 
     @property
     def best_auroc(self) -> float | None:
@@ -422,8 +437,8 @@ class Verdict:
 
     @property
     def by_set(self) -> str:
-        """On how many sets of a group it is better or open, and on which it is worse; empty where there is no group."""
-        if not self.sets:
+        """On how many sets of a group it is better or open, and on which it is worse; empty without several."""
+        if len(self.sets) < 2:
             return ""
         named: dict[str, list[str]] = {"better": [], "ahead": [], "open": [], "worse": []}
         for each in self.sets:
@@ -443,7 +458,7 @@ class Verdict:
         won = "better than the best baseline" if self.complete else "ahead of the best baseline computed"
         is_ahead = outcome in ("better", "ahead", "mixed")
         compared = won if is_ahead else f"{_OTHERWISE[outcome]} the best baseline"
-        overall = f"{compared}{' in the mean' if self.sets else ''}, {self.best}"
+        overall = f"{compared}{' in the mean' if len(self.sets) > 1 else ''}, {self.best}"
         parts = [self.by_set, overall] if outcome == "mixed" else [overall, self.by_set]
         missing = "" if self.complete or not is_ahead else "; stronger ones may be missing"
         return "; ".join(part for part in parts if part) + missing
@@ -492,7 +507,7 @@ def _verdicts(records: Sequence[Record], groups: Mapping[str, Sequence[str]], co
     for dataset, area in (means or ood).items():
         group = dataset.removesuffix(MEAN)
         sets = [_verdict(name, ood[name], records, complete) for name in groups.get(group, ()) if name in ood]
-        yield _verdict(group, area, records, complete, sets=sets if len(sets) > 1 else ())
+        yield _verdict(group, area, records, complete, sets=sets)
 
 
 def _verdict(
@@ -508,11 +523,14 @@ def _verdict(
     best = areas[0].score if areas else None
     chosen, meta = ({each.metric: each for each in same if each.score == name} for name in (CHOSEN, META))
     alarms, missed = chosen.get("fpr95_ood_positive"), chosen.get("fpr95_id_positive")
+    without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
+    gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
     return Verdict(
         complete=complete,
         sets=tuple(sets),
         baselines=len(areas),
-        by_gradients=meta.get(GAIN + SCORE_LR),
+        by_gradients=gains[0] if gains else None,
+        gradients=_added(gains),
         what=what,
         protocol=area.protocol,
         area=area,
@@ -522,6 +540,15 @@ def _verdict(
         false_alarms=None if alarms is None else alarms.value,
         caught=None if missed is None or missed.value is None else 1 - missed.value,
     )
+
+
+def _added(gains: Sequence[Record | None]) -> Gradients | None:
+    """Whether gradients add, by what the meta model gains over scores without them, the best one first."""
+    if not gains or gains[0] is None or gains[0].high is None:
+        return None
+    if all(map(_is_above, gains)):
+        return "add"
+    return "nothing" if gains[0].high < MARGIN else "open"
 
 
 def _is_above(gain: Record | None) -> bool:

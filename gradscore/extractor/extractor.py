@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,6 +93,8 @@ class Extractor:
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
+        self._timed: list[tuple[float, float]] = []
+        self._seconds = 0.0
         self.last_layer = last_layer
         # Where samples lie in the outputs of layers is learnt batch by batch, and augmentations of a program's may keep
         # things.
@@ -168,6 +171,14 @@ class Extractor:
         """What the reader of the values should know."""
         return self.engine.notices + self._columns.notices
 
+    def take_gradient_seconds(self) -> float:
+        """How long gradients took since this was asked for the last time; parts that run at once count once."""
+        whole, of_gradients = (sum(each) for each in zip(*self._timed, strict=True)) if self._timed else (1.0, 0.0)
+        found = self._seconds * of_gradients / whole
+        self._timed.clear()
+        self._seconds = 0.0
+        return found
+
     def compare_with(self, means: MeanGradients) -> None:
         """Takes the mean gradients with which those of samples are compared from now on."""
         self._columns.means = means.to(self.device)
@@ -183,6 +194,8 @@ class Extractor:
         with full_precision():
             self._forward(images)
             self._pass.augmentation_values(images)
+            if not self._features.losses:
+                return
             here = each_input(images, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
             self._sharing.look(lambda worker: worker._pass.outputs(images))
@@ -233,7 +246,9 @@ class Extractor:
             given = None if labels is None else labels[part]
             return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given, nudged=nudged)
 
+        began = perf_counter()
         parts = self._in_parts(images, lambda part: self._shared(images, part, find))
+        self._seconds += perf_counter() - began
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def values_of_one(self, image: Inputs) -> FloatArray:
@@ -285,6 +300,7 @@ class Extractor:
         """What computes the same with a copy of the model."""
         found = Extractor(model, features=self._features, num_classes=self.num_classes)
         found.engine = self.engine.for_copy(found.engine.parameters)
+        found._timed = self._timed
         return found
 
     def forward_values(self, images: Inputs) -> FloatArray:
@@ -357,8 +373,15 @@ class Extractor:
         return found
 
     def _values_at_once(self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool) -> FloatArray:
+        if not self._features.losses:
+            return torch.cat([self._pass.values(images), *self._pass.augmentation_values(images)], dim=1).cpu().numpy()
+        began = perf_counter()
         outputs, calls, penultimate = self._forward(images)
         logits = outputs.detach().double()
+        augmentations = self._pass.augmentation_values(images)
+        if self.device.type != "cpu":
+            logits.sum().item()  # an accelerator is done with what it was given
+        middle = perf_counter()
         extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
         blocks = [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
         if self._averaged:
@@ -368,8 +391,11 @@ class Extractor:
             ]
             blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         more = [extra.values()] if self._features.columns else []
-        found = [logits, *penultimate, *self._pass.augmentation_values(images), *blocks, *more]
-        return torch.cat(found, dim=1).cpu().numpy()  # one copy from an accelerator
+        values = torch.cat([logits, *penultimate, *augmentations, *blocks, *more], dim=1)
+        found = values.cpu().numpy()  # one copy from an accelerator
+        ended = perf_counter()
+        self._timed.append((ended - began, ended - middle))
+        return found
 
     def _of_augmentation(
         self, augmentation: Augmentation, images: Inputs, labels: Tensor | None, nudged: bool

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .choice import CHOSEN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
+from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
 from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, OF_GRADIENTS, Inputs, Twice, group_of, outputs_of, tolerance
 from .models import (
     Driver,
@@ -52,6 +52,7 @@ __all__ = [
     "CHOSEN",
     "DESCRIPTION",
     "LEAST_SETS",
+    "MARGIN",
     "META",
     "MOST_ROWS",
     "OF_GRADIENTS",

@@ -130,7 +130,8 @@ def choose_score(areas: Mapping[str, Sequence[float]], *, judged_by: str) -> Sco
     non-inferiority.
 
     Args:
-        areas: name of a score -> its AUROC on each set, or part of the samples, that was held out; `meta` is one.
+        areas: name of a score -> its AUROC on each set, or part of the samples, that was held out; `meta` is one. Of
+            equal ones the first is chosen: the cheapest stand in front.
         judged_by: `sets` or `samples`.
 
     Returns:

@@ -365,7 +365,14 @@ class Inputs:
     left_out: Sequence[str] = ()
 
     @classmethod
-    def fit(cls, ordinary: pd.DataFrame, baselines: FittedBaselines, *, twice: Twice | None = None) -> Self:
+    def fit(
+        cls,
+        ordinary: pd.DataFrame,
+        baselines: FittedBaselines,
+        *,
+        twice: Twice | None = None,
+        table: pd.DataFrame | None = None,
+    ) -> Self:
         """Learns the scale from ordinary samples.
 
         Args:
@@ -373,16 +380,18 @@ class Inputs:
             baselines: those of the run.
             twice: samples that were computed twice. Spreads are made wide enough for what these move by, and inputs of
                 which nothing is left then are rounding and left out.
+            table: the baselines of the ordinary samples, if they are known already.
 
         Raises:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
         layout = Layout(ordinary.columns)
-        scores = baselines.table(layout.outputs(ordinary))[baselines.inputs]
+        known = baselines.table(layout.outputs(ordinary)) if table is None else table
+        scores = known[baselines.inputs]
         names = [*layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
-        table = pd.DataFrame(np.concatenate([layout.gradient_inputs(ordinary), scores], axis=1), columns=names)
-        scaling = Scaling.fit(table)
+        values = pd.DataFrame(np.concatenate([layout.gradient_inputs(ordinary), scores], axis=1), columns=names)
+        scaling = Scaling.fit(values)
         if not scaling.scale.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
         whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
@@ -391,7 +400,7 @@ class Inputs:
         once, again = (whole.scaled(each) for each in twice.usable)
         wider = widening(once, again, unit=twice.unit)
         scaling = replace(scaling, scale=scaling.scale * wider)
-        rounding = are_rounding(scaling.scaled(_array(table), names, logarithmic(names)), wider)
+        rounding = are_rounding(scaling.scaled(_array(values), names, logarithmic(names)), wider)
         if not scaling.scale[~rounding].any():
             raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
         named = np.array(names, dtype=np.str_)

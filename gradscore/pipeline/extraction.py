@@ -264,25 +264,37 @@ def _completed(
         counter.add(split, samples)
         pace.add(samples)
 
+    of_gradients = None
     if missing:
         if make_shards is None:
+            plan.extractor.take_gradient_seconds()
             write_shards(plan, split, missing, on_batch=on_batch)
+            of_gradients = plan.extractor.take_gradient_seconds()
         else:
             make_shards(split, missing, on_batch)
         notes |= writer.existing(split, missing)
     ordered = [notes[number] for number in shards]
-    return _finished(writer, split, ordered, computed=computed, seconds=time.perf_counter() - began, rate=pace.rate)
+    seconds = time.perf_counter() - began
+    share = None if of_gradients is None else min(1.0, round(of_gradients / seconds, 3))
+    return _finished(writer, split, ordered, computed=computed, seconds=seconds, rate=pace.rate, gradients=share)
 
 
 def _finished(
-    writer: RunWriter, split: str, notes: Sequence[ShardNote], *, computed: int, seconds: float, rate: float | None
+    writer: RunWriter,
+    split: str,
+    notes: Sequence[ShardNote],
+    *,
+    computed: int,
+    seconds: float,
+    rate: float | None,
+    gradients: float | None = None,
 ) -> SplitSummary:
     """Enters a split into the manifest, with the notes of its shards in order."""
     if not any(note.rows for note in notes):
         skipped = [bad for note in notes for bad in note.skipped]
         first = skipped[0]
         raise DataError(f"split {split}: all {len(skipped)} samples were skipped; {first.sample_id}: {first.error}")
-    entry = writer.finish_split(split, notes, samples=computed, seconds=seconds)
+    entry = writer.finish_split(split, notes, samples=computed, seconds=seconds, gradients=gradients)
     return SplitSummary.of(split, entry, computed=computed, seconds=seconds, rate=rate)
 
 
@@ -411,6 +423,7 @@ def extract_given(
                 writer.manifest.write(config.run)
                 extractor.compare_with(means)
         sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
+        extractor.take_gradient_seconds()
         then = time.perf_counter()
 
         def on_batch(split: str, samples: int) -> None:
@@ -428,6 +441,8 @@ def extract_given(
             shard_size=options.part_size,
             on_batch=on_batch,
         )
+        whole = sum(each.seconds for each in seen.values())
+        share = min(1.0, round(extractor.take_gradient_seconds() / whole, 3)) if whole else None
         known = [name for name in planned if onto is not None and name in onto.manifest.splits]
         summaries = [SplitSummary.of(name, writer.manifest.splits[name]) for name in known]
         for split in (name for name in planned if name not in known):
@@ -442,7 +457,9 @@ def extract_given(
             writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
             computed, rate = len(found.content_hashes), found.pace.rate
             notes = [*writer.existing(split, range(sink.shards[split])).values()]
-            summaries.append(_finished(writer, split, notes, computed=computed, seconds=found.seconds, rate=rate))
+            summaries.append(
+                _finished(writer, split, notes, computed=computed, seconds=found.seconds, rate=rate, gradients=share)
+            )
         writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
     return _summary(writer, extractor, summaries)
 

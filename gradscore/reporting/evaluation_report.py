@@ -159,7 +159,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
             "footer": FOOTER,
             "facts": _facts(run),
             "answer": evaluation.answer,
-            "rows": answer_rows(evaluation.verdicts, evaluation.groups),
+            "rows": answer_rows(evaluation.verdicts),
             "compared": COMPARED,
             "not_compared": evaluation.not_compared if evaluation.verdicts else None,
             "notices": evaluation.notices,
@@ -404,18 +404,17 @@ class Row:
     best: str
 
 
-def answer_rows(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]]) -> list[Row]:
+def answer_rows(found: Sequence[Verdict]) -> list[Row]:
     """A row for wrong predictions, for each OOD set, and then for each of the groups of several sets."""
     sets: dict[str, Row] = {}
     means = []
     for verdict in found:
         for each in verdict.sets:
             sets.setdefault(each.what, _row(each, each.what))
-        if verdict.sets:
+        if len(verdict.sets) > 1:
             means.append(_row(verdict, f"{verdict.what}, mean"))
-        else:
-            only = groups.get(verdict.what, [verdict.what])[0]
-            sets.setdefault(only, _row(verdict, only))
+        if not verdict.sets:
+            sets.setdefault(verdict.what, _row(verdict, verdict.what))
     return [*sets.values(), *means]
 
 

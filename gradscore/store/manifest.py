@@ -119,10 +119,11 @@ class Skipped(Record):
 
 
 class Spent(Record):
-    """Samples of a split that were computed the last time, and how long it took."""
+    """Samples of a split that were computed the last time, how long it took, and what share of that gradients took."""
 
     samples: Count
     seconds: Annotated[float, Field(ge=0)]
+    gradients: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]

@@ -352,6 +352,18 @@ class RunFolder:
         seconds = sum(each.seconds for each in spent)
         return sum(each.samples for each in spent) / seconds if seconds else None
 
+    @property
+    def share_of_gradients(self) -> float | None:
+        """Share of the time of extraction that gradients took; None if the run does not say.
+
+        `in_dist.fit` does not count where there is another split: it comes first, and has what is done once.
+        """
+        entries = {name: entry.spent for name, entry in self.manifest.splits.items() if name != BANK}
+        known = {name: each for name, each in entries.items() if each is not None and each.gradients is not None}
+        counted = [each for name, each in known.items() if name != FIT or len(known) == 1]
+        seconds = sum(each.seconds for each in counted)
+        return sum(each.seconds * (each.gradients or 0.0) for each in counted) / seconds if seconds else None
+
     def _finished(self, split_name: str) -> SplitEntry:
         splits = self.manifest.splits
         if split_name not in splits:
@@ -466,7 +478,15 @@ class RunWriter:
         """Writes shard `number` of a split."""
         return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
 
-    def finish_split(self, split_name: str, notes: Sequence[ShardNote], *, samples: int, seconds: float) -> SplitEntry:
+    def finish_split(
+        self,
+        split_name: str,
+        notes: Sequence[ShardNote],
+        *,
+        samples: int,
+        seconds: float,
+        gradients: float | None = None,
+    ) -> SplitEntry:
         """Enters a complete split into the manifest and returns its entry.
 
         Args:
@@ -474,6 +494,7 @@ class RunWriter:
             notes: of its shards in order.
             samples: those computed this time.
             seconds: spent on them.
+            gradients: share of that time that gradients took, if it is known.
         """
         entry = self.manifest.splits[split_name]
         entry.finished, entry.parts = True, len(notes)
@@ -483,7 +504,7 @@ class RunWriter:
         entry.non_finite = sum(note.non_finite for note in notes)
         entry.skipped = [skipped for note in notes for skipped in note.skipped]
         if samples:
-            entry.spent = Spent(samples=samples, seconds=round(seconds, 3))
+            entry.spent = Spent(samples=samples, seconds=round(seconds, 3), gradients=gradients)
         self.manifest.write(self.path)
         return entry
 

@@ -50,8 +50,11 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
 
 
 def test_lists_models_counts_and_features(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run"))])
-    assert result.exit_code == 0
+    run = write_run(tmp_path / "run")
+    short = CliRunner().invoke(app, ["fit-meta", str(run)])
+    assert (short.exit_code, short.stdout.splitlines()[-1]) == (0, f"5 meta models: {run / 'meta'}")
+    assert "features that matter" not in short.stdout
+    result = CliRunner().invoke(app, ["fit-meta", str(run), "--tables"])
     assert "ood/leave_one_dataset_out/near" in result.stdout
     assert "features that matter most for ood/known/all:" in result.stdout
 

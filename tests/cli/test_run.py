@@ -4,9 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from gradscore.baselines import BASELINES
+from gradscore.columns import feature_columns
+from gradscore.evaluation import ScoreFile
+from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
 SAME = ("evaluation/metrics.json", "evaluation/scores.parquet", "features/in_dist.test/part-00000.parquet")
@@ -22,8 +27,10 @@ def test_gives_what_the_three_give(small_run: Path, tmp_path: Path) -> None:
     assert {name: (tmp_path / "run" / name).read_bytes() == (small_run / name).read_bytes() for name in SAME} == (
         dict.fromkeys(SAME, True)
     )
-    for wanted in ("run folder: ", "meta models: ", "report: "):
-        assert wanted in result.stdout
+    said = CliRunner().invoke(app, ["evaluate", str(small_run)]).stdout.splitlines()
+    assert len(result.stdout.splitlines()) == len(said), (
+        "what extract and fit-meta say by themselves would stand before"
+    )
 
 
 def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +42,7 @@ def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypa
         assert run(small_run, tmp_path / "run").exit_code == 130
     result = run(small_run, tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert "this run is already complete: nothing to compute" in result.stdout
+    assert "this run is already complete: nothing to compute" in result.stderr
     assert (tmp_path / "run" / SAME[0]).read_bytes() == (small_run / SAME[0]).read_bytes()
 
 
@@ -52,3 +59,27 @@ def test_settings_and_options(small_run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "permuted labels: passed" in result.stdout
     assert "misclassification, in_dist_only: in_dist.test" in result.stdout
+
+
+def test_without_gradients_all_else_stays(small_run: Path, tmp_path: Path) -> None:
+    """What the answer advises where gradients add nothing: `features.losses: []`."""
+    result = run(small_run, tmp_path / "run", "--set", "features.losses=[]")
+    assert result.exit_code == 0, result.output
+    assert "radients" not in result.stdout
+    full, bare = (RunFolder(folder) for folder in (small_run, tmp_path / "run"))
+    assert (full.share_of_gradients or 0) > 0
+    assert bare.share_of_gradients in (None, 0)
+    for split in ("in_dist.test", "in_dist.fit"):
+        one, other = full.read(split), bare.read(split)
+        assert feature_columns(other.columns) == []
+        np.testing.assert_array_equal(one[list(other.columns)].to_numpy(), other.to_numpy())
+    scores = [ScoreFile(folder / "evaluation").table() for folder in (small_run, tmp_path / "run")]
+    names = [name for name in BASELINES if name in scores[0].columns]
+    np.testing.assert_array_equal(*(table[names].to_numpy() for table in scores))
+
+
+def test_what_looks_at_gradients_needs_a_loss(small_run: Path, tmp_path: Path) -> None:
+    options = ("--set", "features.losses=[]", "--set", "features.columns=[activation_rate]")
+    result = run(small_run, tmp_path / "run", *options)
+    assert result.exit_code == 2
+    assert "features.columns needs gradients" in result.stderr

@@ -21,10 +21,13 @@ GRADIENTS = [f"uniform/fc.{name}/l1" for name in ("weight", "bias")]
 SOURCE = {"source": "sklearn:digits"}
 
 
-def write_run(folder: Path, *, in_logits: float, in_gradients: float, reported: int = 0) -> RunFolder:
+def write_run(
+    folder: Path, *, in_logits: float, in_gradients: float, reported: int = 0, planted: float = 0.0
+) -> RunFolder:
     """A run on four OOD sets, which are as far off in logits and gradients as is said.
 
-    `reported` is the seed of the set `a` alone.
+    `reported` is the seed of the set `a` alone; `planted` shifts the logits of what is to be found in `a` and in
+    `in_dist.test` alone.
     """
     config = Config.model_validate(
         {
@@ -42,6 +45,10 @@ def write_run(folder: Path, *, in_logits: float, in_gradients: float, reported: 
             far = info.name.startswith("ood.")
             wrong = np.arange(SIZE) % 5 == 0
             margin = generator.normal(4.0, 1.0, SIZE) - in_logits * far - wrong
+            other = np.zeros(SIZE)
+            if info.name in ("ood.a", "in_dist.test"):
+                margin -= planted * (wrong + 2 * far)
+                other -= 3 * planted
             sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
             rows = ShardRows(
                 split=info.name,
@@ -50,7 +57,7 @@ def write_run(folder: Path, *, in_logits: float, in_gradients: float, reported: 
                 predictions=np.zeros(SIZE, dtype=np.int64),
                 content_hashes=[f"{info.name}-{place}-{reported}" for place in range(SIZE)],
                 names=[*LOGITS, *GRADIENTS],
-                values=np.column_stack([margin, np.zeros(SIZE), sizes]),
+                values=np.column_stack([margin, other, sizes]),
                 skipped=[],
             )
             writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
@@ -101,6 +108,25 @@ def test_nothing_reported_takes_part_in_a_choice(tmp_path: Path) -> None:
     assert one == other
     one, other = (choice_of(run, "ood/leave_one_dataset_out/b") for run in runs)
     assert one != other, "the set a is among those that b's score is chosen by"
+
+
+def test_what_works_on_reported_samples_alone_is_not_chosen(tmp_path: Path) -> None:
+    """A leak, planted: the logits tell everything of what is reported, and little of what is not."""
+    runs = [
+        write_run(tmp_path / f"{planted}", in_logits=0.3, in_gradients=1.5, planted=planted) for planted in (0.0, 9.0)
+    ]
+    for run in runs:
+        fit_run(run)
+    for label in ("ood/leave_one_dataset_out/a", "misclassification/in_dist_only/all"):
+        one, other = (choice_of(run, label) for run in runs)
+        assert one == other
+    areas = {
+        each.score: each.value
+        for each in evaluate_run(runs[1]).records
+        if (each.task, each.protocol, each.dataset, each.metric) == ("ood", "leave_one_dataset_out", "a", "auroc")
+    }
+    assert areas["max_logit"] > 0.99, "who had looked would have chosen it"
+    assert areas["chosen"] == areas["meta"] < areas["max_logit"]
 
 
 def test_what_is_held_out_is_judged_as_an_independent_count_says(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def test_the_score_without_gradients_is_chosen_where_they_are_shown_to_add_littl
     assert list(choice.judged)[-1] == "msp"
 
 
+def test_of_equal_scores_the_first_is_chosen_which_costs_least() -> None:
+    areas = {"msp": [0.9, 0.9], "knn": [0.9, 0.9], "score_lr": [0.9, 0.9], META: [0.9, 0.9]}
+    assert choose_score(areas, judged_by="sets").score == "msp"
+
+
 @pytest.mark.parametrize("areas", [{META: [0.6, 0.7]}, {META: [0.6], "knn": [0.9]}], ids=["alone", "one set"])
 def test_the_meta_model_stays_where_nothing_can_be_told(areas: dict[str, list[float]]) -> None:
     assert choose_score(areas, judged_by="sets") == ScoreChoice()

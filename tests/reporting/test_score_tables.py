@@ -81,7 +81,7 @@ def test_a_set_on_which_the_chosen_score_loses_says_so_beside_a_better_mean():
     gains = [gain(name, value) for name, value in [*sets.items(), *((f"{group} (mean)", 0.05) for group in GROUPS)]]
     wrong = record("in_dist.test", "chosen", 0.9, task="misclassification", protocol="in_dist_only")
     records = [each for each in of_sets(AREAS) if each.score in ("chosen", "energy")]
-    rows = answer_rows(verdicts([wrong, *records, *gains], groups=GROUPS), GROUPS)
+    rows = answer_rows(verdicts([wrong, *records, *gains], groups=GROUPS))
     outcomes = {row.name: row.outcome for row in rows}
     assert list(outcomes) == ["wrong predictions", "a", "b", "c", "near, mean", "all, mean"]
     assert [outcomes[name] for name in ("a", "b", "c", "all, mean")] == ["better", "worse", "better", "mixed"]

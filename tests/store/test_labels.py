@@ -274,10 +274,10 @@ def test_a_gap_beyond_chance_is_warned_of(tmp_path: Path) -> None:
 
 def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {"in_dist.fit": 0.2, "in_dist.test": 0.9})
-    for command, code in (("fit-meta", 0), ("evaluate", 3)):
+    for command, code, level in (("fit-meta", 0, "warning"), ("evaluate", 3, "No verdict")):
         result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
         assert result.exit_code == code, result.output
-        assert result.stdout.startswith("warning: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
+        assert result.stdout.startswith(f"{level}: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
     assert result.stdout.rstrip().splitlines()[-1].startswith("no verdict: accuracy is 0.20 on in_dist.fit")
     first, rest = (tmp_path / "run" / "evaluation" / "report.md").read_text().replace("\\", "").split("## Answer")
     assert "- **accuracy is 0.20 on in_dist.fit" in first
@@ -309,7 +309,7 @@ def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(ma
     result = CliRunner().invoke(app, ["evaluate", str(run)])
     first = result.stdout.splitlines()[0]
     assert result.exit_code == 3, result.output
-    assert first.startswith("warning: accuracy on in_dist.fit is 0.06")
+    assert first.startswith("No verdict: accuracy on in_dist.fit is 0.06")
     assert "say with label_map, in every labelled set of data, which is which" in first
 
 

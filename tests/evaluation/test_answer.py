@@ -1,0 +1,150 @@
+"""What an evaluation advises, in sentences: from figures worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gradscore.evaluation.answer import Answer, answer_of, bundle_command, samples_wanted
+from gradscore.evaluation.records import Record, verdicts
+from gradscore.meta import ScoreChoice
+
+GROUPS = {"near": ["bags"], "far": ["mnist", "noise"], "all": ["bags", "mnist", "noise"]}
+NEXT = "gradscore bundle runs/mine --out scorer.gradscore"
+WITHOUT = "With features.losses: [] extraction goes without them."
+
+SURE, LITTLE, NONE = (0.03, 0.01, 1e-4), (0.004, 0.003, 0.01), (-0.001, 0.004, 0.6)
+"""Gains: the value, half the width of the interval, and the p-value."""
+OPEN, LOST = (0.01, 0.02, 0.3), (-0.1, 0.02, 1e-9)
+
+
+def of_set(
+    dataset: str, *, gain: tuple[float, float, float], by_gradients: tuple[float, float, float], caught: float,
+    area: float = 0.9, half: float = 0.02, task: str = "ood", n_positive: int = 200,
+) -> list[Record]:  # fmt: skip
+    """The records of one set: the chosen score, the meta model, and the one baseline there is, `knn`."""
+    protocol = "leave_one_dataset_out" if task == "ood" else "in_dist_only"
+    first = Record(
+        task=task, dataset=dataset, protocol=protocol, score="chosen", metric="auroc", value=area, low=area - half,
+        high=area + half, n=1000, n_positive=n_positive,
+    )  # fmt: skip
+    gains = {"chosen": gain, "meta": by_gradients}
+    return [
+        first,
+        replace(first, metric="fpr95_id_positive", value=1 - caught),
+        replace(first, score="knn", value=area - gain[0]),
+        replace(first, score="meta"),
+        *(
+            replace(
+                first, score=score, metric="auroc_gain_over_knn", value=value, low=value - width, high=value + width,
+                p_value=p_value,
+            )
+            for score, (value, width, p_value) in gains.items()
+        ),
+    ]  # fmt: skip
+
+
+def answer(records: list[Record], *, ood: str = "meta", wrong: str = "augmentations_probability", **more) -> Answer:
+    choices = {"ood": ScoreChoice(score=ood), "misclassification": ScoreChoice(score=wrong)}
+    found = verdicts(records, groups=GROUPS)
+    return answer_of(
+        found, records, groups=GROUPS, choices=choices, next_command=NEXT, **{"without_gradients": WITHOUT, **more}
+    )
+
+
+BAGS = of_set("bags", gain=SURE, by_gradients=SURE, caught=0.69)
+NEAR = [replace(each, dataset="near (mean)") for each in BAGS]
+WRONG = of_set("in_dist.test", gain=OPEN, by_gradients=NONE, caught=0.416, task="misclassification")
+
+
+def test_says_what_to_use_what_it_catches_and_what_comes_next() -> None:
+    assert answer([*WRONG, *BAGS, *NEAR]).lines == [
+        "Use the meta model for OOD samples, and the averaged probability for wrong predictions.",
+        "With 5 % of good samples rejected, they catch 69 % of bags (near), 41 % of wrong predictions.",
+        "Against the best baseline of each set: better on bags; open on wrong predictions (4 times as many samples "
+        "would settle wrong predictions).",
+        "Gradients add 0.03 AUROC on near sets and add nothing on wrong predictions.",
+        f"Next: {NEXT}",
+    ]
+
+
+def test_one_score_for_both_questions_is_named_once() -> None:
+    found = answer([*WRONG, *BAGS], wrong="meta").sentences
+    assert found[0] == "Use the meta model for OOD samples and wrong predictions."
+    assert "it catches" in found[1]
+
+
+def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
+    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
+    found = answer([*BAGS, *lost]).sentences
+    assert "better on bags; worse on noise (knn by 0.10)" in found[2]
+    assert "If noise are what you expect, let knn decide: --score ood=knn." in found
+
+
+ADDED = {
+    "to one question": ({"ood": "meta"}, SURE, False),
+    "to none, by what is reported": ({"ood": "meta"}, NONE, True),
+    "to none that is used": ({"ood": "knn"}, SURE, True),
+    "perhaps": ({"ood": "meta"}, OPEN, False),
+    "a little, for sure": ({"ood": "meta"}, LITTLE, False),
+}
+
+
+@pytest.mark.parametrize(("choice", "by_gradients", "spared"), ADDED.values(), ids=ADDED)
+def test_gradients_that_add_nothing_can_be_spared(choice: dict[str, str], by_gradients, spared: bool) -> None:
+    records = [*WRONG, *of_set("bags", gain=SURE, by_gradients=by_gradients, caught=0.7)]
+    said = " ".join(answer(records, **choice).sentences)
+    assert (WITHOUT in said) == spared
+
+
+def test_a_run_without_gradients_says_nothing_of_them() -> None:
+    assert "radients" not in " ".join(answer([*WRONG, *BAGS], without_gradients=None).sentences)
+
+
+def test_doubts_leave_no_verdict() -> None:
+    found = answer([*WRONG, *BAGS], doubts="the classes are in another order")
+    assert found.sentences == ["No verdict: the classes are in another order."]
+    assert (found.uses, found.next_command) == ((), None)
+
+
+# AUROC, its interval, wrong ones among 1,000: how many times as many samples bring the end of the interval to 0.5
+# (or to 0.6, below which a score is of no use), as its width goes with one over the root of the number.
+WANTED = {
+    "twice as wide as it may be": (0.7, 0.3, 0.9, 40, 4.0),
+    "half as wide": (0.7, 0.6, 0.8, 40, 1.0),
+    "of no use, not yet shown": (0.5, 0.3, 0.7, 40, 4.0),
+    "few of a kind, however sure": (0.9, 0.8, 0.99, 5, 4.0),
+    "no interval: 97 of the rarer kind": (None, None, None, 0, (0.98 / 0.1) ** 2 / 3),
+}
+
+
+@pytest.mark.parametrize(("value", "low", "high", "positive", "times"), WANTED.values(), ids=WANTED)
+def test_how_many_samples_would_do(value, low, high, positive: int, times: float) -> None:
+    area = replace(WRONG[0], value=value, low=low, high=high, n_positive=positive)
+    assert samples_wanted(area) == pytest.approx(times)
+
+
+def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
+    unsure = of_set("in_dist.test", gain=OPEN, by_gradients=OPEN, caught=0.1, area=0.7, half=0.4,
+                    task="misclassification", n_positive=20)  # fmt: skip
+    found = answer(unsure)
+    assert found.no_verdict is not None
+    assert (
+        "20 wrong predictions among 1000 samples are too few to tell; about 4,000 labelled samples" in found.no_verdict
+    )
+    assert found.next_command is None
+
+
+def test_one_question_that_is_open_leaves_the_other() -> None:
+    unsure = [replace(each, low=0.4) if each.metric == "auroc" and each.score == "chosen" else each for each in WRONG]
+    found = answer([*unsure, *BAGS])
+    assert (found.no_verdict, [each.task for each in found.uses]) == (None, ["ood"])
+    assert found.sentences[-1].startswith("200 wrong predictions among 1000 samples are too few")
+
+
+def test_the_next_command_can_be_pasted() -> None:
+    assert bundle_command(Path("my runs/a"), has_code=True) == (
+        "gradscore bundle 'my runs/a' --out scorer.gradscore --trust-code"
+    )
