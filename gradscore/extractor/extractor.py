@@ -259,7 +259,7 @@ class Extractor:
         """
         losses = [LOSSES[name] for name in self._features.losses]
         copies = each_input(image, lambda each: torch.cat([each] * max(2, len(losses))))
-        if self._averaged or self._features.columns or any(loss.several for loss in losses):
+        if not losses or self._averaged or self._features.columns or any(loss.several for loss in losses):
             return self.values(copies)[:1]
         try:
             with full_precision():
