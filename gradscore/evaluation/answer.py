@@ -176,7 +176,7 @@ def answer_of(
         _use(uses),
         _catches(uses, caught),
         _compared(useful),
-        *map(_advice, told),
+        *_advice(told),
         _gradients(useful, uses, without_gradients),
         *(f"{each}." for each in wanting),
     ]
@@ -297,15 +297,21 @@ def _compared(found: Sequence[Verdict]) -> str:
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _advice(verdict: Verdict) -> str:
+def _advice(found: Sequence[Verdict]) -> list[str]:
     """What to do where a baseline is better: it can decide, unless no score finds anything."""
-    best = verdict.best_auroc
-    if verdict.outcome == "worse" and best is not None and best > USELESS:
-        detector = "ood" if verdict.area.task == "ood" else "wrong"
-        return f"If {_kind(verdict)} are what you expect, let {verdict.best} decide: --score {detector}={verdict.best}."
-    if verdict.area.high is not None and verdict.area.high < USELESS:
-        return f"No score tells {_kind(verdict)} from the rest."
-    return ""
+    lost = [each for each in found if each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS]
+    parts = [f"for {_kind(each)} {each.best} ({_option(each)})" for each in lost]
+    parts[:1] = [f"For {_kind(each)} let {each.best} decide ({_option(each)})" for each in lost[:1]]
+    useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
+    return [
+        *([f"{', '.join(parts)}."] if parts else []),
+        *(f"No score tells {_kind(each)} from the rest." for each in useless),
+    ]
+
+
+def _option(verdict: Verdict) -> str:
+    """What has the best baseline of a verdict decide in a bundle."""
+    return f"--score {'ood' if verdict.area.task == 'ood' else 'wrong'}={verdict.best}"
 
 
 def gained(verdict: Verdict) -> float:

@@ -80,7 +80,7 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    assert "If noise are what you expect, let knn decide: --score ood=knn." in found
+    assert "For noise let knn decide (--score ood=knn)." in found
 
 
 ADDED = {
