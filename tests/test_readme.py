@@ -66,7 +66,8 @@ def finished(own_model):
 def test_steps_for_your_own_model(own_model, finished):
     commands, results = finished
     assert commands == ["run"]
-    assert "leave_one_dataset_out" in results[-1].output
+    assert results[-1].stdout.startswith("Use ")
+    assert "\nNext: gradscore bundle" in results[-1].stdout
     run = RunFolder(own_model / "my_model" / "run")
     assert (run.evaluation_path / "report.html").is_file()
     assert run.read("in_dist.test")["correct"].mean() > 0.9

@@ -65,7 +65,7 @@ def test_without_gradients_all_else_stays(small_run: Path, tmp_path: Path) -> No
     """What the answer advises where gradients add nothing: `features.losses: []`."""
     result = run(small_run, tmp_path / "run", "--set", "features.losses=[]")
     assert result.exit_code == 0, result.output
-    assert "radients" not in result.stdout
+    assert "Gradients" not in result.stdout
     full, bare = (RunFolder(folder) for folder in (small_run, tmp_path / "run"))
     assert (full.share_of_gradients or 0) > 0
     assert bare.share_of_gradients in (None, 0)
