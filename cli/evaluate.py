@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
-from gradscore.notices import Notice, by_urgency, urgent
+from gradscore.notices import Level, Notice, by_urgency, urgent
 
 from .options import (
     INCONCLUSIVE,
@@ -107,7 +107,9 @@ def evaluated(
         tell("evaluating")
         evaluation = evaluate_run(folder)
         controls = permuted_labels(folder, progress=lambda label: tell(f"permuting {label}")) if permuted else []
-        notices = [*(control_notices(controls) if permuted else []), *evaluation.notices]
+        level: Level = "note" if all(control.passed for control in controls) else "caution"
+        said = [Notice(each, level) for each in control_notices(controls)] if permuted else []
+        notices = [*said, *evaluation.notices]
         evaluation = replace(evaluation, notices=by_urgency(notices))
         tell("writing the report")
         try:
