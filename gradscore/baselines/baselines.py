@@ -317,6 +317,13 @@ BASELINES: Registry[Baseline] = Registry(
             words="the relative Mahalanobis distance",
             source="Ren, Fort, Liu et al. 2021",
         ),
+        "unit_mahalanobis": of_penultimate(
+            formulas.class_directions,
+            formulas.unit_mahalanobis,
+            summary="squared distance to the nearest class mean, shared covariance, features of unit length",
+            words="the Mahalanobis distance of features of unit length",
+            source="Mueller and Hein 2025",
+        ),
         "vim": of_penultimate(
             formulas.residual_space,
             formulas.vim,

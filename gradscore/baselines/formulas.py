@@ -298,6 +298,16 @@ def relative_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arra
     return mahalanobis(features, logits, learned) - of_all
 
 
+def class_directions(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """As `class_means`, of features of unit length."""
+    return class_means(_directions(features), classes, head)
+
+
+def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Mahalanobis distance of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
+    return mahalanobis(_directions(features), logits, learned)
+
+
 def residual_space(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
     """Origin (D,), axes (D, D - d) outside the principal subspace, and the scale of norms against the largest logit."""
     origin = -np.linalg.pinv(head.weight) @ head.bias
@@ -410,8 +420,8 @@ def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
 
 def correlations(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
     """The last layer, and the pseudo-inverse (D, D) of sums of products of features of unit length, as a root of it."""
-    directions = features / _lengths(features)[:, None]
-    return {**last_layer(features, classes, head), "root": np.sqrt(1 / len(features)) * _whitening(directions)}
+    root = np.sqrt(1 / len(features)) * _whitening(_directions(features))
+    return {**last_layer(features, classes, head), "root": root}
 
 
 def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -420,7 +430,7 @@ def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     Source: Bibas, Feder and Hassner 2021 (single layer predictive normalized maximum likelihood), theorem 2, with the
     softmax of features of unit length as in the authors' code.
     """
-    directions = features / _lengths(features)[:, None]
+    directions = _directions(features)
     log_p, log_rest = _log_p_and_rest(product(directions, learned["weight"].T) + learned["bias"])
     leverage = np.square(product(directions, learned["root"])).sum(axis=1, keepdims=True)
     terms = -np.logaddexp(0.0, log_rest - log_p / (1 + leverage))
@@ -467,6 +477,10 @@ def _squared_to_nearest(features: FloatArray, whitening: FloatArray, means: Floa
 def _along(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
     offsets = features - learned["mean"]
     return np.asarray((offsets * learned["weight"][logits.argmax(axis=1)]).sum(axis=1) / _lengths(offsets))
+
+
+def _directions(features: FloatArray) -> FloatArray:
+    return features / _lengths(features)[:, None]
 
 
 def _lengths(vectors: FloatArray) -> FloatArray:
