@@ -172,11 +172,12 @@ def answer_of(
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
     uses = [Use(task=task, score=choices[task].score, words=score_in_words(choices[task].score)) for task in tasks]
     caught = [each for each in _caught(found, records, groups) if each.task in tasks]
+    used = {each.task: each.score for each in uses}
     sentences = [
         _use(uses),
-        _catches(uses, caught),
-        _compared(useful),
-        *_advice(told),
+        _catches(uses, caught, apart=_chosen_otherwise(used.get("ood"), found, records)),
+        _compared(useful, used),
+        *_advice(told, used),
         _gradients(useful, uses, without_gradients),
         *(f"{each}." for each in wanting),
     ]
@@ -257,7 +258,23 @@ def _use(uses: Sequence[Use]) -> str:
     return f"Use {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
 
 
-def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
+def _chosen_otherwise(score: str | None, found: Sequence[Verdict], records: Sequence[Record]) -> bool:
+    """Whether figures of some OOD set are those of another score, which the choice made without the set fell on."""
+    protocols = {each.protocol for each in found if each.area.task == "ood"}
+
+    def areas(name: str | None) -> dict[str, float | None]:
+        return {
+            each.dataset: each.value
+            for each in records
+            if (each.task, each.score, each.metric) == ("ood", name, "auroc") and each.protocol in protocols
+        }
+
+    of_score = areas(score)
+    return any(name in of_score and of_score[name] != value for name, value in areas(CHOSEN).items())
+
+
+def _catches(uses: Sequence[Use], caught: Sequence[Caught], *, apart: bool) -> str:
+    """`apart`: the choice that was made without a set is another one than the score that is used."""
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
@@ -270,16 +287,20 @@ def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
         lowest, highest = (math.floor(100 * pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest} to {highest} % of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
-    return f"With 5 % of good samples rejected, {subject} {', '.join(named)}."
+    kept = " and each OOD set kept out of the choice" if apart else ""
+    return f"With 5 % of good samples rejected{kept}, {subject} {', '.join(named)}."
 
 
-def _compared(found: Sequence[Verdict]) -> str:
-    """How the chosen scores do against the best baseline of each set, and what would settle what is open."""
+def _compared(found: Sequence[Verdict], used: Mapping[str, str]) -> str:
+    """How the chosen scores do against the best baseline of each set, and what would settle what is open.
+
+    Where that baseline is the one to use, only a choice made without the set falls behind it.
+    """
     each_once = singles(found)
     parts = []
     for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
         names = [
-            f"{each.what} ({each.best} by {-gained(each):.2f})" if outcome == "worse" else each.what
+            f"{each.what} ({_behind(each, used)})" if outcome == "worse" else each.what
             for each in each_once
             if each.outcome == outcome
         ]
@@ -297,9 +318,18 @@ def _compared(found: Sequence[Verdict]) -> str:
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _advice(found: Sequence[Verdict]) -> list[str]:
-    """What to do where a baseline is better: it can decide, unless no score finds anything."""
-    lost = [each for each in found if each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS]
+def _behind(verdict: Verdict, used: Mapping[str, str]) -> str:
+    by = f"{verdict.best} by {-gained(verdict):.2f}"
+    return f"{by}, which is chosen where the set is known" if used.get(verdict.area.task) == verdict.best else by
+
+
+def _advice(found: Sequence[Verdict], used: Mapping[str, str]) -> list[str]:
+    """What to do where a baseline that is not used is better: it can decide, unless no score finds anything."""
+    lost = [
+        each
+        for each in found
+        if each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS and each.best != used.get(each.area.task)
+    ]
     parts = [f"for {_kind(each)} {each.best} ({_option(each)})" for each in lost]
     parts[:1] = [f"For {_kind(each)} let {each.best} decide ({_option(each)})" for each in lost[:1]]
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]

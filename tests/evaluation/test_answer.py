@@ -83,6 +83,15 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     assert "For noise let knn decide (--score ood=knn)." in found
 
 
+def test_a_baseline_that_is_used_already_is_not_advised() -> None:
+    """Models that were kept from a set can choose another score than the one that knows all sets."""
+    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
+    found = answer([*WRONG, *lost], ood="knn").sentences
+    assert found[1].startswith("With 5 % of good samples rejected and each OOD set kept out of the choice, they catch")
+    assert "worse on noise (knn by 0.10, which is chosen where the set is known)" in found[2]
+    assert not any("decide" in each for each in found)
+
+
 ADDED = {
     "to one question": ({"ood": "meta"}, SURE, False),
     "to none, by what is reported": ({"ood": "meta"}, NONE, True),
