@@ -50,7 +50,7 @@ data:
     test: {source: "sklearn:digits", select: {start: 300, stop: 500}}
   ood:
     - {source: "synthetic:gaussian_noise", name: noise, select: {stop: 100}}
-features: {losses: [uniform], statistics: [max, l1, l2], columns: [gradient_cosine], penultimate: true}
+features: {losses: [uniform], statistics: [max, l1, l2], penultimate: true}
 extract: {batch_size: 25, part_size: 50, device: cpu}
 meta: {Cs: [0.01, 0.1], cv_folds: 2}
 evaluate: {protocols: [known, in_dist_only]}

@@ -218,18 +218,11 @@ def _share_extracted(
         summary = extract_share(loaded, share, out=run, progress=tell)
     if summary.was_complete:
         output.tell("this run is already complete: nothing to compute")
-    if summary.waiting_for:
-        waits = (
-            f"the tables need the mean gradients of all shares, and {len(summary.waiting_for)} of their sums are not "
-            "there yet: give the commands of all shares once more when they have ended"
-        )
-        output.tell(Notice(waits, "caution"))
     if not summary.shards:
         output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
     merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if context.params['_trust'] else ''}"
-    is_made = not summary.was_complete and not summary.waiting_for
-    output.say(f"{done}; {merge} makes a run of all shares" if is_made else done)
+    output.say(done if summary.was_complete else f"{done}; {merge} makes a run of all shares")
     return summary
 
 

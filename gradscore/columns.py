@@ -2,7 +2,7 @@
 
 `META_COLUMNS`, then `logit_0` ..., `penultimate_0` ... if they are stored, the same of every augmentation of the sample
 as `augmentation/<augmentation>/logit_0` ... and `augmentation/<augmentation>/penultimate_0` ..., then features:
-`<loss>/<parameter or module>/<statistic>`, where `FORWARD` stands in the place of a loss for what depends on none.
+`<loss>/<parameter or module>/<statistic>`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,8 @@ BESIDE = (RECOMPUTED, SIGNATURE)
 LOGIT = "logit_"
 PENULTIMATE = "penultimate_"
 
-FORWARD = "forward"
 AUGMENTATION = "augmentation"
 """Starts the names of the columns of augmentations, so no loss is called so."""
-
-NORM, RATE, COSINE = "output_gradient_norm", "activation_rate", "gradient_cosine"
-"""Features that are no statistics of parameter gradients; see `gradscore.features`."""
-
-EXTRA_COLUMNS = (NORM, RATE, COSINE)
-"""What `features.columns` may name."""
 
 
 def feature_columns(names: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .columns import AUGMENTATION, FORWARD
+from .columns import AUGMENTATION
 from .errors import ConfigError, EngineError
 from .system import Registry, first_line
 
@@ -308,7 +308,7 @@ LOSSES: Registry[Loss] = Registry(
         "label_squared": Loss(head=label_squared, needs_labels=True, source="Brier 1950"),
     },
     wanted=Loss,
-    reserved=(FORWARD, AUGMENTATION, "baseline"),  # what names of features and inputs of meta models have in its place
+    reserved=(AUGMENTATION, "baseline"),  # what names of features and inputs of meta models have in its place
 )
 """Losses by name."""
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from gradscore.columns import FORWARD
+from gradscore.columns import AUGMENTATION
 from gradscore.errors import ConfigError, EngineError
 from gradscore.losses import LOSSES, expected
 from gradscore.meta.inputs import BASELINE_PREFIX
@@ -182,7 +182,7 @@ def test_every_loss_has_a_name():
     assert set(LOSSES) == without | {"label", "label_focal", "label_squared"}
 
 
-@pytest.mark.parametrize("name", [FORWARD, BASELINE_PREFIX.removesuffix("/")])
+@pytest.mark.parametrize("name", [AUGMENTATION, BASELINE_PREFIX.removesuffix("/")])
 def test_a_loss_cannot_be_called_like_what_stands_in_its_place(name):
     with pytest.raises(ConfigError, match=f"loss '{name}': this name means something else already"):
         LOSSES.add(name, LOSSES["uniform"])

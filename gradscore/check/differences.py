@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 from scipy.stats import norm, rankdata
 
-from ..columns import COSINE, FORWARD, RATE, feature_columns, logit_columns
+from ..columns import feature_columns, logit_columns
 from ..evaluation import auroc, paired_delong, paired_delong_of_truths
 from ..statistics import STATISTICS
 from ..system import FloatArray, some
@@ -383,16 +383,14 @@ class FeatureDrift:
         """Layer and statistic of the largest change, in words."""
         loss, _, rest = self.column.partition("/")
         layer, _, statistic = rest.rpartition("/")
-        of = "" if loss == FORWARD else f", loss {loss}"
-        return f"{statistic} of layer {layer}{of}" if layer else self.column
+        return f"{statistic} of layer {layer}, loss {loss}" if layer else self.column
 
 
 def feature_drift(probe: Probe, test: pd.DataFrame, *, tolerance: float) -> FeatureDrift:
     """Compares the features of the probe with those of a run.
 
     A change counts relative to the feature, or to the largest of the element-sized statistics (max, min, mean, std) of
-    the same gradient: a mean that is next to zero beside a large maximum is rounding. Cosines and rates
-    count as they are.
+    the same gradient: a mean that is next to zero beside a large maximum is rounding.
 
     Args:
         probe: samples and their features.
@@ -428,7 +426,6 @@ def _relative_changes(names: list[str], before: FloatArray, now: FloatArray) -> 
     """Changes (columns, samples) relative to sizes; infinite where only one value is finite."""
     finite = np.isfinite(before) & np.isfinite(now)
     sizes = np.where(finite, np.maximum(np.abs(before), np.abs(now)), 0.0)
-    sizes[[name.endswith((f"/{COSINE}", f"/{RATE}")) for name in names]] = 1.0
     groups = np.unique([_group(name) for name in names], return_inverse=True)[1]
     largest = np.stack([sizes[groups == group].max(axis=0) for group in range(groups.max() + 1)])[groups]
     gaps = np.abs(np.where(finite, now - before, 0.0))

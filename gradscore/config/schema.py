@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_serializer, model_validator
 
-from ..columns import EXTRA_COLUMNS
 from ..data import DataConfig, PreprocessingConfig, check_augmentations
 from ..errors import ConfigError
 from ..losses import LOSSES
@@ -44,18 +43,10 @@ AnySection = TypeVar("AnySection", bound=Section)
 Protocol = Literal["known", "leave_one_dataset_out", "auxiliary", "in_dist_only"]
 
 
-def _known_column(name: str) -> str:
-    if name not in EXTRA_COLUMNS:
-        raise ValueError(f"no column {name!r}; {closest(name, EXTRA_COLUMNS)}")
-    return name
-
-
 AUTO = "auto"
 """What `features.penultimate` says until the model is there."""
 
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
-
-Columns = Annotated[list[Annotated[str, AfterValidator(_known_column)]], AfterValidator(without_repeats)]
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -115,8 +106,6 @@ class FeaturesConfig(Section):
     """Patterns of parameter names (`layer4.*`), or `@last` for the last layer."""
     granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
     """One set of statistics for each parameter, for each module that owns some, or for the whole model."""
-    columns: InFeatures[Columns] = []
-    """More features of each sample: `output_gradient_norm`, `activation_rate`, `gradient_cosine`."""
     penultimate: InFeatures[bool | str] = AUTO
     """Also store what enters the last layer, or the linear layer that is named, for scores of it; `auto` does where a
     linear layer makes the logits."""
@@ -143,9 +132,8 @@ class FeaturesConfig(Section):
 
     @model_validator(mode="after")
     def _has_gradients(self) -> Self:
-        named = [name for name in ("columns", "average_gradients") if getattr(self, name)]
-        if named and not self.losses:
-            raise ValueError(f"features.{named[0]} needs gradients, and features.losses is []; leave it out")
+        if self.average_gradients and not self.losses:
+            raise ValueError("features.average_gradients needs gradients, and features.losses is []; leave it out")
         return self
 
     @model_validator(mode="after")

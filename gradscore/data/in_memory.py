@@ -59,7 +59,7 @@ def samples_of(
         `DataError` where `data` is none of `FORMS`, holds no sample, or something in it cannot be used.
     """
     reader = _Reader(data, name, dtype, labelled, preprocess, split)
-    return Samples(name, _count(data), reader.batches, is_read_once=isinstance(data, Iterator))
+    return Samples(name, _count(data), reader.batches)
 
 
 def _count(data: Any) -> int | None:
@@ -331,7 +331,7 @@ def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samp
                 "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
             )
 
-    return Samples(name, None, read, is_read_once=isinstance(data, Iterator))
+    return Samples(name, None, read)
 
 
 def tensors_in(batch: Any) -> Iterator[Tensor]:

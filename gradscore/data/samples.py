@@ -170,13 +170,11 @@ class Samples:
         name: what messages call them.
         count: how many there are, where that is known without reading them.
         read: reads them from the beginning; gives one batch at least, or raises `DataError`.
-        is_read_once: whether a second time there is nothing more to be had.
     """
 
     name: str
     count: int | None
     read: Callable[[], Iterator[Batch]]
-    is_read_once: bool = False
     _begun: tuple[Batch, Iterator[Batch]] | None = None
 
     @property

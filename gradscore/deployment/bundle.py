@@ -33,11 +33,9 @@ from torch import Tensor
 
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
-from ..extractor import MeanGradients
 from ..meta import ARRAYS, DESCRIPTION, BaselineScore, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
-from ..store import MEAN_GRADIENTS
 from ..system import FloatArray, file_sha256, is_address, parse_json, replacing, sample_count
 from ..system import Inputs as ModelInputs
 from ..system import sha256 as sha256_of
@@ -45,7 +43,7 @@ from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
 
 FORMAT = "gradscore bundle"
-VERSION = 3
+VERSION = 4
 
 _INDEX = "bundle.json"
 _CHECKSUM = "bundle.sha256"
@@ -126,7 +124,6 @@ class Bundle:
         self_test: known answers.
         known_sets: samples with known answers, which `gradscore monitor` compares with.
         weights: the weights, if they are inside.
-        mean_gradients: what the column `gradient_cosine` compares with, if it is among the features.
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         notices: what its user should know.
@@ -146,7 +143,6 @@ class Bundle:
     self_test: SelfTest
     known_sets: KnownSets
     weights: Mapping[str, Tensor] | None = None
-    mean_gradients: MeanGradients | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     augmentation_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
@@ -228,8 +224,6 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         members |= _saved(name, detector.model) if isinstance(detector.model, MetaModel) else {}
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
-    if bundle.mean_gradients is not None:
-        members[MEAN_GRADIENTS] = bundle.mean_gradients.to_bytes()
     entries = {
         name: _DetectorEntry(
             protocol=detector.protocol,
@@ -364,14 +358,12 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
             calibration=calibration[name],
             threshold=threshold(calibration[name], entry.alpha),
         )
-    means = members.get(MEAN_GRADIENTS)
     return Bundle(
         **{name: getattr(index, name) for name in _PLAIN},
         detectors=detectors,
         self_test=SelfTest.of_members(load(members[_SELF_TEST])),
         known_sets=KnownSets.of_members(load(members[_KNOWN_SETS])),
         weights=load_tensors(members[_WEIGHTS]) if _WEIGHTS in members else None,
-        mean_gradients=None if means is None else MeanGradients.from_bytes(means),
     )
 
 

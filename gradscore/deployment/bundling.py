@@ -33,7 +33,7 @@ from ..evaluation import (
     specs_of,
     stored_verdicts,
 )
-from ..extractor import Extractor, input_dtype, run_means
+from ..extractor import Extractor, input_dtype
 from ..meta import (
     META,
     BaselineScore,
@@ -140,14 +140,11 @@ def make_bundle(
     columns = [name for name in right.columns if name not in META_COLUMNS]
     models, about_models = _deployed_models(run, scores)
     detectors = calibrated(models, right, whole=whole, alpha=alpha)
-    means = run_means(run)
-    if means is not None:
-        means = replace(means, contents=means.contents[:0])  # hashes of samples, by which they are told from themselves
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
     with trusting_code(trust_code, origin=origin):
-        extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes, means=means)
+        extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
         fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None
@@ -178,7 +175,6 @@ def make_bundle(
         detectors=detectors,
         self_test=test,
         weights=model.state_dict() if with_weights else None,
-        mean_gradients=means,
         versions=package_versions(),
         provenance=_provenance(run, right),
         notices=[*calibration.notices, *about_models, *about_self_test],

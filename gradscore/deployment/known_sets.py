@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..columns import FORWARD, feature_columns, logit_columns, penultimate_columns
+from ..columns import feature_columns, logit_columns, penultimate_columns
 from ..data import (
     FIT,
     IMAGE_SHIFTS,
@@ -206,7 +206,7 @@ def _signs(features: int) -> FloatArray:
 
 def _sizes(columns: list[str]) -> dict[str, str]:
     """A column that says how large the gradient is, by group of parameters, from the input to the output."""
-    parts = [column.rpartition("/") for column in feature_columns(columns) if not column.startswith(f"{FORWARD}/")]
+    parts = [column.rpartition("/") for column in feature_columns(columns)]
     losses = list(dict.fromkeys(start.partition("/")[0] for start, _, _ in parts))
     if not losses:
         return {}

@@ -121,7 +121,6 @@ class Scorer:
             model if device is None else model.to(resolve_device(device)),
             features=bundle.features,
             num_classes=config.num_classes,
-            means=bundle.mean_gradients,
         )
         self._state = memory_state(self.model)
         self._self_test()

@@ -255,7 +255,6 @@ class Detector:
                 config,
                 extractor,
                 sets.stream(thumbnails),
-                fit_again=None if sets.fit.is_read_once else sets.fit_again,
                 progress=tell,
                 total=sets.total,
             )

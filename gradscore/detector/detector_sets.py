@@ -179,10 +179,6 @@ class FitSets:
                 if rows:
                     yield replace(batch.rows(rows), split=split)
 
-    def fit_again(self) -> Iterator[Batch]:
-        """The samples that fit, once more."""
-        return (batch for batch in self.parted() if batch.split == FIT)
-
     @property
     def total(self) -> int:
         """How many samples there are; 0 if that is unknown."""

@@ -14,14 +14,12 @@ from types import ModuleType
 from typing import Any
 
 from ..config import Config, dump_config, parse_config, placed
-from ..data import FIT
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
-from ..extractor import MeanGradients, read_means
 from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
-from ..store import Manifest, package_versions
+from ..store import package_versions
 from ..system import file_sha256
-from .shares import Shard, add_up, identity_of, make_shard, sum_shards
+from .shares import Shard, identity_of, make_shard
 
 ATTEMPTS = 3
 """How many workers may be lost over one shard before the run ends."""
@@ -92,7 +90,6 @@ def extract_with_ray(
         return complete_run(
             plan,
             make_shards=workers.make_shards,
-            mean_gradients=workers.mean_gradients,
             notices=workers.notices,
             progress=progress,
         )
@@ -134,17 +131,9 @@ def opened(job: Job) -> RunPlan:
     return plan
 
 
-@lru_cache(maxsize=1)
-def _comparing(job: Job, means_sha256: str) -> RunPlan:
-    """The same, and rows are compared with the mean gradients in the run folder that have this SHA-256."""
-    plan = opened(job)
-    plan.extractor.compare_with(read_means(job.run, sha256=means_sha256))
-    return plan
-
-
-def make_for(job: Job, shard: Shard, means_sha256: str | None) -> tuple[str, list[str]]:
+def make_for(job: Job, shard: Shard) -> tuple[str, list[str]]:
     """Makes one shard, as the task of a worker; returns the SHA-256 of its file and notices."""
-    plan = opened(job) if means_sha256 is None else _comparing(job, means_sha256)
+    plan = opened(job)
     return make_shard(plan, shard, on_batch=lambda _split, _samples: None), plan.extractor.notices
 
 
@@ -158,16 +147,9 @@ class _Workers:
         self._running: dict[Any, Shard] = {}
         self.notices: list[str] = []
 
-    def mean_gradients(self, on_batch: OnBatch) -> MeanGradients:
-        """Those of the sums of all shards."""
-        run = self._plan.config.run
-        self._make([shard for shard in sum_shards(self._plan) if not (run / shard.file).is_file()], None, on_batch)
-        return add_up(self._plan)
-
     def make_shards(self, split: str, numbers: Sequence[int], on_batch: OnBatch) -> None:
         """Has shards of a split made."""
-        means = Manifest.read(self._plan.config.run).mean_gradients_sha256
-        self._make([Shard(split, number) for number in numbers], means, on_batch)
+        self._make([Shard(split, number) for number in numbers], on_batch)
 
     def close(self) -> None:
         """Ends what still runs after an error, and Ray if it was started here."""
@@ -177,7 +159,7 @@ class _Workers:
             if self._is_own:
                 self._ray.shutdown()
 
-    def _make(self, shards: Sequence[Shard], means_sha256: str | None, on_batch: OnBatch) -> None:
+    def _make(self, shards: Sequence[Shard], on_batch: OnBatch) -> None:
         if not shards:
             return
         if self._ray is None:
@@ -187,11 +169,11 @@ class _Workers:
         while waiting or self._running:
             while waiting and len(self._running) < self._count:
                 shard = waiting.popleft()
-                self._running[self._task.remote(self._job, shard, means_sha256)] = shard
+                self._running[self._task.remote(self._job, shard)] = shard
             for reference in ray.wait([*self._running], num_returns=1)[0]:
                 shard = self._running.pop(reference)
                 self._check(self._result(reference, f"over {shard.file}"), self._plan.config.run / shard.file)
-                on_batch(FIT if shard.split not in self._plan.datasets else shard.split, shard.samples(self._plan))
+                on_batch(shard.split, shard.samples(self._plan))
 
     def _start(self) -> None:
         import ray  # slow to import, and only needed here

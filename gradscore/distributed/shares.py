@@ -1,8 +1,7 @@
 """A run made by processes that know nothing of each other but the run folder, as in a SLURM array.
 
-The unit of work is a shard of a table or, before all tables, of the sums of gradients that `gradient_cosine` needs. A
-share is every n-th of them; what each share has written it says in a file of its own in the folder `partial` of the
-run. `merge` makes a run of all shares.
+The unit of work is a shard of a table. A share is every n-th of them; what each share has written it says in a file of
+its own in the folder `partial` of the run. `merge` makes a run of all shares.
 """
 
 from __future__ import annotations
@@ -13,25 +12,21 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError
 
-from ..columns import COSINE
 from ..config import Config, placed
-from ..data import FIT
 from ..errors import ConfigError, StoreError
-from ..extractor import MeanGradients, read_means, write_means
 from ..models import trusting_code
 from ..pipeline import Counter, ExtractSummary, OnBatch, Progress, RunPlan, complete_run, write_shards
 from ..printable import printable
 from ..store import (
     CONFIG,
     MANIFEST,
-    MEAN_GRADIENTS,
     PARTIAL,
     Manifest,
     Record,
@@ -48,10 +43,7 @@ from ..store import (
     split_folder,
     write_head,
 )
-from ..system import Influence, file_sha256, replacing, settings_of, sha256, some, write_bytes, write_text
-
-SUMS = "sums"
-"""Stands for a split where the gradients of a shard of `in_dist.fit` are added up, which comes before all tables."""
+from ..system import Influence, file_sha256, replacing, settings_of, sha256, some, write_text
 
 _MOST_SHARES = 10**6
 """More than any run has shards."""
@@ -115,7 +107,6 @@ class ShareSummary:
         shards: shards of tables that the share has.
         computed: samples looked at this time.
         seconds: spent on them.
-        waiting_for: sums of gradients of other shares that are lacking; the tables are made when all are there.
         was_complete: the run was finished already.
     """
 
@@ -124,7 +115,6 @@ class ShareSummary:
     shards: int
     computed: int = 0
     seconds: float = 0.0
-    waiting_for: list[str] = field(default_factory=list)
     was_complete: bool = False
 
 
@@ -138,8 +128,7 @@ def extract_share(
 ) -> ShareSummary:
     """Computes the shards of one share of a run, or what is missing of them; `merge` makes a run of all shares.
 
-    Any number of processes may write into one run folder, each its share. With `gradient_cosine`, the shares first add
-    up gradients; where those of other shares are not there yet, the same command makes the tables later.
+    Any number of processes may write into one run folder, each its share.
 
     Args:
         config: the settings.
@@ -157,8 +146,8 @@ def extract_share(
         plan = RunPlan.of(config)
     config, run = plan.config, plan.config.run
     target = check_target(run, config, plan.inputs)
-    sums, tables = (shards[share.index :: share.count] for shards in (sum_shards(plan), table_shards(plan)))
-    summary = ShareSummary(run, str(share), len(tables))
+    shards = table_shards(plan)[share.index :: share.count]
+    summary = ShareSummary(run, str(share), len(shards))
     if is_complete(run, target.manifest):
         _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
         return replace(summary, was_complete=True)
@@ -177,23 +166,9 @@ def extract_share(
         settings = _kept_settings(config)
         own = ShareRecord(index=share.index, count=share.count, identity=identity, settings=settings)
         own.write(run)
-    began, counter = time.perf_counter(), Counter(sum(shard.samples(plan) for shard in [*sums, *tables]), progress)
-    computed = _make(plan, own, sums, counter)
-    there = {name for record in records() for name in record.files}
-    waiting = [shard.file for shard in sum_shards(plan) if shard.file not in there]
-    if not waiting:
-        if sum_shards(plan):
-            known = next((each.means_sha256 for each in records() if each.means_sha256 is not None), None)
-            if known is not None and (run / MEAN_GRADIENTS).exists():
-                means = read_means(run, sha256=known)
-            else:
-                means = add_up(plan)
-                known = write_means(run, means)
-            plan.extractor.compare_with(means)
-            own.means_sha256 = known
-            own.write(run)
-        computed += _make(plan, own, tables, counter)
-    return replace(summary, computed=computed, seconds=time.perf_counter() - began, waiting_for=waiting)
+    began, counter = time.perf_counter(), Counter(sum(shard.samples(plan) for shard in shards), progress)
+    computed = _make(plan, own, shards, counter)
+    return replace(summary, computed=computed, seconds=time.perf_counter() - began)
 
 
 def _begin(plan: RunPlan) -> None:
@@ -268,12 +243,8 @@ def merge(
             if not is_complete(run, Manifest.read(run)):  # another process has merged them meanwhile
                 raise
 
-    def mean_gradients(on_batch: OnBatch) -> MeanGradients:
-        on_batch(FIT, len(plan.datasets[FIT]))
-        return add_up(plan)
-
     notices = [notice for record in records for notice in record.notices]
-    return complete_run(plan, mean_gradients=mean_gradients, notices=notices, progress=progress)
+    return complete_run(plan, notices=notices, progress=progress)
 
 
 def _whole_records(plan: RunPlan) -> list[ShareRecord]:
@@ -294,7 +265,7 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
             f"{run}: {some(unknown)}: no share of this run wrote this, as far as {run / PARTIAL} says{silent}; restore "
             "what is missing there, or remove it and run the share again (gradscore extract --shard i/n), then merge"
         )
-    wanted = [shard.file for shard in [*sum_shards(plan), *table_shards(plan)]]
+    wanted = [shard.file for shard in table_shards(plan)]
     if missing := [name for name in wanted if name not in known or not (run / name).is_file()]:
         raise StoreError(
             f"{run}: {len(missing)} shard{'s are' if len(missing) > 1 else ' is'} missing: {some(missing)}; run the "
@@ -304,8 +275,6 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
         written = file_sha256(run / name)
         if others := [record for digest, record in known[name].items() if digest != written]:
             raise _another(run / name, others[0])
-    if len({record.means_sha256 for record in records} - {None}) > 1:
-        raise StoreError(f"{run / MEAN_GRADIENTS}: shares were made with different ones; begin in another folder")
     return records
 
 
@@ -348,7 +317,7 @@ def _another(path: Path, record: ShareRecord) -> StoreError:
 
 @dataclass(frozen=True, order=True)
 class Shard:
-    """One unit of work: shard `number` of a split, or of the sums of gradients."""
+    """One unit of work: shard `number` of a split."""
 
     split: str
     number: int
@@ -356,19 +325,11 @@ class Shard:
     @property
     def file(self) -> str:
         """What it makes, as a path relative to the run folder."""
-        if self.split == SUMS:
-            return f"{PARTIAL}/{SUMS}-{self.number:05d}.safetensors"
         return shard_path(split_folder(Path(), self.split), self.number).as_posix()
 
     def samples(self, plan: RunPlan) -> int:
         """How many samples it has."""
-        return plan.samples_of(FIT if self.split == SUMS else self.split, [self.number])
-
-
-def sum_shards(plan: RunPlan) -> list[Shard]:
-    """The first stage of a run: the shards of the sums of gradients, in order; none where it needs none."""
-    needed = COSINE in plan.config.features.columns
-    return [Shard(SUMS, number) for number in range(plan.count_shards(FIT) if needed else 0)]
+        return plan.samples_of(self.split, [self.number])
 
 
 def table_shards(plan: RunPlan) -> list[Shard]:
@@ -380,39 +341,13 @@ def make_shard(plan: RunPlan, shard: Shard, *, on_batch: OnBatch) -> str:
     """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
 
     Raises:
-        GradscoreError: as `write_shards` and `RunPlan.class_sums`.
+        GradscoreError: as `write_shards`.
     """
-    path = plan.config.run / shard.file
-    if shard.split == SUMS:
-        write_bytes(path, plan.class_sums([shard.number], on_batch=on_batch).to_bytes())
-    else:
-        write_shards(plan, shard.split, [shard.number], on_batch=on_batch)
-    return file_sha256(path)
+    write_shards(plan, shard.split, [shard.number], on_batch=on_batch)
+    return file_sha256(plan.config.run / shard.file)
 
 
-def add_up(plan: RunPlan) -> MeanGradients:
-    """The mean gradients of a run from the sums of all shards, in order: bit for bit those that one process adds up.
-
-    Raises:
-        StoreError: a file is missing.
-    """
-    sums = plan.extractor.class_sums()
-    for shard in sum_shards(plan):
-        path = plan.config.run / shard.file
-        try:
-            sums.add(path.read_bytes())
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}; run its shard again") from None
-    return sums.finished()
-
-
-ShardFile = Annotated[
-    str,
-    Field(
-        pattern=r"^(features/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*/part-\d{5,}\.parquet|"
-        rf"{PARTIAL}/{SUMS}-\d{{5,}}\.safetensors)$"
-    ),
-]
+ShardFile = Annotated[str, Field(pattern=r"^features/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*/part-\d{5,}\.parquet$")]
 """What a shard makes, as a path relative to the run folder: files of other names are not taken from others."""
 
 
@@ -426,7 +361,6 @@ class ShareRecord(Record):
         settings: that influence no value of the run but what comes of it: how it is fitted and reported.
         files: the SHA-256 of each file by its path relative to the run folder.
         notices: what the reader of the values should know.
-        means_sha256: of the mean gradients that its tables were made with.
     """
 
     index: int
@@ -435,7 +369,6 @@ class ShareRecord(Record):
     settings: dict[str, Any]
     files: dict[ShardFile, str] = Field(default_factory=dict)
     notices: list[str] = Field(default_factory=list)
-    means_sha256: str | None = None
 
     @property
     def share(self) -> Share:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ..data import CALIBRATION, FIT
 from ..errors import StoreError
-from ..meta import CHOSEN, META, OF_GRADIENTS, BaselineScore, Inputs, MetaModel, ScoreChoice, chosen_model
+from ..meta import CHOSEN, META, BaselineScore, Inputs, MetaModel, ScoreChoice, chosen_model
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
 from .duplicates import common
@@ -301,7 +301,7 @@ def baselines_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
         return {}
     groups = dict(zip(inputs.names, inputs.groups, strict=True))
     of_logits = [name for name, group in groups.items() if group == "logits"]
-    scores = [name for name, group in groups.items() if group not in OF_GRADIENTS]
+    scores = [name for name, group in groups.items() if group != "gradients"]
     wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
     return {name: names for name, names in wanted.items() if names}
 

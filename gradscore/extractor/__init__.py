@@ -1,14 +1,12 @@
 """From a model and batches of inputs to logits, penultimate features and statistics of gradients.
 
 `extractor` has what is computed of a classifier, `forward` what of it takes no gradients and how parts of a batch are
-computed at once, `extra_columns` what is no statistic of parameter gradients. `batch_losses` has losses of a program's
-own, which call the model themselves.
+computed at once. `batch_losses` has losses of a program's own, which call the model themselves.
 """
 
 from __future__ import annotations
 
 from .batch_losses import BatchLosses, LossExtractor, LossOfBatch, Tokens
-from .extra_columns import ClassSums, MeanGradients, read_means, run_means, write_means
 from .extractor import Extractor
 from .forward import FAILURES, WARM_UP, ForwardPass, check_mode, count_classes, input_dtype, refusal
 
@@ -16,18 +14,13 @@ __all__ = [
     "FAILURES",
     "WARM_UP",
     "BatchLosses",
-    "ClassSums",
     "Extractor",
     "ForwardPass",
     "LossExtractor",
     "LossOfBatch",
-    "MeanGradients",
     "Tokens",
     "check_mode",
     "count_classes",
     "input_dtype",
-    "read_means",
     "refusal",
-    "run_means",
-    "write_means",
 ]

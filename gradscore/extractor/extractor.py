@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..columns import NORM, RATE
 from ..config import AUTO, Config, FeaturesConfig
 from ..data import Augmentation, augmentation_name, is_given_augmentation, open_augmentations
 from ..errors import ModelError
 from ..gradients import Engine, NewGraphError, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
-    Call,
     coarsest_dtype,
     find_last_layer,
     group_parameters,
@@ -27,7 +25,6 @@ from ..models import (
 from ..statistics import find_statistic, reduce_gradients
 from ..store import RunInputs, describe_inputs
 from ..system import FloatArray, Inputs, each_input, full_precision, rows_of, sample_count
-from .extra_columns import BatchColumns, ClassSums, ExtraColumns, MeanGradients
 from .forward import WARM_UP, ForwardPass, NoThreadError, Sharing, at_once, in_turn
 
 Found = TypeVar("Found")
@@ -40,7 +37,6 @@ class Extractor:
         model: the classifier, in evaluation mode, on the device that computes.
         features: what features there are.
         num_classes: K, the number of its outputs.
-        means: mean gradients by class, for the column `gradient_cosine`, where they are known.
 
     Attributes:
         engine: knows the parameters; it learns from the first samples it sees.
@@ -58,7 +54,6 @@ class Extractor:
         *,
         features: FeaturesConfig,
         num_classes: int,
-        means: MeanGradients | None = None,
     ) -> None:
         """Sets up the engine for the chosen parameters."""
         groups = group_parameters(model, features.parameters, granularity=features.granularity)
@@ -70,9 +65,6 @@ class Extractor:
         self.model = model
         self.device = next(iter(parameters.values())).device
         self.engine = Engine({name: parameter for name, parameter in parameters.items() if name in wanted}, warns=False)
-        self._columns = ExtraColumns(
-            model, features=features, groups=groups, parameters=self.engine.parameters, num_classes=num_classes
-        )
         self._pass = ForwardPass(
             model,
             device=self.device,
@@ -96,15 +88,11 @@ class Extractor:
         self._timed: list[tuple[float, float]] = []
         self._seconds = 0.0
         self.last_layer = last_layer
-        # Where samples lie in the outputs of layers is learnt batch by batch, and augmentations of a program's may keep
-        # things.
-        watched = not {NORM, RATE}.isdisjoint(features.columns)
+        # Augmentations of a program's may keep things.
         foreign = any(map(is_given_augmentation, features.augmentations))
         self._sharing: Sharing[Extractor] = Sharing(
-            model, self._of_copy, allowed=self.device.type == "cpu" and not watched and not foreign
+            model, self._of_copy, allowed=self.device.type == "cpu" and not foreign
         )
-        if means is not None:
-            self.compare_with(means)
 
     def describe(self, config: Config, fingerprints: Mapping[str, str]) -> RunInputs:
         """Everything that influences a value of a run's tables, as the manifest has it.
@@ -138,22 +126,17 @@ class Extractor:
 
     @property
     def feature_names(self) -> list[str]:
-        """The names of the features; `ModelError` where they depend on a forward pass and there was none yet."""
-        statistics = [
+        """The names of the features."""
+        return [
             f"{loss}/{group}/{statistic}"
             for loss in self._features.losses
             for group in self.groups
             for statistic in self._features.statistics
         ]
-        return statistics + self._columns.names
 
     @property
     def names(self) -> list[str]:
-        """The names of all values: logits and penultimate features, those of the augmentations, features.
-
-        Raises:
-            ModelError: as `feature_names`.
-        """
+        """The names of all values: logits and penultimate features, those of the augmentations, features."""
         return self._pass.names + self._pass.augmentation_names + self.feature_names
 
     @property
@@ -169,7 +152,7 @@ class Extractor:
     @property
     def notices(self) -> list[str]:
         """What the reader of the values should know."""
-        return self.engine.notices + self._columns.notices
+        return self.engine.notices
 
     def take_gradient_seconds(self) -> float:
         """How long gradients took since this was asked for the last time; parts that run at once count once."""
@@ -178,10 +161,6 @@ class Extractor:
         self._timed.clear()
         self._seconds = 0.0
         return found
-
-    def compare_with(self, means: MeanGradients) -> None:
-        """Takes the mean gradients with which those of samples are compared from now on."""
-        self._columns.means = means.to(self.device)
 
     def prepare(self, images: Inputs) -> None:
         """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
@@ -192,7 +171,7 @@ class Extractor:
         """
         loss = self._trial_loss
         with full_precision():
-            self._forward(images)
+            self._pass.caught(images)
             self._pass.augmentation_values(images)
             if not self._features.losses:
                 return
@@ -210,15 +189,10 @@ class Extractor:
         with full_precision():
             self._pass.try_out(images)
 
-    def copies_of(self, content_hashes: Sequence[str]) -> Tensor | None:
-        """How many samples of the mean gradients have the content of each of N samples: (N,) int64; None without."""
-        return None if self._columns.means is None else self._columns.means.copies_of(content_hashes)
-
     def values(
         self,
         images: Inputs,
         *,
-        copies: Tensor | None = None,
         labels: Tensor | None = None,
         nudged: bool = False,
     ) -> FloatArray:
@@ -226,8 +200,6 @@ class Extractor:
 
         Args:
             images: (N, C, H, W), preprocessed.
-            copies: (N,) int64, how many samples of the mean gradients each is a copy of: it is compared with the mean
-                of the others. None: of none.
             labels: (N,) int64, the given classes, for losses that look at them.
             nudged: change every element of the gradients at the logits by a unit of rounding, up or down, before they
                 are propagated: what is rounding comes out as another number, what is not as the same.
@@ -240,11 +212,10 @@ class Extractor:
                 or memory runs out.
             EngineError: gradients that cannot be computed, or a loss that needs labels without them.
         """
-        known = torch.zeros(sample_count(images), dtype=torch.int64) if copies is None else copies
 
         def find(extractor: Extractor, part: slice) -> FloatArray:
             given = None if labels is None else labels[part]
-            return extractor._values_at_once(rows_of(images, part), copies=known[part], labels=given, nudged=nudged)
+            return extractor._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
 
         began = perf_counter()
         parts = self._in_parts(images, lambda part: self._shared(images, part, find))
@@ -259,11 +230,11 @@ class Extractor:
         """
         losses = [LOSSES[name] for name in self._features.losses]
         copies = each_input(image, lambda each: torch.cat([each] * max(2, len(losses))))
-        if not losses or self._averaged or self._features.columns or any(loss.several for loss in losses):
+        if not losses or self._averaged or any(loss.several for loss in losses):
             return self.values(copies)[:1]
         try:
             with full_precision():
-                outputs, _, penultimate = self._forward(copies)
+                outputs, penultimate = self._pass.caught(copies)
                 logits = outputs.detach().double()
                 found = [loss(logits) for loss in losses]
                 rows = [found[min(row, len(found) - 1)] for row in range(len(logits))]
@@ -288,8 +259,6 @@ class Extractor:
         places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
         try:
             workers = self._sharing.workers(len(places))
-            for worker in workers:
-                worker._columns.means = self._columns.means
             return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
         except NewGraphError:
             return np.concatenate(in_turn([partial(find, self, place) for place in places]))  # and learns the graph
@@ -322,32 +291,6 @@ class Extractor:
         parts = self._in_parts(images, lambda part: self._shared(images, part, find))
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
-    def class_sums(self) -> ClassSums:
-        """Sums of gradients by predicted class, of no sample yet."""
-        return ClassSums(
-            losses=self._features.losses,
-            parameters=self.engine.parameters,
-            num_classes=self.num_classes,
-            device=self.device,
-        )
-
-    def add_to(self, sums: ClassSums, images: Inputs) -> None:
-        """Adds the gradients of a batch, preprocessed (N, C, H, W); raises the same as `values`."""
-
-        def add(part: slice) -> None:
-            sums.drop()
-            outputs = self._pass.outputs(rows_of(images, part))
-            logits = outputs.detach().double()
-            predictions = logits.argmax(1)
-            for loss in self._features.losses:
-                for gradient in LOSSES[loss].terms(logits):
-                    direction = gradient.direction.to(outputs.dtype)
-                    sink = sums.taker(loss, gradient.scale, predictions)
-                    self.engine.stream(outputs, direction, sink, retain_graph=loss != self._features.losses[-1])
-            sums.commit(predictions)
-
-        self._in_parts(images, add)
-
     def _in_parts(self, images: Inputs, compute: Callable[[slice], Found]) -> list[Found]:
         """What is computed of all images, by their places in order: of as many at a time as memory allows."""
         found, start, count = [], 0, sample_count(images)
@@ -372,26 +315,24 @@ class Extractor:
                 )
         return found
 
-    def _values_at_once(self, images: Inputs, *, copies: Tensor, labels: Tensor | None, nudged: bool) -> FloatArray:
+    def _values_at_once(self, images: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
         if not self._features.losses:
             return torch.cat([self._pass.values(images), *self._pass.augmentation_values(images)], dim=1).cpu().numpy()
         began = perf_counter()
-        outputs, calls, penultimate = self._forward(images)
+        outputs, penultimate = self._pass.caught(images)
         logits = outputs.detach().double()
         augmentations = self._pass.augmentation_values(images)
         if self.device.type != "cpu":
             logits.sum().item()  # an accelerator is done with what it was given
         middle = perf_counter()
-        extra = self._columns.batch(outputs, calls, copies=copies.to(self.device))
-        blocks = [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
+        blocks = [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
         if self._averaged:
             looks = [
                 blocks,
                 *(self._of_augmentation(augmentation, images, labels, nudged) for augmentation in self._averaged),
             ]
             blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
-        more = [extra.values()] if self._features.columns else []
-        values = torch.cat([logits, *penultimate, *augmentations, *blocks, *more], dim=1)
+        values = torch.cat([logits, *penultimate, *augmentations, *blocks], dim=1)
         found = values.cpu().numpy()  # one copy from an accelerator
         ended = perf_counter()
         self._timed.append((ended - began, ended - middle))
@@ -401,35 +342,21 @@ class Extractor:
         self, augmentation: Augmentation, images: Inputs, labels: Tensor | None, nudged: bool
     ) -> list[Tensor]:
         """The statistics of each loss for an augmentation of the images."""
-        outputs, calls, _ = self._forward(self._pass.seen(augmentation, images))
-        none = torch.zeros(len(outputs), dtype=torch.int64, device=self.device)
-        extra = self._columns.batch(outputs, calls, copies=none)  # needed to compute; those of the sample count
-        return [self._block(loss, outputs, calls, extra, labels, nudged) for loss in self._features.losses]
+        outputs = self._pass.outputs(self._pass.seen(augmentation, images))
+        return [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
 
-    def _block(
-        self,
-        loss: str,
-        outputs: Tensor,
-        calls: Sequence[Call],
-        extra: BatchColumns,
-        labels: Tensor | None,
-        nudged: bool,
-    ) -> Tensor:
+    def _block(self, loss: str, outputs: Tensor, labels: Tensor | None, nudged: bool) -> Tensor:
         logits = outputs.detach().double()
         found = logits.new_zeros(len(logits), len(self.groups) * len(self._features.statistics))
         gradients = list(LOSSES[loss].terms(logits, labels))
         for gradient in gradients:
-            sinks, taps = extra.listeners(loss, gradient, calls)
             direction = gradient.direction.to(outputs.dtype)
             found += self._scaled_statistics(
                 outputs,
                 nudge(direction) if nudged else direction,
                 gradient.scale,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
-                sinks=sinks,
-                taps=taps,
             )
-            extra.passed(loss, gradient)
         return found
 
     def _scaled_statistics(self, outputs: Tensor, direction: Tensor, scale: Tensor, **options: Any) -> Tensor:
@@ -438,21 +365,6 @@ class Extractor:
             self.engine, outputs, direction, statistics=self._features.statistics, groups=self.groups, **options
         )
         return torch.stack(list(columns.values()), dim=1) * scale.unsqueeze(1) ** self._degrees
-
-    def _forward(self, images: Inputs) -> tuple[Tensor, list[Call], list[Tensor]]:
-        """Logits with their graph, outputs of layers, and penultimate features; each if asked for."""
-        calls: list[Call] = []
-
-        def watched() -> Tensor:
-            outputs, found = self._columns.catch(lambda: self._pass.outputs(images))
-            calls.extend(found)
-            return outputs
-
-        outputs, penultimate = self._pass.caught(watched)
-        if calls:
-            gradient = self._trial_loss(outputs.detach().double())
-            self._columns.learn(outputs, calls, gradient.direction)
-        return outputs, calls, penultimate
 
 
 def nudge(values: Tensor) -> Tensor:

@@ -161,17 +161,17 @@ class ForwardPass:
                     f"{count} samples, which have finite ones without it; correct or remove it"
                 )
 
-    def caught(self, forward: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """What `forward` returns, and the penultimate features (N, D) float64 if they are wanted."""
+    def caught(self, images: Inputs) -> tuple[Tensor, list[Tensor]]:
+        """As `outputs`, and the penultimate features (N, D) float64 if they are wanted."""
         if self._last_layer is None:
-            return forward(), []
-        outputs, features = self._last_layer.catch(forward)
+            return self.outputs(images), []
+        outputs, features = self._last_layer.catch(lambda: self.outputs(images))
         return outputs, [features.double()]
 
     @torch.no_grad()
     def values(self, images: Inputs) -> Tensor:
         """(N, len(names)) float64; raises the same as `outputs`."""
-        outputs, penultimate = self.caught(lambda: self.outputs(images))
+        outputs, penultimate = self.caught(images)
         return torch.cat([outputs.double(), *penultimate], dim=1)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ and their sums, and `collect` puts them together in one pass, and tries a new pl
 
 from __future__ import annotations
 
-from .collect import Sink, Tap
+from .collect import Sink
 from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients
 from .graph import Gradients, read_graph
 from .layout import Layout, probe
@@ -41,7 +41,6 @@ __all__ = [
     "PerSample",
     "Sink",
     "TableRows",
-    "Tap",
     "Tied",
     "Total",
     "Use",

@@ -22,9 +22,6 @@ from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
 Sink = Callable[[str, slice, PerSample], None]
 """Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
 
-Tap = Callable[[Gradients], None]
-"""Takes the gradients at the outputs of a node, one per output, None where nothing arrived."""
-
 PRODUCT_BUDGET = 1 << 22
 """Elements of gradients held at a time on the parameter's side: 16 MiB of float32, to bound memory rather than time."""
 
@@ -63,7 +60,6 @@ class Collection:
         plan: where the parameters meet the batch.
         sink: takes what is complete.
         samples: N.
-        taps: nodes whose output gradients are wanted as well, and what takes them.
         is_trial: an exception of the sink means that the parameter is not covered.
 
     Attributes:
@@ -80,13 +76,11 @@ class Collection:
         sink: Sink,
         samples: int,
         *,
-        taps: Mapping[Node, Tap] | None = None,
         is_trial: bool = False,
     ) -> None:
         self.not_covered: dict[str, str] = {}
         self.cause: Exception | None = None
         self._parameters, self._sink, self._samples, self._is_trial = parameters, sink, samples, is_trial
-        self._taps = taps or {}
         order = graph.order
         self._layouts = {order[place]: layout for place, layout in plan.layouts.items()}
         self._waiting: dict[str, set[Edge]] = {}
@@ -110,12 +104,10 @@ class Collection:
     @property
     def nodes(self) -> list[Node]:
         """The nodes that the pass has to visit."""
-        return [*self._edges, *self._taps]
+        return [*self._edges]
 
     def visit(self, node: Node, gradients: Gradients) -> None:
         """Takes the output gradients of a node."""
-        if node in self._taps:
-            self._taps[node](gradients)
         memo: dict[str, Tensor] = {}
         for edge in self._edges.get(node, ()):
             owners = [name for name in self._owners[edge] if name not in self.not_covered]

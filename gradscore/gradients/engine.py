@@ -18,7 +18,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
 from ..system import Inputs, each_input, rows_of, sample_count
-from .collect import Collection, Sink, Tap, try_plan
+from .collect import Collection, Sink, try_plan
 from .graph import Gradients, Graph, backward_to, read_graph, visited
 from .per_sample import Dense, PerSample
 from .plan import Plan, make_plan
@@ -105,7 +105,6 @@ class Engine:
         sink: Sink,
         *,
         retain_graph: bool = False,
-        taps: Mapping[Node, Tap] | None = None,
     ) -> None:
         """Computes the per-sample gradients of all parameters and hands them to `sink`.
 
@@ -116,14 +115,13 @@ class Engine:
                 pass. A parameter that the outputs do not depend on, or that needs no gradient, has gradient zero and
                 is not reported.
             retain_graph: keep the graph for another call.
-            taps: nodes of the graph whose output gradients are wanted as well, in the same pass, and what takes them.
 
         Raises:
             CoupledSamplesError: the losses of the samples depend on one another.
             EngineError: outputs without a graph, of another shape than their gradient, or of a model that is compiled
                 or recomputes its activations.
         """
-        with self._collecting(outputs, grad_outputs, sink, taps) as (graph, batch):
+        with self._collecting(outputs, grad_outputs, sink) as (graph, batch):
             if len(outputs):
                 backward_to(outputs, grad_outputs, graph, batch.nodes, batch.visit, retain_graph=retain_graph)
 
@@ -174,9 +172,7 @@ class Engine:
         self._plan(outputs, grad_outputs)
 
     @contextmanager
-    def _collecting(
-        self, outputs: Tensor, grad_outputs: Tensor, sink: Sink, taps: Mapping[Node, Tap] | None = None
-    ) -> Iterator[tuple[Graph, Collection]]:
+    def _collecting(self, outputs: Tensor, grad_outputs: Tensor, sink: Sink) -> Iterator[tuple[Graph, Collection]]:
         """The graph, and what has to visit its nodes in a backward pass; references come before, products after it."""
         graph, plan = self._plan(outputs, grad_outputs)
 
@@ -189,7 +185,7 @@ class Engine:
             for index, gradients in reference_gradients(outputs, grad_outputs, by_reference) if by_reference else ():
                 for name, gradient in gradients.items():
                     of_all_names(name, slice(index, index + 1), Dense(gradient.unsqueeze(0)))
-            batch = Collection(self._distinct, graph, plan, of_all_names, len(outputs), taps=taps)
+            batch = Collection(self._distinct, graph, plan, of_all_names, len(outputs))
             yield graph, batch
             batch.finish_products()
         if batch.not_covered:

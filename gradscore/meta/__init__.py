@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
-from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, OF_GRADIENTS, Inputs, Twice, group_of, outputs_of, tolerance
+from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, Twice, group_of, outputs_of, tolerance
 from .models import (
     Driver,
     GroupShare,
@@ -55,7 +55,6 @@ __all__ = [
     "MARGIN",
     "META",
     "MOST_ROWS",
-    "OF_GRADIENTS",
     "BaselineScore",
     "Choice",
     "Driver",

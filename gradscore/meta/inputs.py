@@ -25,10 +25,7 @@ from safetensors.numpy import load, save
 
 from ..baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, NetworkOutputs, plain_name
 from ..columns import (
-    COSINE,
     META_COLUMNS,
-    NORM,
-    RATE,
     augmentations_of,
     feature_columns,
     logit_columns,
@@ -42,19 +39,14 @@ FORMAT: Literal[6] = 6
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
-OF_GRADIENTS = ("gradients", "columns")
-"""The groups of inputs that share the penalty of gradients; those of the others, all baselines, share another."""
-
 BASELINE_PREFIX = "baseline/"
 """Start of the names of inputs that are baselines."""
 
-Group = Literal["gradients", "columns", "logits", "penultimate", "neighbours", "augmentations"]
-"""Where an input comes from: statistics of gradients, `features.columns`, or a baseline of what else is known."""
+Group = Literal["gradients", "logits", "penultimate", "neighbours", "augmentations"]
+"""Where an input comes from: statistics of gradients, or a baseline of what else is known."""
 
 BLOCK = 8192
 """Rows that are worked on at a time: ten thousand features of them take 0.6 GB."""
-
-_BOUNDED = (f"/{COSINE}", f"/{RATE}")
 
 LIMIT = 10.0
 """Scaled values are clipped to so much on either side of the centre.
@@ -419,7 +411,7 @@ class Inputs:
     @cached_property
     def of_gradients(self) -> BoolArray:
         """(D,) which inputs come from gradients; the others are baselines."""
-        return np.array([group in OF_GRADIENTS for group in self.groups], dtype=bool)
+        return np.array([group == "gradients" for group in self.groups], dtype=bool)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -532,7 +524,7 @@ class Inputs:
 def group_of(name: str) -> Group:
     """The group of the input called `name`."""
     if not name.startswith(BASELINE_PREFIX):
-        return "columns" if name.endswith((*_BOUNDED, f"/{NORM}")) else "gradients"
+        return "gradients"
     baseline = name.removeprefix(BASELINE_PREFIX)
     needs = BASELINES[plain_name(baseline)].needs
     return "augmentations" if baseline.endswith(OVER_AUGMENTATIONS) or needs == "features of augmentations" else needs
@@ -541,13 +533,13 @@ def group_of(name: str) -> Group:
 def logarithmic(names: Sequence[str]) -> BoolArray:
     """Which inputs are magnitudes over many decades.
 
-    Signed ratios, cosines, rates and baselines (logarithms already) are not.
+    Signed ratios and baselines (logarithms already) are not.
     """
     return np.array([_is_magnitude(name) for name in names], dtype=bool)
 
 
 def _is_magnitude(name: str) -> bool:
-    if name.startswith(BASELINE_PREFIX) or name.endswith(_BOUNDED):
+    if name.startswith(BASELINE_PREFIX):
         return False
     statistic, _, below = name.rpartition("/")[2].partition(":")
     if statistic not in STATISTICS:

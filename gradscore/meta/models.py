@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from ..columns import FORWARD
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
 from .inputs import BASELINE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
@@ -26,7 +25,6 @@ _FARTHEST = 1000.0
 
 _MEANING: dict[Group, str] = {
     "gradients": "the gradients of these layers are unusual",
-    "columns": "the extra columns are unusual",
     "logits": "the logits are unusual",
     "penultimate": "the features before the last layer are unusual",
     "neighbours": "no sample of the bank is near",
@@ -312,4 +310,4 @@ def _driver(name: str, contribution: float) -> Driver:
         return Driver(group_of(name), name.removeprefix(BASELINE_PREFIX), None, contribution)
     loss, _, rest = name.partition("/")
     layer, _, statistic = rest.rpartition("/")
-    return Driver(layer, statistic, None if loss == FORWARD else loss, contribution)
+    return Driver(layer, statistic, loss, contribution)

@@ -27,14 +27,11 @@ from .interface import OTHER_MODELS, Interface, check_module, refuse_foreign, re
 from .layers import (
     LAST_LAYER,
     ROOT,
-    Call,
     Head,
     LastLayer,
-    LayerWatch,
     find_last_layer,
     first_tensor,
     group_parameters,
-    owners,
 )
 from .processors import FolderProcessor
 from .sources import (
@@ -61,7 +58,6 @@ __all__ = [
     "ROOT",
     "TRANSFORMERS",
     "BuiltModel",
-    "Call",
     "CodeOrigin",
     "CodeSource",
     "FolderProcessor",
@@ -69,7 +65,6 @@ __all__ = [
     "Head",
     "Interface",
     "LastLayer",
-    "LayerWatch",
     "ModelConfig",
     "ModelRequest",
     "ModelSource",
@@ -91,7 +86,6 @@ __all__ = [
     "look_at_forward",
     "memory_size",
     "memory_state",
-    "owners",
     "processor_files",
     "processor_sha256",
     "read_weights",

@@ -12,15 +12,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..columns import COSINE, logit_columns
+from ..columns import logit_columns
 from ..config import Config, placed
 from ..data import BANK, FIT, Batch, naming_lost_workers, planned_splits
 from ..errors import DataError, StoreError
-from ..extractor import Extractor, MeanGradients, read_means, write_means
+from ..extractor import Extractor
 from ..models import trusting_code, weight_files_sha256
 from ..notices import Notice, notes
 from ..store import (
-    MEAN_GRADIENTS,
     RunFolder,
     RunWriter,
     ShardNote,
@@ -36,7 +35,7 @@ from ..store import (
 )
 from ..system import rows_of
 from .loop import Counter, Cut, OnBatch, Pace, Progress, RowExtractor, Sink, Values, run, shard_rows
-from .plan import RunPlan, sums_of
+from .plan import RunPlan
 
 PROBED = 8
 """Samples of each split whose logits are computed again where kept rows are checked."""
@@ -176,7 +175,6 @@ def complete_run(
     plan: RunPlan,
     *,
     make_shards: MakeShards | None = None,
-    mean_gradients: Callable[[OnBatch], MeanGradients] | None = None,
     notices: Sequence[str] = (),
     check_labels: bool = False,
     progress: Progress | None = None,
@@ -186,7 +184,6 @@ def complete_run(
     Args:
         plan: of the run.
         make_shards: has what is missing made elsewhere; None to compute it here.
-        mean_gradients: gives those of `in_dist.fit`; None to compute them here.
         notices: of what was made elsewhere; they are looked at when everything is there.
         check_labels: as `extract`.
         progress: called after every batch.
@@ -195,7 +192,7 @@ def complete_run(
         A summary of the run.
 
     Raises:
-        GradscoreError: as `extract`, `make_shards` and `mean_gradients`.
+        GradscoreError: as `extract` and `make_shards`.
     """
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
@@ -211,12 +208,8 @@ def complete_run(
         manifest.write(writer.path)
         counter = Counter(sum(map(len, plan.datasets.values())), progress)
         was_complete = was_complete or is_complete(config.run, manifest)  # by another process meanwhile
-        if not was_complete:
-            if extractor.last_layer is not None:
-                write_head(writer.path, extractor.last_layer.head)
-            if COSINE in config.features.columns:
-                counter.total += len(fit)
-                _compare_with_means(plan, writer, counter, mean_gradients)
+        if not was_complete and extractor.last_layer is not None:
+            write_head(writer.path, extractor.last_layer.head)
         splits = []
         for split in plan.datasets:
             splits.append(_completed(plan, writer, counter, split, make_shards))
@@ -226,27 +219,6 @@ def complete_run(
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)
     return _summary(writer, extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
-
-
-def _compare_with_means(
-    plan: RunPlan, writer: RunWriter, counter: Counter, mean_gradients: Callable[[OnBatch], MeanGradients] | None
-) -> None:
-    """Reads the mean gradients of a run, or has them computed."""
-    path, known = writer.path / MEAN_GRADIENTS, writer.manifest.mean_gradients_sha256
-    if known is not None and path.exists():
-        counter.add(FIT, len(plan.datasets[FIT]))
-        plan.extractor.compare_with(read_means(writer.path, sha256=known))
-        return
-    means = plan.mean_gradients(counter.add) if mean_gradients is None else mean_gradients(counter.add)
-    sha256 = write_means(writer.path, means)
-    if known not in (None, sha256):
-        raise StoreError(
-            f"{path}: it was missing, and what was computed anew is not what the feature tables were made with; "
-            "restore it from a copy, or extract into another folder"
-        )
-    writer.manifest.mean_gradients_sha256 = sha256
-    writer.manifest.write(writer.path)
-    plan.extractor.compare_with(means)
 
 
 def _completed(
@@ -377,7 +349,6 @@ def extract_given(
     samples: Iterable[Batch],
     *,
     onto: RunFolder | None = None,
-    fit_again: Callable[[], Iterable[Batch]] | None = None,
     progress: Progress | None = None,
     total: int = 0,
 ) -> ExtractSummary:
@@ -388,7 +359,6 @@ def extract_given(
         extractor: of the model, warmed up.
         samples: of the splits that are not there yet, perhaps mixed; they are looked at once, in the order they come.
         onto: the run in `config.run` that goes on; None for a new one.
-        fit_again: the samples of `in_dist.fit` once more, for `gradient_cosine`.
         progress: called after every batch.
         total: how many samples there are, for `progress`; 0 if that is unknown.
 
@@ -396,7 +366,7 @@ def extract_given(
         A summary of the run.
 
     Raises:
-        DataError: samples that cannot be used, or none of a split; or other samples the second time.
+        DataError: samples that cannot be used, or none of a split.
         ModelError: the model cannot take them.
         StoreError: a run folder of something else, or made with other weights or settings.
         EngineError: gradients that cannot be computed.
@@ -408,20 +378,8 @@ def extract_given(
     rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
     seen: dict[str, _ReadSamples] = {}
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-        means: MeanGradients | None = None
-        if onto is None:
-            if extractor.last_layer is not None:
-                write_head(config.run, extractor.last_layer.head)
-            if COSINE in config.features.columns:
-                if fit_again is None:
-                    raise DataError(
-                        f"features.columns: {COSINE} looks at the samples of {FIT} twice, and an iterator can be read "
-                        "only once; give a DataLoader or a list"
-                    )
-                means = sums_of(fit_again(), extractor, config, on_batch=counter.add).finished()
-                writer.manifest.mean_gradients_sha256 = write_means(config.run, means)
-                writer.manifest.write(config.run)
-                extractor.compare_with(means)
+        if onto is None and extractor.last_layer is not None:
+            write_head(config.run, extractor.last_layer.head)
         sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
         extractor.take_gradient_seconds()
         then = time.perf_counter()
@@ -449,11 +407,6 @@ def extract_given(
             if split not in seen:
                 raise DataError(f"split {split}: wanted samples, got none; give more")
             found = seen[split]
-            if split == FIT and means is not None and not means.are_of(found.content_hashes):
-                raise DataError(
-                    f"features.columns: {COSINE} looks at the samples of {FIT} twice, and they were others the second "
-                    "time; give them in one order, without random changes (shuffle=False, no augmentation)"
-                )
             writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
             computed, rate = len(found.content_hashes), found.pace.rate
             notes = [*writer.existing(split, range(sink.shards[split])).values()]

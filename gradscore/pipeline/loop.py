@@ -34,8 +34,7 @@ TWICE = 16
 Progress = Callable[[str, int, int], None]
 """Is told which split is being worked on, and how many of the samples of all splits are there: `split, done, total`.
 
-`total` is 0 where it is unknown. With `gradient_cosine`, the samples of `in_dist.fit` count twice: they are looked at
-before all others, too.
+`total` is 0 where it is unknown.
 """
 
 
@@ -248,7 +247,7 @@ class RowExtractor:
         self._lacking = TWICE
 
     def names(self, split: str) -> list[str]:
-        """The columns of the values of a split; `ModelError` where they depend on a forward pass and there was none."""
+        """The columns of the values of a split."""
         return self._extractor.forward_names if split == BANK else self._extractor.names
 
     def __call__(self, cut: Cut) -> Values:
@@ -275,8 +274,7 @@ class RowExtractor:
     def _values(self, batch: Batch, *, nudged: bool = False) -> FloatArray:
         extractor = self._extractor
         check_labelled(extractor.losses_with_labels, batch.labels.numpy(), batch.ids, where=batch.split)
-        copies = extractor.copies_of(batch.content_hashes)
-        return extractor.values(batch.inputs, copies=copies, labels=batch.labels, nudged=nudged)
+        return extractor.values(batch.inputs, labels=batch.labels, nudged=nudged)
 
 
 def from_least_to_most_certain(logits: FloatArray, count: int) -> npt.NDArray[np.intp]:

@@ -27,13 +27,13 @@ from ..data import (
     split_samples,
 )
 from ..errors import ConfigError, GradscoreError
-from ..extractor import WARM_UP, ClassSums, Extractor, MeanGradients
+from ..extractor import WARM_UP, Extractor
 from ..losses import with_labels
 from ..models import LIVE, build_model, class_names, weight_files_sha256
 from ..store import CodeInputs, RunFolder, RunInputs, describe_inputs, find_changes
 from ..system import closest, is_address, resolve_device, some
 from .defaults import resolved_for
-from .loop import OnBatch, check_labelled, cut
+from .loop import check_labelled
 
 KEPT = "; the same run folder keeps what is there"
 """What a user is told of a sample that ends an extraction."""
@@ -124,37 +124,6 @@ class RunPlan:
             on_error=options.on_error,
             advice=KEPT,
         )
-
-    def class_sums(self, shards: Iterable[int], *, on_batch: OnBatch) -> ClassSums:
-        """Adds up the gradients of some shards of `in_dist.fit`, in order; raises as `batches` and `Extractor.values`.
-
-        The batches are those of the feature table, so that a sample is taken out of its mean to the last bit.
-        """
-        return sums_of(self.batches(FIT, shards), self.extractor, self.config, on_batch=on_batch)
-
-    def mean_gradients(self, on_batch: OnBatch) -> MeanGradients:
-        """Those of all samples of `in_dist.fit`; raises as `class_sums`."""
-        return self.class_sums(range(self.count_shards(FIT)), on_batch=on_batch).finished()
-
-
-def sums_of(samples: Iterable[Batch], extractor: Extractor, config: Config, *, on_batch: OnBatch) -> ClassSums:
-    """Adds up the gradients of samples by predicted class.
-
-    Args:
-        samples: of `in_dist.fit`.
-        extractor: computes gradients.
-        config: says how many samples are in a batch and in a shard.
-        on_batch: called after every batch.
-    """
-    sums = extractor.class_sums()
-    for each in cut(samples, batch_size=config.extract.batch_size, shard_size=config.extract.part_size):
-        extractor.add_to(sums, each.batch.inputs)
-        sums.note_contents(each.batch.content_hashes)
-        if each.is_last:
-            sums.end_shard()
-        on_batch(FIT, each.batch.places)
-    sums.end_shard()
-    return sums
 
 
 def open_datasets(

@@ -109,7 +109,6 @@ STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "last L1"}
 """Statistics that are called otherwise by a reader; `l2:l1` is one over the other."""
 
 GROUPS = {
-    "columns": "rates, cosines and norms of gradients",
     "penultimate": "features before the last layer",
     "neighbours": "distances to the bank",
 }

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
 
 from ..errors import ConfigError
-from ..gradients import Dense, Engine, Factored, PerSample, Sink, Tap, sample_slices
+from ..gradients import Dense, Engine, Factored, PerSample, sample_slices
 from .measure import (
     SMALL_ELEMENTS,
     UnwrittenSums,
@@ -36,8 +35,6 @@ def reduce_gradients(
     statistics: Sequence[str],
     groups: Mapping[str, Sequence[str]],
     retain_graph: bool = False,
-    sinks: Sequence[Sink] = (),
-    taps: Mapping[Node, Tap] | None = None,
 ) -> dict[str, Tensor]:
     """Statistics of every sample's gradient, pooled over groups of parameters.
 
@@ -49,8 +46,6 @@ def reduce_gradients(
         groups: names of parameters by group; each element of a group counts once, under whatever names. A parameter
             may be in several.
         retain_graph: keep the graph for another call.
-        sinks: take the gradients as well, in the same pass; see `Engine.stream`.
-        taps: as for `Engine.stream`.
 
     Returns:
         `<group>/<statistic>` to (N,) float64 where the gradients are, in the order of groups and statistics.
@@ -60,12 +55,7 @@ def reduce_gradients(
     """
     members = {group: _each_once(engine, group, names) for group, names in groups.items()}
     pool = Pool(engine.parameters, members, needs(statistics), samples=len(outputs), device=outputs.device)
-
-    def sink(name: str, rows: slice, gradient: PerSample) -> None:
-        for take in (pool.take, *sinks):
-            take(name, rows, gradient)
-
-    engine.stream(outputs, grad_outputs, sink, retain_graph=retain_graph, taps=taps)
+    engine.stream(outputs, grad_outputs, pool.take, retain_graph=retain_graph)
     pooled = pool.finished()
     tables = {statistic: torch.as_tensor(evaluate(statistic, pooled)).unbind() for statistic in statistics}
     return {

@@ -24,7 +24,6 @@ from .manifest import (
     package_versions,
 )
 from .run_files import (
-    MEAN_GRADIENTS,
     Recomputed,
     ShardNote,
     ShardRows,
@@ -58,7 +57,6 @@ __all__ = [
     "CONFIG",
     "EVERYWHERE",
     "MANIFEST",
-    "MEAN_GRADIENTS",
     "PARTIAL",
     "Changes",
     "CodeInputs",

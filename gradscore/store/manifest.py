@@ -17,9 +17,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..columns import COSINE
 from ..config import Config
-from ..data import BANK, FIT, SplitKind, augmentation_name, base_split, kind_of, planned_splits
+from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import StoreError
 from ..gradients import RULES
 from ..losses import LOSSES
@@ -28,7 +27,7 @@ from ..objects import MANIFEST
 from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, settings_of, write_text
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The version of the layout of run folders."""
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
@@ -82,7 +81,6 @@ class AugmentationInputs(CodeInputs):
 class FeatureInputs(_Settings):
     """What is computed; `groups` are the parameters of each feature group, `penultimate` is a layer."""
 
-    columns: list[str]
     groups: dict[str, list[str]]
     penultimate: str | None
     augmentations: list[AugmentationInputs]
@@ -166,10 +164,9 @@ class Manifest(Record):
         class_names: of the model, in the order of its outputs; None where they are not known.
         input_columns: names of the columns of a table that the model takes: numbers, or one of text; None for others.
         weight_files_sha256: of the files that the weights came from; None where there are none.
-        mean_gradients_sha256: of the mean gradients that `gradient_cosine` compares with; None without it.
     """
 
-    format: Literal[4]
+    format: Literal[5]
     finished: bool
     inputs: RunInputs
     versions: dict[str, str]
@@ -179,7 +176,6 @@ class Manifest(Record):
     class_names: list[str] | None = None
     input_columns: list[str] | None = None
     weight_files_sha256: str | None = None
-    mean_gradients_sha256: str | None = None
 
     @classmethod
     def begun(cls, inputs: RunInputs) -> Self:
@@ -230,8 +226,6 @@ class Manifest(Record):
             if name not in changes.removed
         }
         found = self.model_copy(update={"inputs": inputs, "splits": splits})
-        if FIT in changes.stale:
-            found.mean_gradients_sha256 = None
         if changes.stale or changes.added:
             found.finished = False
         return found
@@ -377,11 +371,9 @@ def find_changes(manifest: Manifest, config: Config, inputs: RunInputs) -> Chang
     stale: dict[str, str] = {}
     was, now = before.extract, inputs.extract
     if was.batch_size != now.batch_size:
-        # Finished splits keep the batch size they were computed with, which moves the last bits only, unless they are
-        # compared with gradients of another.
-        compared = COSINE in inputs.features.columns
+        # Finished splits keep the batch size they were computed with, which moves the last bits only.
         reason = f"extract.batch_size was {was.batch_size}, is now {now.batch_size}"
-        stale |= {name: reason for name, entry in known.items() if compared or not entry.finished}
+        stale |= {name: reason for name, entry in known.items() if not entry.finished}
     if (was.on_error, now.on_error) == ("skip", "fail"):
         reason = "samples were skipped, and extract.on_error is now fail"
         stale |= {name: reason for name, entry in known.items() if entry.skipped or not entry.finished}
@@ -393,8 +385,6 @@ def find_changes(manifest: Manifest, config: Config, inputs: RunInputs) -> Chang
     for name, (info, spec) in planned.items():
         if (base := base_split(info, spec)) in stale:
             stale.setdefault(name, f"it is made of {base}")
-    if FIT in stale and COSINE in config.features.columns:
-        stale = {name: f"features.columns has {COSINE}, and {FIT} changed" for name in planned if name != BANK} | stale
     return Changes(
         common=differences(before.common(), inputs.common()),
         stale={name: reason for name, reason in stale.items() if name in known and name in planned},

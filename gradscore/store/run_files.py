@@ -28,9 +28,6 @@ from ..objects import CHECKSUMS
 from ..system import file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Record, Skipped
 
-MEAN_GRADIENTS = "mean_gradients.safetensors"
-"""Where mean gradients lie, for the column `gradient_cosine`; their hash is in the manifest."""
-
 _NOTE = b"gradscore"
 _CHECKSUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _REPAIR = "delete it and run the command that wrote it again, which computes it anew"
@@ -91,14 +88,13 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def listed_files(run: Path, manifest: Manifest) -> list[Path]:
-    """The shards of all splits that a manifest says are finished, and mean gradients."""
-    shards = [
+    """The shards of all splits that a manifest says are finished."""
+    return [
         shard_path(split_folder(run, name), number)
         for name, entry in manifest.splits.items()
         if entry.finished
         for number in range(entry.parts)
     ]
-    return shards if manifest.mean_gradients_sha256 is None else [*shards, run / MEAN_GRADIENTS]
 
 
 def is_complete(run: Path, manifest: Manifest | None) -> bool:

@@ -52,7 +52,6 @@ from .manifest import (
     package_versions,
 )
 from .run_files import (
-    MEAN_GRADIENTS,
     ShardNote,
     ShardRows,
     changing,
@@ -447,9 +446,7 @@ class RunWriter:
         except OSError as error:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
         rewritten = [MANIFEST, CONFIG, *(f"features/{name}" for name in (*fresh, *gone))]
-        if FIT in target.changes.stale:
-            rewritten.append(MEAN_GRADIENTS)
-        with changing(path, (MANIFEST, CONFIG, HEAD, MEAN_GRADIENTS, "features"), rewritten=rewritten):
+        with changing(path, (MANIFEST, CONFIG, HEAD, "features"), rewritten=rewritten):
             target = check_target(path, config, inputs)
             manifest = target.manifest or Manifest.begun(inputs)
             gone = [*target.changes.stale, *target.changes.removed]
@@ -457,8 +454,6 @@ class RunWriter:
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
             if gone or manifest.finished:
                 shutil.rmtree(path / PARTIAL, ignore_errors=True)
-            if FIT in target.changes.stale:
-                (path / MEAN_GRADIENTS).unlink(missing_ok=True)
             splits = {}
             for name, (info, _) in planned.items():
                 entry = manifest.splits.get(name, SplitEntry(kind=info.kind, group=None, auxiliary=False))

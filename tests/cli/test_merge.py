@@ -22,7 +22,7 @@ data:
     test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
   ood:
     - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
-features: {statistics: [l2], columns: [gradient_cosine]}
+features: {statistics: [l2]}
 extract: {part_size: 6, device: cpu}
 run: run
 """
@@ -42,15 +42,12 @@ def gradscore(*arguments: str, **environment: str):
 def test_shares_of_the_environment_and_of_the_option(config: str, tmp_path: Path) -> None:
     first = gradscore("extract", config, RANK="0", WORLD_SIZE="2")
     assert first.exit_code == 0, first.stderr
-    assert "warning: the tables need the mean gradients of all shares, and 1 of their sums" in first.stdout
-    assert "gradscore merge" not in first.stdout
-    second = gradscore("extract", config, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
-    assert json.loads(second.stdout)["waiting_for"] == []
+    assert f"gradscore merge {tmp_path / 'run'} --trust-code makes a run of all shares" in first.stdout
     refused = gradscore("merge", str(tmp_path / "run"))
     assert (refused.exit_code, refused.exception.__class__) == (2, SystemExit)
-    assert "missing: features/in_dist.fit/part-00000.parquet" in refused.stderr
-    again = gradscore("extract", config, "--shard", "0/2")
-    assert f"gradscore merge {tmp_path / 'run'} --trust-code makes a run of all shares" in again.stdout
+    assert "missing: features/in_dist.fit/part-00001.parquet" in refused.stderr
+    second = gradscore("extract", config, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
+    assert json.loads(second.stdout)["shard"] == "1/2"
     merged = gradscore("merge", str(tmp_path / "run"))
     assert merged.exit_code == 0, merged.stderr
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12

@@ -79,7 +79,8 @@ def test_without_gradients_all_else_stays(small_run: Path, tmp_path: Path) -> No
 
 
 def test_what_looks_at_gradients_needs_a_loss(small_run: Path, tmp_path: Path) -> None:
-    options = ("--set", "features.losses=[]", "--set", "features.columns=[activation_rate]")
+    features = ("losses=[]", "augmentations=[mirror]", "average_gradients=[mirror]")
+    options = [part for each in features for part in ("--set", f"features.{each}")]
     result = run(small_run, tmp_path / "run", *options)
     assert result.exit_code == 2
-    assert "features.columns needs gradients" in result.stderr
+    assert "features.average_gradients needs gradients" in result.stderr

@@ -240,16 +240,6 @@ def test_the_model_stays_as_it_was() -> None:
     assert not model.training
 
 
-def test_gradient_cosines_look_at_the_samples_twice() -> None:
-    features = {**SETTINGS["features"], "columns": ["gradient_cosine"]}
-    detector = make(features=features).fit((X, Y))
-    assert "uniform/0.weight/gradient_cosine" in detector.run.read("in_dist.fit").columns
-    with pytest.raises(DataError, match="an iterator can be read only once"):
-        make(features=features).fit(iter([(X, Y)]))
-    with pytest.raises(DataError, match="others the second time"):
-        make(features=features).fit(Changing())
-
-
 class Changing:
     """A loader that gives other samples every time."""
 

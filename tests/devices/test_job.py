@@ -23,7 +23,6 @@ from gradscore_cli.main import app
 EVERYTHING: dict[str, Any] = {
     "statistics": ["max", "std", "l1", "l0.5"],
     "losses": ["pseudo_label"],
-    "columns": ["output_gradient_norm", "activation_rate", "gradient_cosine"],
     "augmentations": ["mirror", "shift:1,0"],
     "average_gradients": ["mirror"],
 }

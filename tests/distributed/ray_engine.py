@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from columns_reference import COLUMNS
 from distributed_runs import content, settings
 
 from gradscore.config import Config, dump_config
@@ -64,7 +63,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    return settings(tmp_path_factory.mktemp("ray"), columns=COLUMNS)
+    return settings(tmp_path_factory.mktemp("ray"))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from columns_reference import COLUMNS
 from distributed_runs import content, settings
 
 from gradscore.config import Config, dump_config, parse_config
@@ -42,16 +41,6 @@ def local(config: Config) -> Path:
     return extract(config, out=config.run.parent / "local", trust_code=True).run
 
 
-@pytest.fixture(scope="module")
-def with_means(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    return settings(tmp_path_factory.mktemp("means"), columns=COLUMNS)
-
-
-@pytest.fixture(scope="module")
-def local_with_means(with_means: Config) -> Path:
-    return extract(with_means, out=with_means.run.parent / "local", trust_code=True).run
-
-
 def in_shares(config: Config, out: Path, shares: Sequence[str]) -> list[Any]:
     return [extract_share(config, Share.parsed(name), out=out, trust_code=True) for name in shares]
 
@@ -74,18 +63,6 @@ def test_merged_shares_are_the_run_of_one_process(
     assert content(tmp_path / "run") == content(local)
     assert verify_run(tmp_path / "run").not_recorded == []
     assert [split.samples for split in summary.splits] == [30, 20, 48, 9]
-
-
-def test_mean_gradients_are_a_first_stage(with_means: Config, local_with_means: Path, tmp_path: Path) -> None:
-    shares = ["0/3", "1/3", "2/3"]
-    first = in_shares(with_means, tmp_path / "run", shares)
-    assert [len(each.waiting_for) for each in first] == [1, 0, 0]
-    assert not (tmp_path / "run/features/in_dist.fit/part-00000.parquet").exists()
-    with pytest.raises(StoreError, match=r"shards are missing: features/in_dist\.fit/part-00000\.parquet"):
-        merge(tmp_path / "run", trust_code=True)
-    assert in_shares(with_means, tmp_path / "run", shares)[0].waiting_for == []
-    merge(tmp_path / "run", trust_code=True)
-    assert content(tmp_path / "run") == content(local_with_means)
 
 
 def test_shares_in_folders_of_their_own(config: Config, local: Path, tmp_path: Path) -> None:

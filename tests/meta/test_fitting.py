@@ -8,7 +8,6 @@ from sklearn.linear_model import LogisticRegression
 
 from gradscore.errors import EvaluationError
 from gradscore.meta import (
-    OF_GRADIENTS,
     Penalty,
     Rows,
     add_stable_scores,
@@ -25,7 +24,7 @@ INPUTS = make_inputs(FRAME[~TRUTH])
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 NEW = INPUTS.scaled(OTHER)
 PENALTY = Penalty(C=0.02, boost=5.0)
-OF_GRADIENT = np.array([group in OF_GRADIENTS for group in INPUTS.groups])
+OF_GRADIENT = np.array([group == "gradients" for group in INPUTS.groups])
 
 
 def place(name):

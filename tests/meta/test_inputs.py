@@ -121,20 +121,6 @@ def test_what_tells_of_a_few_samples_alone_is_kept_and_does_not_move():
     assert np.abs(first[::10]).min() > 1
 
 
-def with_cosines(seed):
-    """Cosines of one layer are 1 but for rounding, of another anything."""
-    noise = 1e-7 * np.random.default_rng(seed).standard_normal((2, 200))
-    anything = np.random.default_rng(0).uniform(-1, 1, 200)
-    cosines = {"u/one/gradient_cosine": 1 - np.abs(noise[0]), "u/any/gradient_cosine": anything + noise[1]}
-    return noisy(seed).assign(**cosines)
-
-
-def test_cosines_that_are_rounding_are_left_out():
-    inputs = make_inputs(with_cosines(1), twice=Twice(with_cosines(1), with_cosines(2), FLOAT32))
-    assert "u/one/gradient_cosine" in inputs.left_out
-    assert "u/any/gradient_cosine" in inputs.names
-
-
 def in_bfloat16():
     """Everything moves by a hundredth; what is rounding moves by all that it has."""
     again = noisy(2)
@@ -169,9 +155,6 @@ def test_means_are_looked_at_over_l1():
 GROUPS = {
     "u/conv/l1": "gradients",
     "u/conv/l2:l1": "gradients",
-    "u/conv/gradient_cosine": "columns",
-    "u/conv/output_gradient_norm": "columns",
-    "forward/1/activation_rate": "columns",
     "baseline/msp": "logits",
     "baseline/react": "penultimate",
     "baseline/knn": "neighbours",

@@ -7,14 +7,14 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.config import MetaConfig
-from gradscore.meta import OF_GRADIENTS, Penalty, Rows, choose_penalty, fitting, judge_sum, mean_area
+from gradscore.meta import Penalty, Rows, choose_penalty, fitting, judge_sum, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
 OOD_SETS = ("ood.a", "ood.b", "ood.c")
 SETS = np.where(TRUTH, np.array(OOD_SETS)[np.arange(240) % 3], "in_dist.fit")
 INPUTS = make_inputs(make_table(seed=0, positive=np.zeros(120)))
-OF_GRADIENT = np.array([group in OF_GRADIENTS for group in INPUTS.groups])
+OF_GRADIENT = np.array([group == "gradients" for group in INPUTS.groups])
 AXES = np.eye(OF_GRADIENT.sum())
 
 

@@ -178,7 +178,7 @@ def test_augmentations_without_penultimate_features(tmp_path):
 
 
 def test_the_table_of_a_bank(tmp_path):
-    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS, "columns": ["gradient_cosine"]})
+    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
     frame = tables(config).read("in_dist.bank")
     assert list(frame) == [*META_COLUMNS, *logit_columns(frame), *penultimate_columns(frame)]
     samples = list(open_datasets(config)["in_dist.bank"])

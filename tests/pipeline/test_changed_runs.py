@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make_config(folder: Path, *, cosine: bool = False, late: bool = True, **extract_options: Any) -> Config:
+def make_config(folder: Path, *, late: bool = True, **extract_options: Any) -> Config:
     made = {"name": "blurred", "source": "synthetic:blur"}
     found = {"name": "late", "source": f"folder:{folder}/late"}
     return Config.model_validate(
@@ -51,7 +51,6 @@ def make_config(folder: Path, *, cosine: bool = False, late: bool = True, **extr
                 "in_dist": {name: {"source": f"folder:{folder}/{name}"} for name in ("fit", "test")},
                 "ood": [made, found] if late else [made],
             },
-            "features": {"columns": ["gradient_cosine"]} if cosine else {},
             "extract": {"batch_size": 3, "part_size": 3, "device": "cpu", **extract_options},
             "run": folder / "run",
         }
@@ -151,24 +150,3 @@ def test_skipped_samples_that_may_not_be_skipped_any_more_concern_their_split_al
     with pytest.raises(DataError, match=r"ood\.late, sample 2\.png"):
         run(folder, on_error="fail")
     assert all(shards(folder)[name] == before[name] for name in SPLITS[:3])
-
-
-DEPENDENT = {
-    "a fit image": (replace_a_fit_image, set(SPLITS)),
-    "an image of an OOD set": (add_a_late_image, {"ood.late"}),
-}
-
-
-@pytest.mark.parametrize(("change", "concerned"), DEPENDENT.values(), ids=DEPENDENT)
-def test_what_is_compared_with_class_means_of_the_fit_samples_goes_with_them(
-    folder: Path, change, concerned: set[str]
-) -> None:
-    run(folder, cosine=True)
-    options = change(folder)
-    found = run(folder, cosine=True, **options)
-    assert {split.name for split in found.splits if split.computed} == concerned
-    extract(make_config(folder, cosine=True, **options), out=folder / "new", trust_code=True)
-    tables = [[RunFolder(folder / name).table_sha256(split) for split in SPLITS] for name in ("run", "new")]
-    assert tables[0] == tables[1]
-    hashes = [RunFolder(folder / name).manifest.mean_gradients_sha256 for name in ("run", "new")]
-    assert hashes[0] == hashes[1]

@@ -113,11 +113,6 @@ def test_a_detector_is_not_fitted_to_given_labels(net: nn.Module, samples) -> No
         detector.fit(samples)
 
 
-def test_mean_gradients_of_predicted_classes_are_of_losses_without_labels(net: nn.Module, samples) -> None:
-    with pytest.raises(ConfigError, match="gradient_cosine: loss 'label' looks at given labels"):
-        gradscore.features(net, samples, losses=["label"], columns=["gradient_cosine"])
-
-
 def test_other_looks_at_a_model_use_losses_without_labels(small_run: Path, tmp_path: Path, net: nn.Module) -> None:
     config = with_losses(small_run, tmp_path, ["label"], ood=False)
     found = inspect_config(config, quantities=["grad_hist_1d"], samples=8, trust_code=True)

@@ -159,8 +159,6 @@ NOT_SHARED = {
     "an augmentation of a program's": lambda: (given_augmentation(), images(40)),
     "few samples": lambda: (live(Net()), images(31)),
     "small images": lambda: (live(Net(width=4)), images(40, side=6)),
-    "layers that are watched": lambda: (live(Net(), columns=["output_gradient_norm"]), images(40)),
-    "activations that are watched": lambda: (live(Net(), columns=["activation_rate"]), images(40)),
 }
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradscore.gradients import Engine, engine
-from gradscore.projections.kinds import KINDS, make_projection
+from gradscore.projections.projection import Projection
 from gradscore.statistics import reduce_gradients
 
 
@@ -85,10 +85,9 @@ def test_statistics_wait_for_nothing(on_device, statistics):
     assert {(values.device.type, values.shape) for values in columns.values()} == {("meta", (N,))}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_projections_wait_for_nothing(on_device, kind):
+def test_projections_wait_for_nothing(on_device):
     known, outputs = on_device
-    projection = make_projection(kind, 64, 0)
+    projection = Projection(64, 0)
     sums = projection.blank(N, dtype=torch.float32, device=outputs.device)
     known.stream(outputs, torch.empty_like(outputs), projection.sink(sums))
     assert projection.finished(sums).shape == (N, 64)

@@ -101,7 +101,6 @@ OTHER: dict[str, Any] = {
     "features.statistics": ["l2"],
     "features.parameters": ["*.weight"],
     "features.granularity": "model",
-    "features.columns": ["output_gradient_norm"],
     "features.penultimate": "fc",
     "features.augmentations": ["mirror"],
     "features.average_gradients": {"average_gradients": ["mirror"], "augmentations": ["mirror"]},

@@ -39,8 +39,7 @@ from gradscore.store import (
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]
 INPUTS = run_inputs(
     data={"in_dist.fit": {"count": 4, "fingerprint": "cd", "code_sha256": None}},
-    features={"columns": [], "groups": {}, "penultimate": None,
-              "augmentations": [{"name": "mirror", "code_sha256": None}]},
+    features={"groups": {}, "penultimate": None, "augmentations": [{"name": "mirror", "code_sha256": None}]},
 )  # fmt: skip
 VALUES = np.array([[0.1, -2.0, 1e-300], [1 / 3, 2.0, np.inf], [np.nan, 5.0, 6.0]])
 
@@ -231,7 +230,7 @@ def test_asking_for_what_is_not_there(run: Path, read, message: str) -> None:
 MANIFESTS = {
     "no JSON": ("{", "damaged"),
     "another JSON file": ("[1]", "damaged"),
-    "an earlier format": ('{"format": 2}', "wanted format 4, got 2; extract into another folder"),
+    "an earlier format": ('{"format": 2}', "wanted format 5, got 2; extract into another folder"),
 }
 
 

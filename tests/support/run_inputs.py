@@ -12,7 +12,7 @@ def run_inputs(**changes: Any) -> RunInputs:
         "model": {"source": "python:net.py:net", "weights_sha256": "ab", "code_sha256": None, "dtype": "float32"},
         "preprocessing": {},
         "data": {},
-        "features": {"columns": [], "groups": {}, "penultimate": None, "augmentations": []},
+        "features": {"groups": {}, "penultimate": None, "augmentations": []},
         "extract": {"batch_size": 8, "on_error": "fail", "device": "cpu"},
         "packages": {},
     }
