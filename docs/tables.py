@@ -25,7 +25,7 @@ from gradscore.data import AUGMENTATIONS, SOURCES
 from gradscore.inspect import QUANTITIES
 from gradscore.losses import LOSSES
 from gradscore.models import MODEL_SOURCES
-from gradscore.statistics import STATISTICS, Statistic
+from gradscore.statistics import STATISTICS
 from gradscore.system import Influence, Section, first_line, influence_of
 from gradscore_cli.main import app
 
@@ -57,18 +57,7 @@ def losses() -> str:
 def statistics() -> str:
     """The statistics by name."""
     found = {name: STATISTICS[name] for name in STATISTICS.built_in}
-    return entries(
-        (name, statistic.summary, f"meta models see the {meta_inputs_of(statistic)}")
-        for name, statistic in found.items()
-    )
-
-
-def meta_inputs_of(statistic: Statistic) -> str:
-    """What meta models make of a statistic."""
-    scale = "logarithm of its magnitude" if statistic.logarithmic else "its value"
-    if statistic.signed:
-        return f"ratio to `l1`; {scale} where that is not asked for"
-    return scale if statistic.ratio is None else f"{scale}; ratio to `l1`"
+    return entries((name, statistic.summary) for name, statistic in found.items())
 
 
 def sources() -> str:
@@ -92,17 +81,15 @@ def augmentations() -> str:
 
 
 def scores() -> str:
-    """The baselines by what they look at."""
+    """The baselines by what they look at, and those that are no inputs of meta models."""
     found = {name: BASELINES[name] for name in BASELINES.built_in}
-    return "\n\n".join(
+    lists = [
         f"Of {what}:\n\n"
-        + entries(
-            (name, score.summary, "" if score.is_input else "no input of meta models", score.source)
-            for name, score in found.items()
-            if LOOKS_AT[score.needs] == what
-        )
+        + entries((name, score.summary, score.source) for name, score in found.items() if LOOKS_AT[score.needs] == what)
         for what in dict.fromkeys(LOOKS_AT.values())
-    )
+    ]
+    others = ", ".join(f"`{name}`" for name, score in found.items() if not score.is_input)
+    return "\n\n".join([*lists, f"No inputs of meta models are {others}."])
 
 
 def quantities() -> str:
