@@ -1,4 +1,4 @@
-"""Runs, data and results in object storage: pulled into a local folder, worked on there, and pushed.
+"""Runs, data and results in object storage: pulled, worked on, and pushed.
 
 `s3://` with the extra `s3`, and whatever else fsspec knows. Everything else works on paths: `working_copy` gives the
 local copy of a run, `fetched` that of data, `uploading` a path to write results to. Each has a `LocalCopy`, which keeps

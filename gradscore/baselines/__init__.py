@@ -1,4 +1,4 @@
-"""Scores without gradients: what meta models look at beside them, and have to beat.
+"""Scores without gradients: inputs of meta models, and what these have to beat.
 
 In come ordinary samples, by their logits and, where a run stores them, the features before the last layer and the same
 of augmentations of them; out come tables of scores in float64, higher = more likely wrong or out of distribution.

@@ -1,4 +1,4 @@
-"""Is a run still as good as the expected figures that were committed?
+"""Is a run still as good as the expected figures?
 
 In come a run folder and expected figures (`expected`); out comes a report of tests (`comparison`), in several forms.
 `differences` compares AUROCs and rates with their uncertainty and judges them by a margin, and looks for features that

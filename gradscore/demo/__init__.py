@@ -1,4 +1,4 @@
-"""A project to try everything on: real images, a network, and the commands from training to decisions.
+"""The demo: real images, a network, and the commands from training to decisions.
 
 In comes the name of a folder; out comes the folder as a user has one (`project`): images, code and a configuration. The
 files of this package are those that it gets, and `net.py` trains the network where it lies there.

@@ -1,4 +1,4 @@
-"""Three lines of Python: a detector of wrong predictions and OOD samples for a model and loaders that are there.
+"""A detector for a model and loaders that are there, in three lines of Python.
 
 In come a model object and samples as a program has them; out come a fitted `Detector`, tables of scores and a `Report`.
 

@@ -1,4 +1,4 @@
-"""A run made by several processes: shard by shard, into one run folder.
+"""A run made by several processes, shard by shard.
 
 In come the settings of a run; out comes the same run folder that `gradscore.pipeline.extract` makes in one process,
 value for value where both compute with one thread on one model of processor. `shares` has the share of one process of

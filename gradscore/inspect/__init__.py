@@ -1,4 +1,4 @@
-"""The health of gradients, layer by layer: on saved models and real data, and during training.
+"""The health of gradients, layer by layer, of saved models and during training.
 
 In come a model and what it is run on; out come figures for each layer. A `quantity` says what is looked at:
 `layer_quantities` whole batches, `histograms` and `sample_gradients` single samples. An `inspector` feeds quantities

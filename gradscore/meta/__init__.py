@@ -1,4 +1,4 @@
-"""Meta models: from feature tables to how likely a prediction is wrong, or a sample out of distribution.
+"""Meta models: how likely is a prediction wrong, or a sample out of distribution?
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
 scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits, with

@@ -1,4 +1,4 @@
-"""Pages: what the reports of an evaluation and of all tools share, and the report of an evaluation.
+"""Pages: the report of an evaluation, and what all reports share.
 
 `pages` draws, and writes pages that need nothing but a browser, with the plots as PNG and SVG beside them.
 `evaluation_report` is what `gradscore evaluate` writes: sentences, tables, plots, and samples to look at (`gallery`).

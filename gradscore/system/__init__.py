@@ -1,4 +1,4 @@
-"""What has nothing to do with gradients: files, tensors and devices, settings and registries.
+"""What has nothing to do with gradients: files, devices, settings, registries.
 
 Nothing comes in from other packages but `errors`. Everything here may be used everywhere.
 """
