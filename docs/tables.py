@@ -136,9 +136,8 @@ def section_list(
         kind = ("list of sections" if get_origin(field.annotation) is list else "section") if found else None
         default = "required" if field.is_required() else as_default(field.get_default())
         changes = CHANGES[influence_of(section, name) or Influence.ELSEWHERE]
-        about = "; ".join(
-            filter(None, [" ".join([kind or words(field.annotation), *bounds(field.metadata)]), default, changes])
-        )
+        typed = (kind or words(field.annotation)).removesuffix(" or null" if default == "`null`" else "")
+        about = "; ".join(filter(None, [" ".join([typed, *bounds(field.metadata)]), default, changes]))
         lines.append(f"- `{name}` ({about}): {' '.join((field.description or '').split())}")
     title = ", ".join(f"`{path}`" for path in paths if path) or "The whole"
     return f"## {title}", *([f"All of `{places[shared][0]}`, and"] if shared else []), "\n".join(lines)

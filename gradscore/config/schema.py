@@ -96,27 +96,25 @@ class FeaturesConfig(Section):
     """Which features: losses x parameter groups x statistics, and what is stored beside them."""
 
     preset: Elsewhere[str | None] = None
-    """A [published choice](evaluation.md#gradient-features) that fills in `losses`, `statistics`, `parameters` and
-    `granularity` where they are not given."""
+    """A [published choice](evaluation.md#gradient-features) of the four settings below, where they are not given."""
     losses: InFeatures[Annotated[list[str], AfterValidator(without_repeats)]] = ["pseudo_label", "uniform"]
-    """Whose gradients, `[]` for none; [all losses](evaluation.md#gradient-features)."""
+    """Whose gradients ([all losses](evaluation.md#gradient-features)); `[]` for none."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
-    """What is kept of each gradient; [all statistics](evaluation.md#gradient-features)."""
+    """What is kept of each gradient."""
     parameters: InFeatures[Names] = ["*"]
     """Patterns of parameter names (`layer4.*`), or `@last` for the last layer."""
     granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
-    """One set of statistics for each parameter, for each module that owns some, or for the whole model."""
+    """What has statistics of its own: each parameter, each module that owns some, or the whole model."""
     penultimate: InFeatures[bool | str] = AUTO
-    """Also store what enters the last layer, or the linear layer that is named, for scores of it; `auto` does where a
-    linear layer makes the logits."""
+    """Also store what enters the last layer, or the linear layer that is named; `auto` does where a linear layer makes
+    the logits."""
     augmentations: InFeatures[Augmentations] = []
-    """Also look at the samples mirrored (`mirror`), moved (`shift:RIGHT,DOWN`), cropped (`crop:BORDER`) or changed
-    by a function of yours (`python:<file.py or module>:<function>`)."""
+    """Also look at the samples changed so ([all augmentations](evaluation.md#a-bank-and-augmentations))."""
     average_gradients: InFeatures[Augmentations] = []
-    """Those of `augmentations` whose gradients are computed as well, which costs as much as those of the samples: every
-    statistic is then the mean over the sample and these augmentations (geometric where they have one sign)."""
+    """Augmentations whose gradients are computed as well, at the cost of one more pass each: every statistic is the
+    mean over the sample and these (geometric where they have one sign)."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
-    """Run the network in half precision; all features show it."""
+    """Run the network in half precision."""
 
     @model_validator(mode="before")
     @classmethod
@@ -157,9 +155,9 @@ class ExtractConfig(Section):
     device: InFeatures[Device] = "auto"
     """`cpu`, `cuda`, or another device that PyTorch has; `auto` takes CUDA where there is one."""
     on_error: InFeatures[Literal["fail", "skip"]] = "fail"
-    """What a sample that cannot be used does: end the command, or be left out and listed."""
+    """Whether a sample that cannot be used ends the command, or is left out and listed."""
     part_size: InFeatures[Positive] = 1024
-    """Samples in a file of the feature table; an interrupted run goes on at the last full one."""
+    """Samples in a file of the feature table."""
     seed: InFeatures[int] = 0
     """Of random weights and of random choices."""
 
@@ -171,16 +169,16 @@ class MetaConfig(Section):
     """How the meta models are fitted."""
 
     ood: InModels[Literal["auto", "logistic", "sum"]] = "auto"
-    """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever of the two finds
-    auxiliary sets better that it has not seen."""
+    """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever finds auxiliary sets
+    better that it has not seen."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[int] = 0
     """Of the folds."""
     Cs: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
-    """Inverse penalties of the coefficients of gradients to choose from, as `C` of scikit-learn."""
+    """Inverse penalties of gradients to choose from, as `C` of scikit-learn."""
     boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
-    """Factors to choose from, which baselines are multiplied by before they meet the same penalty as gradients."""
+    """Factors of baselines to choose from, before they meet the same penalty."""
 
 
 class EvaluateConfig(Section):
@@ -192,18 +190,18 @@ class EvaluateConfig(Section):
         "auxiliary",
         "in_dist_only",
     ]
-    """What OOD models are fitted on and reported on ([in full](evaluation.md))."""
+    """What OOD models are fitted and reported on ([in full](evaluation.md#protocols))."""
     seed: InReport[int] = 0
-    """Of bootstrap intervals and of controls."""
+    """Of the halves of `known`, and of the control with permuted labels."""
     duplicates: InReport[Literal["remove", "error"]] = "remove"
-    """What to do about images that are in two splits: leave them out of the fits and say so, or refuse."""
+    """Whether images in two splits are left out of the fits, or refused."""
     near_duplicates: InReport[Literal["report", "leave_out", "ignore"]] = "report"
-    """What to do about reported images that are nearly images of in_dist.fit: count and name them, leave those out
-    of the fits as well, or not look."""
+    """Whether near-duplicates in in_dist.fit of reported images are named, left out of the fits as well, or not looked
+    for."""
 
 
 class Config(Section):
-    """Everything a run needs; `run` is the folder `extract` writes to unless told otherwise."""
+    """Everything a run needs."""
 
     model: ModelConfig
     """The network."""
@@ -220,7 +218,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is reported."""
     run: Elsewhere[AnchoredPath]
-    """The run folder, or the address of a run in object storage, which `extract` writes to unless told otherwise."""
+    """The run folder that `extract` writes to, or its address in object storage."""
 
     @field_serializer("run", when_used="json")
     def _called(self, run: Path) -> str:

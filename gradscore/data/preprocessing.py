@@ -62,21 +62,19 @@ class PreprocessingConfig(Section):
     resize: InFeatures[Size] = None
     """[height, width], or the length of the shorter side."""
     crop: InFeatures[Size] = None
-    """[height, width] or side of the part in the middle that is kept, after `resize`."""
+    """[height, width] or side of the centre that is kept, after `resize`."""
     channels: InFeatures[Literal[1, 3] | None] = None
-    """1 makes images grey, 3 makes them RGB; by default they stay as they are."""
+    """1 makes images grey, 3 RGB."""
     mean: InFeatures[Means | None] = None
-    """Subtracted from each channel, of values from 0 to 1; together with `std`. One number is for all channels."""
+    """Subtracted from each channel, of values from 0 to 1. One number is for all channels."""
     std: InFeatures[Deviations | None] = None
-    """What each channel is divided by afterwards, or all of them by one number."""
+    """What each channel is divided by afterwards."""
     weights: InFeatures[str | None] = None
-    """torchvision weights whose own transforms are used instead of all others here:
-    `ResNet18_Weights.IMAGENET1K_V1`."""
+    """torchvision weights whose transforms take the place of all others: `ResNet18_Weights.IMAGENET1K_V1`."""
     processor: Elsewhere[AnchoredPath | None] = None
-    """A folder with a processor or tokenizer of transformers, which makes inputs of samples; that of the model's folder
-    by default."""
+    """Folder of a processor or tokenizer of transformers; by default that of the model."""
     max_length: InFeatures[Positive | None] = None
-    """Longer texts are cut after so many tokens."""
+    """Tokens after which texts are cut."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

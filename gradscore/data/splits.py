@@ -87,12 +87,12 @@ class SelectConfig(Section):
     count: InFeatures[Positive | None] = None
     """So many of the others, drawn at random with `seed`."""
     start: InFeatures[NotNegative | None] = None
-    """Leave out what comes before this position, among those that are left by `classes` and `hash`."""
+    """First position, among those that `classes` and `hash` leave."""
     stop: InFeatures[NotNegative | None] = None
-    """Leave out this position and what comes after."""
+    """Position after the last one."""
     hash: InFeatures[tuple[float, float] | None] = None
-    """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a
-    sample in common, whatever the order of files."""
+    """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a sample
+    in common."""
     seed: InFeatures[int] = 0
     """Of the random choice of `count`."""
 
@@ -112,13 +112,13 @@ class DatasetConfig(Section):
     """
 
     source: InFeatures[DataSource]
-    """Where the samples come from (docs/data.md lists the kinds)."""
+    """Where the samples come from ([all kinds](data.md))."""
     arguments: InFeatures[dict[str, Any]] = {}
-    """Settings of the source, by name."""
+    """Settings of the source."""
     select: SelectConfig = SelectConfig()
     """Which samples of the source."""
     label_map: InFeatures[dict[int | str, int | str] | None] = None
-    """Class of the network by label of the source, numbers or names, for every label that occurs: {0: 1, 1: 0}."""
+    """Class of the network for every label of the source, numbers or names: {0: 1, 1: 0}."""
 
     @field_validator("arguments")
     @classmethod
@@ -133,9 +133,9 @@ class OodConfig(DatasetConfig):
     name: InReport[Slug]
     """What the set is called in tables and reports."""
     group: InReport[Slug | None] = None
-    """Sets of a group are reported together, too: `near` or `far`, say."""
+    """Also reported with others of the group: `near` or `far`, say."""
     auxiliary: InReport[bool] = False
-    """Joins the fits of the meta models and is not reported; sets that are made (`synthetic:`), usually."""
+    """Joins the fits and is not reported."""
 
     @field_validator("source")
     @classmethod
@@ -164,14 +164,13 @@ class InDistConfig(Section):
     """
 
     fit: DatasetConfig
-    """Labelled samples the meta models are fitted on; must not have trained the network."""
+    """Labelled samples to fit on; must not have trained the network."""
     test: DatasetConfig | None
-    """Labelled samples that are reported on; none of them is among `fit`."""
+    """Labelled samples to report on; none is among `fit`. Null reports nothing."""
     calibration: DatasetConfig | None = None
-    """Samples that thresholds of bundles are set with; by default those of `test`."""
+    """Labelled samples to set thresholds with; by default those of `test`."""
     bank: DatasetConfig | None = None
-    """Samples like those that trained the network, which others are compared with (neighbours); looked at forward
-    only."""
+    """Samples like those that trained the network, which others are compared with."""
 
 
 class DataConfig(Section):
@@ -180,16 +179,16 @@ class DataConfig(Section):
     in_dist: InDistConfig
     """Samples of the network's classes."""
     class_names: InReport[ClassNameList] = None
-    """Names of the network's classes in the order of its outputs: a list, or a file with one on each line (or JSON)."""
+    """Names of the classes in the order of the outputs: a list, or a file with one on each line (or JSON)."""
     ood: list[OodConfig] = []
     """Samples that are none of these classes."""
     auxiliary: Elsewhere[MadeKinds] = "auto"
-    """OOD sets that are made of up to 1,000 samples of in_dist.fit each, beside those of `ood`: they join the fits and
-    are not reported. `auto` makes `rotate90`, `mixup`, `cutmix`, `jigsaw` and `permuted_pixels` of images. Of other
-    samples it makes what there is for them where no set of `ood` is auxiliary: `swapped_fields`, `permuted_columns`
-    and `feature_mixture` of numbers, `shuffled_tokens` and `swapped_fields` of tokens and text. `[]` makes none."""
+    """Auxiliary OOD sets that are made of up to 1,000 samples of in_dist.fit each. `auto` makes `rotate90`, `mixup`,
+    `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, `swapped_fields`,
+    `permuted_columns` and `feature_mixture` of numbers, `shuffled_tokens` and `swapped_fields` of tokens and text.
+    `[]` makes none."""
     shifted: list[ShiftedConfig] = []
-    """Labelled samples of these classes that were taken otherwise; reported by themselves."""
+    """Labelled samples of these classes that look different; reported by themselves."""
 
     @field_validator("ood", "shifted")
     @classmethod

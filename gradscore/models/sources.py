@@ -73,22 +73,19 @@ class ModelConfig(Section):
     """
 
     source: InFeatures[CodeSource]
-    """The network: `torchvision:<name>`, `timm:<name>`, `transformers:<folder>`, ... ([all of them](models.md)), or
-    `python:<file.py or module>:<function>` (run only with `--trust-code`)."""
+    """The network: `torchvision:<name>`, `python:<file.py or module>:<function>`, ... ([all kinds](models.md))."""
     arguments: InFeatures[dict[str, Any]] = {}
-    """What that function is called with, by name."""
+    """What that function is called with."""
     checkpoint: Elsewhere[AnchoredPath | None]
-    """File of the trained weights, read without running code in it; null, which must be written, for random ones or
-    those that the source brings."""
+    """File of the trained weights; null, which must be written, for random ones or those that the source brings."""
     prefix: Elsewhere[str | None] = None
-    """What names of parameters begin with in the checkpoint and not in the network; found by itself where all share
-    one."""
+    """What names of parameters begin with in the checkpoint alone; found by itself where all share one."""
     num_classes: InFeatures[Annotated[int, Field(ge=2)]]
-    """Number of classes, the columns of its output; 1 for a network with one logit z, which becomes [0, z]."""
+    """Number of classes; 1 for a network with one logit z, which becomes [0, z]."""
     one_logit: InFeatures[bool] = False
     """The network has one logit for two classes; `num_classes: 1` sets it."""
     output: InFeatures[str | int | None] = None
-    """Which entry of the output holds the logits, by name or position, where that is not obvious."""
+    """Name or position of the logits in the output, where that is not obvious."""
     declared_accuracy: InReport[Annotated[float, Field(ge=0, le=1)] | None] = None
     """The accuracy that is claimed; `doctor` says when in_dist.test is far from it."""
 

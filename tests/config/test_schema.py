@@ -141,7 +141,6 @@ REFUSED = {
     "unknown loss": ("features.losses=[uniform, nope]", r"small\.yaml: features\.losses\.1: no loss 'nope'; valid: "),
     "unknown statistic": ("features.statistics=[maxx]", r"features\.statistics\.0: .*maxx"),
     "unknown augmentation": ("features.augmentations=[flip]", r"features\.augmentations\.0: no augmentation 'flip'"),
-    "no losses": ("features.losses=[]", r"features\.losses: .*at least 1"),
     "name with a slash": ("data.ood.0.name=a/b", r"data\.ood\.0\.name: .*got 'a/b'"),
     "unset variable": ("run=${GRADSCORE_TEST_UNSET}", r"run: environment variable GRADSCORE_TEST_UNSET is not set"),
     "override without a value": ("extract.batch_size", r"wanted key\.path=value"),
