@@ -150,8 +150,10 @@ class GradientGeometry(_Geometry, TensorQuantity):
     name = "parameter gradient"
     title = "Gradients of parameters"
     captions: ClassVar[Mapping[str, str]] = {
-        NORM: "Root mean square of the gradient of each parameter, one value a batch.",
-        CORRELATION: "Whether batches pull a parameter in the same direction (1) or not (0).",
+        NORM: "Root mean square of the gradient of each parameter, one value a batch. "
+        "A layer far below its neighbours hardly learns; where all grow, lower the learning rate or clip gradients.",
+        CORRELATION: "Whether batches pull a parameter in the same direction (1) or not (0). "
+        "Near 0 everywhere, take larger batches or a lower learning rate.",
     }
 
     def __init__(self, **options: Any) -> None:
@@ -200,10 +202,13 @@ class OutputGradientGeometry(_Geometry, OutputGradientQuantity):
     name = "output gradient"
     title = "Gradients at layer outputs"
     captions: ClassVar[Mapping[str, str]] = {
-        NORM: "Size of the loss's gradient with respect to what a layer returns, one value a batch.",
-        PER_SAMPLE: "The same for every sample alone: where samples differ in size, their scores differ.",
+        NORM: "Size of the loss's gradient with respect to what a layer returns, one value a batch. "
+        "Where it shrinks from layer to layer towards the input, look at activations and normalisation there.",
+        PER_SAMPLE: "The same for every sample alone: where samples differ in size, their scores differ. "
+        "Look at the samples far above the others: wrong labels or broken inputs are often among them.",
         CORRELATION: "Cosine of the angle between the gradients of two batches in a row: 1 is the same direction, "
-        "0 no relation.",
+        "0 no relation. "
+        "Below 0 again and again, steps overshoot: lower the learning rate.",
     }
 
     def __init__(
@@ -311,8 +316,9 @@ class ParameterNorm(_Norms, ModuleQuantity):
     name = "parameter"
     title = "Parameters"
     captions: ClassVar[Mapping[str, str]] = {
-        "weight norm": "Root mean square of the weights.",
-        "bias norm": "Root mean square of the biases.",
+        "weight norm": "Root mean square of the weights. "
+        "Where it grows without end, add weight decay or lower the learning rate.",
+        "bias norm": "Root mean square of the biases. Where it grows without end, lower the learning rate.",
     }
 
     @override
@@ -335,7 +341,8 @@ class OutputNorm(_Norms, OutputQuantity):
     name = "output"
     title = "Outputs"
     captions: ClassVar[Mapping[str, str]] = {
-        NORM: "Root mean square of what a layer returns, mean over the batch.",
+        NORM: "Root mean square of what a layer returns, mean over the batch. "
+        "Where it grows or shrinks from layer to layer, look at normalisation and initial weights.",
     }
 
     @override
@@ -456,8 +463,10 @@ class GradientActivation(UnitActivation, TensorQuantity):
     name = "gradient activation"
     title = "What gradients reach"
     captions: ClassVar[Mapping[str, str]] = {
-        ACTIVATION: "Share of the elements of a gradient that are not zero.",
-        DEATH: "Share of the units of a layer that no gradient of the batch reaches.",
+        ACTIVATION: "Share of the elements of a gradient that are not zero. "
+        "Near 0, the layer learns from few samples: look at the activation after it.",
+        DEATH: "Share of the units of a layer that no gradient of the batch reaches. "
+        "Where it stays high, lower the learning rate, or take an activation that is never flat.",
     }
 
     @override
@@ -482,8 +491,10 @@ class OutputActivation(UnitActivation, OutputQuantity):
     name = "output activation"
     title = "Active units"
     captions: ClassVar[Mapping[str, str]] = {
-        ACTIVATION: "Share of samples and positions at which a unit is not zero.",
-        DEATH: "Share of the units that are zero for the whole batch.",
+        ACTIVATION: "Share of samples and positions at which a unit is not zero. "
+        "At 0 or 1, the activation does nothing: look at the inputs and biases of the layer.",
+        DEATH: "Share of the units that are zero for the whole batch. "
+        "Where it stays high, they are dead: lower the learning rate, or take an activation that is never flat.",
     }
 
     def __init__(self, *, channel_last: bool = False, **options: Any) -> None:
