@@ -34,7 +34,7 @@ check-digits: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The tables of what there is, and the picture of the packages; a test says when they are outdated.
+# The tables of what there is; a test says when they are outdated.
 docs-tables: install
 	$(BIN)/python docs/tables.py
 

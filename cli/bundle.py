@@ -58,7 +58,7 @@ def bundle(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Pack what a decision on new samples needs into one file without pickle: meta models, calibration, thresholds.
+    """Pack what decisions on new samples need into one file: models, calibration, thresholds.
 
     It holds scores and features of single samples (with --monitor labels, too): it is as confidential as they are.
 

@@ -88,7 +88,7 @@ def check(
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare a model with expected figures: accuracy, AUROC, rates at the frozen thresholds, and features.
+    """Compare a model with expected figures: is it still as good?
 
     With a configuration it first does what gradscore run does: extracts what is missing or changed, fits and evaluates.
     A run folder is compared as it is, if nothing changed since: neither its model and data, nor its features after the

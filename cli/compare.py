@@ -37,7 +37,7 @@ def compare(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare runs on the samples they have in common: checkpoints, losses, statistics or layers.
+    """Compare runs on the samples they have in common.
 
     After gradscore demo: gradscore run demo/gradscore.yaml --out demo/new --set features.losses=[uniform] --trust-code
 

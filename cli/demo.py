@@ -26,7 +26,7 @@ def demo(
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Try all of it on real images: train a network, find out when to trust it, decide on images; about a minute.
+    """Try all of it on real images in about a minute: train, find out when to trust, decide.
 
     A small part of Fashion-MNIST comes with the package: eight kinds of clothes that the network learns, and two that
     it never sees. Every command is shown as it can be typed, and the folder is a project to look at and change.

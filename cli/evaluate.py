@@ -66,7 +66,7 @@ def evaluate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Report how well the meta models of a run and baselines do: a verdict here, and a page evaluation/report.html.
+    """Say which score of a run to use and how good it is, here and on a page, evaluation/report.html.
 
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
     section evaluate may be changed for this report; the run keeps its own.

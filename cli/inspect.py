@@ -91,7 +91,7 @@ def inspect(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Look at the gradients of a saved model, layer by layer: in-distribution beside OOD, right beside wrong.
+    """Look at the gradients of a saved model, layer by layer, for groups of samples.
 
     Tables here; Parquet files, plots and a page report.html in the folder inspect.
 

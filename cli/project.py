@@ -86,7 +86,7 @@ def project(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Project the gradient of every sample of a split to a few thousand numbers, whose products are about the same.
+    """Project every sample's gradient to a few thousand numbers whose products are about the same.
 
     With --nearest, also the samples with the most similar gradients, in nearest.parquet.
 

@@ -45,7 +45,7 @@ def list_runs(folder: FolderArgument = Path("runs"), as_json: JsonOption = False
 
 @runs.command("show")
 def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Show what a run holds: splits, columns, meta models, evaluation, hashes and versions.
+    """Show what a run holds.
 
     After gradscore demo: gradscore runs show demo/run
     """
@@ -77,7 +77,7 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
 
 @runs.command("verify")
 def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Compute the checksum of every file of a run anew; exits with 2 if one is damaged or missing.
+    """Compute the checksums of a run anew; exits with 2 if a file is damaged or missing.
 
     After gradscore demo: gradscore runs verify demo/run
     """

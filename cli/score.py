@@ -97,7 +97,7 @@ def score(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Decide on new samples: how likely is the prediction wrong, the sample out of distribution, accept or reject?
+    """Decide on new samples: how likely wrong, how likely out of distribution, accept or reject?
 
     After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """

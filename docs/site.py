@@ -19,10 +19,6 @@ BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 NOTEBOOK = ROOT / "docs" / "detector.ipynb"
 
-CHART = re.compile(r"^```mermaid\nflowchart TB\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BOX = re.compile(r'^ +(\w+)\["\w+<br>(.*)"\]$', re.MULTILINE)
-ARROWS = re.compile(r"^ +(.*) --> (.*)$", re.MULTILINE)
-
 CODE = re.compile(r"`[^`\n]+`")
 
 ELSEWHERE = {
@@ -48,7 +44,6 @@ def on_page_markdown(markdown: str, *, page: Page, **_context: Any) -> str:
     """Adds the options of commands, leads links to pages, draws charts, and takes escapes from bars in code."""
     if page.file.src_uri == "commands.md":
         markdown = f"{markdown}\n\n{tables().commands_in_full()}"
-    markdown = CHART.sub(lambda found: drawn(found[1]), markdown)
     markdown = CODE.sub(lambda found: found[0].replace(r"\|", "|"), markdown)
     for link, here in ELSEWHERE.items():
         markdown = markdown.replace(link, here)
@@ -63,15 +58,6 @@ def tables() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def drawn(chart: str) -> str:
-    """A chart of rows of boxes in HTML. Where Mermaid draws it, the browser fetches Mermaid from the network."""
-    words = dict(BOX.findall(chart))
-    arrows = ARROWS.findall(chart)
-    rows = [arrows[0][0], *(lower for _, lower in arrows)]
-    boxes = [[f"<li><b>{name}</b> {words[name]}</li>" for name in row.split(" & ")] for row in rows]
-    return "\n".join(['<ol class="packages">', *(f"<li><ul>{''.join(row)}</ul></li>" for row in boxes), "</ol>"])
 
 
 def parts(cell: dict[str, Any]) -> list[str]:

@@ -1,8 +1,8 @@
 """Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
 
 A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
-registries, without entries of other packages, and of the commands; the picture of the packages is that of the
-import-linter contracts.
+registries, without entries of other packages, and of the commands; the packages are in the order of the import-linter
+contracts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ast
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -42,7 +41,7 @@ LOOKS_AT = {
     "features of augmentations": "augmentations",
 }
 
-MARKED = re.compile(r"(<!-- (?:table|picture): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def losses() -> str:
@@ -230,15 +229,17 @@ def limits(constraint: Any) -> list[str]:
 
 
 def packages() -> str:
-    """The packages from top to bottom as a Mermaid picture, each with the first line of what it says of itself."""
+    """The packages from top to bottom, each with the first line of what it says of itself."""
     settings = TOOLS["importlinter"]
     forbidden = [each for each in settings["contracts"] if each.get("source_modules") == [LIBRARY]]
     above = [name for each in forbidden for name in each["forbidden_modules"] if name in settings["root_packages"]]
     (rows,) = (each["layers"] for each in settings["contracts"] if each.get("containers") == [LIBRARY])
     layers = [above, *(re.split(r" [|:] ", row) for row in rows)]
-    boxes = [f'    {name}["{name}<br>{about(name)}"]' for layer in layers for name in layer]
-    arrows = [f"    {' & '.join(upper)} --> {' & '.join(lower)}" for upper, lower in pairwise(layers)]
-    return "\n".join(["```mermaid", "flowchart TB", *boxes, *arrows, "```"])
+    lines = [[f"- `{name}`: {about(name)}" for name in layer] for layer in layers]
+    rows = [
+        row if len(row) == 1 else ["- independent of each other:", *(f"    {line}" for line in row)] for row in lines
+    ]
+    return "\n".join(line for row in rows for line in row)
 
 
 def about(name: str) -> str:

@@ -42,7 +42,7 @@ SHOWN = {
 }
 """By page and language, what others print, and why no test compares it figure for figure."""
 
-GENERATED = re.compile(r"^<!-- (?:table|picture): .*?^<!-- end -->", re.DOTALL | re.MULTILINE)
+GENERATED = re.compile(r"^<!-- table: .*?^<!-- end -->", re.DOTALL | re.MULTILINE)
 
 FRAGMENTS = {block.place: block for page in PAGES if (page, "yaml") not in RUN for block in blocks_of(page, "yaml")}
 """Parts of configurations."""

@@ -1,4 +1,4 @@
-"""The tables and the picture in the documentation are those of the code."""
+"""The tables in the documentation are those of the code."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
