@@ -29,7 +29,6 @@ from gradscore.check.differences import (
     rate_difference_same,
 )
 from gradscore.deployment import threshold
-from gradscore.evaluation.fits import COVERAGE
 from gradscore.evaluation.intervals import (
     AREAS,
     ENOUGH,
@@ -54,8 +53,6 @@ AUROCS = (0.7, 0.95, 0.99)
 SIZES = ((10, 500), (25, 500), (60, 500), (300, 1000))
 """Positives and negatives."""
 
-CONTROL = "control"
-"""The interval of an AUROC that the control of labels drawn from the contents is judged by."""
 
 FIRST_SEED = 2_000_000
 """Formulas were chosen with other sets, whose seeds begin at 0."""
@@ -136,17 +133,14 @@ def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed:
     draw = populations(area)[kind]
     names = ("aupr_in", "aupr_out") if fixed else tuple(AREAS)
     found: dict[str, list[bool]] = {}
-    true = {"auroc": area, CONTROL: area}
+    true = {"auroc": area}
     if min(size) >= ENOUGH:
         true |= true_values(kind, area, size)
     for seed in range(sets):
         generator = np.random.default_rng(FIRST_SEED + seed)
         truth = truth_of(*size, generator, fixed=fixed)
         scores = draw(generator, truth)
-        bounds = {
-            "auroc": span(auroc_interval(scores, truth)),
-            CONTROL: span(auroc_interval(scores, truth, level=COVERAGE)),
-        }
+        bounds = {"auroc": span(auroc_interval(scores, truth))}
         if min(size) >= ENOUGH:
             bounds |= rate_bounds(scores, truth) | area_bounds(scores, truth, names=names, fixed_sizes=fixed)
         for name, interval in bounds.items():
@@ -332,7 +326,7 @@ def cases() -> list[Callable[[tuple[int, int], int], dict[str, Tally]]]:
 
 def row_names() -> list[str]:
     """The rows of the table, in their order."""
-    names = {OF_OOD: ["auroc", CONTROL, "aupr_in", "aupr_out", *RATES], OF_WRONG: ["auroc", CONTROL, *AREAS, *RATES]}
+    names = {OF_OOD: ["auroc", "aupr_in", "aupr_out", *RATES], OF_WRONG: ["auroc", *AREAS, *RATES]}
     of_scores = [f"`{name}`, {what}" for what, each in names.items() for name in each]
     return [*of_scores, "gain in AUROC", "AUROC, mean of three sets", "gain, mean of three sets",
             "AUROC, two classifiers", "`brier`", "accuracy"]  # fmt: skip

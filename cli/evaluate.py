@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import MissingExtraError
-from gradscore.notices import Level, Notice, by_urgency, urgent
+from gradscore.notices import Notice, urgent
 
 from .options import (
     INCONCLUSIVE,
@@ -41,16 +41,6 @@ HEADINGS = {
 
 FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
-PermutedOption = Annotated[
-    bool,
-    typer.Option(
-        "--permuted-labels",
-        help="A control: also fit the meta models to permuted labels; exit code 1 if they predict these on reported "
-        "samples.",
-    ),
-]
-
-
 TablesOption = Annotated[
     bool, typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them.")
 ]
@@ -61,7 +51,6 @@ def evaluate(
     overrides: SetOption = None,
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
-    permuted: PermutedOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -75,15 +64,13 @@ def evaluate(
     """
     output = Output(as_json=as_json, quiet=quiet)
     settings = with_protocols(overrides, protocols)
-    found = evaluated(output, run, settings=settings, tables=tables, permuted=permuted)
+    found = evaluated(output, run, settings=settings, tables=tables)
     output.document(found)
     end(found)
 
 
 def end(found: Mapping[str, Any]) -> None:
-    """Ends with 1 where a control failed, and with 3 where there is no verdict, whatever the reason."""
-    if not found["passed"]:
-        raise typer.Exit(1)
+    """Ends with 3 where there is no verdict, whatever the reason."""
     if found["no_verdict"] is not None:
         raise typer.Exit(INCONCLUSIVE)
 
@@ -94,11 +81,10 @@ def evaluated(
     *,
     settings: Sequence[str] = (),
     tables: bool,
-    permuted: bool,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program."""
     # These import scikit-learn, which help need not wait for.
-    from gradscore.evaluation import control_notices, evaluate_run, permuted_labels
+    from gradscore.evaluation import evaluate_run
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder
 
@@ -106,11 +92,6 @@ def evaluated(
     with doing(quiet=output.quiet) as tell:
         tell("evaluating")
         evaluation = evaluate_run(folder)
-        controls = permuted_labels(folder, progress=lambda label: tell(f"permuting {label}")) if permuted else []
-        level: Level = "note" if all(control.passed for control in controls) else "caution"
-        said = [Notice(each, level) for each in control_notices(controls)] if permuted else []
-        notices = [*said, *evaluation.notices]
-        evaluation = replace(evaluation, notices=by_urgency(notices))
         tell("writing the report")
         try:
             page, missing = write_report(folder, evaluation).html, ""
@@ -119,7 +100,7 @@ def evaluated(
     report(output, evaluation, tables=tables, page=page)
     if missing:
         output.tell(Notice(missing))
-    return {**document(evaluation), "report": page, "passed": all(control.passed for control in controls)}
+    return {**document(evaluation), "report": page}
 
 
 def report(output: Output, evaluation: EvaluationReport, *, tables: bool, page: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .evaluate import PermutedOption, TablesOption, end, evaluated
+from .evaluate import TablesOption, end, evaluated
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
 from .extract import document as extract_document
 from .fit_meta import AgainOption, fitted
@@ -40,7 +40,6 @@ def run(
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
     tables: TablesOption = False,
-    permuted: PermutedOption = False,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -55,8 +54,9 @@ def run(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
-    how: dict[str, Any] = {"again": again, "tables": tables, "permuted": permuted}
-    summary, models, found = completed(context, output, config, given, out=out, check_labels=True, **how)
+    summary, models, found = completed(
+        context, output, config, given, out=out, check_labels=True, again=again, tables=tables
+    )
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
     return found
@@ -73,7 +73,6 @@ def completed(
     check_labels: bool = False,
     again: bool = False,
     tables: bool = False,
-    permuted: bool = False,
 ) -> tuple[ExtractSummary, FitReport, dict[str, Any]]:
     """Extracts what is missing or changed, fits and evaluates, and says what was found.
 
@@ -87,7 +86,6 @@ def completed(
         check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
         again: fit all models anew.
         tables: show every figure.
-        permuted: evaluate permuted labels as well.
 
     Returns:
         What was extracted, what was fitted, and what was found, the last one as a program reads it.
@@ -95,5 +93,5 @@ def completed(
     how: dict[str, Any] = {"out": out, "check_kept": check_kept, "check_labels": check_labels}
     summary = extracted(context, output, config, settings, to_fit=True, **how)
     models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, permuted=permuted)
+    found = evaluated(output, summary.run, tables=tables)
     return summary, models, found

@@ -20,7 +20,7 @@ from .evaluated_runs import (
     evaluate_run,
     stored_verdicts,
 )
-from .fits import FitReport, Fitted, control_notices, fit_run, permuted_labels, specs_of
+from .fits import FitReport, Fitted, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities
@@ -61,7 +61,6 @@ __all__ = [
     "auroc",
     "auroc_left_out",
     "compare_runs",
-    "control_notices",
     "deployed_protocol",
     "evaluate_run",
     "fit_run",
@@ -69,7 +68,6 @@ __all__ = [
     "ood_place",
     "paired_delong",
     "paired_delong_of_truths",
-    "permuted_labels",
     "positive_of",
     "read_scores",
     "reliability",

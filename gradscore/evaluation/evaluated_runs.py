@@ -15,7 +15,7 @@ from ..baselines import FittedBaselines
 from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import ScoreChoice
-from ..notices import Notice, notes
+from ..notices import Notice, by_urgency
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, some, write_text
 from .answer import Answer, answer_of, bundle_command, choices_of, without_gradients
@@ -170,7 +170,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     return EvaluationReport(
         records,
-        [*label_warnings(run), *notes(notices)],
+        by_urgency([*label_warnings(run), *notices]),
         path,
         [spec.label for spec in fitted],
         near,

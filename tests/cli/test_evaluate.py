@@ -137,12 +137,6 @@ def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluati
     assert "Images are missing. ood.far: the data are no longer those" in page
 
 
-def test_permuted_labels_are_a_control(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None)
-    found = CliRunner().invoke(app, ["evaluate", str(fitted), "--permuted-labels"])
-    assert "note: permuted labels: passed, nothing is found in 5 controls" in found.stdout
-
-
 def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None)
     found = CliRunner().invoke(app, ["evaluate", str(fitted)])

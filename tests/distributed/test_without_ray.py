@@ -40,7 +40,7 @@ def test_a_worker_makes_the_shards_of_a_run(tmp_path: Path) -> None:
     with trusting_code():
         plan = RunPlan.of(settings(tmp_path))
         job = Job.of(plan)
-    digest, _ = make_for(job, Shard("ood.noise", 0), None)
+    digest, _ = make_for(job, Shard("ood.noise", 0))
     assert digest == file_sha256(plan.config.run / "features/ood.noise/part-00000.parquet")
 
 

@@ -14,7 +14,6 @@ ROWS = {
     "Brier score": "| `brier` |",
     "accuracy of shifted sets": "| accuracy |",
     "comparison of two runs": "| AUROC, two classifiers |",
-    "control of labels": "| `control`, OOD samples |",
     "test of AUROCs on the same samples": "| auroc, other scores |",
     "test of AUROCs of two truths": "| auroc, two truths |",
     "test of rates on the same samples": "| rate |",
