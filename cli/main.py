@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -179,12 +180,20 @@ COMMANDS: dict[str, tuple[str, type[Command]]] = {
 Each is what has its name in the file of that name: a function, or an app of several.
 """
 
+
+def _flowing(text: str | None) -> str:
+    """A docstring with each paragraph on one line, for the terminal to break."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n"))
+
+
 for _name, (_group, _class) in COMMANDS.items():
     _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
     if isinstance(_command, typer.Typer):
+        for _each in _command.registered_commands:
+            _each.help = _flowing(_each.callback.__doc__)
         app.add_typer(_command, name=_name, rich_help_panel=_group)
     else:
-        app.command(_name, cls=_class, rich_help_panel=_group)(_command)
+        app.command(_name, cls=_class, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -54,3 +54,7 @@ def test_groups_and_their_order() -> None:
     commands = [line.split()[1] for line in said.splitlines() if line.startswith("│ ") and line[2].isalpha()]
     assert commands[:3] == ["demo", "init", "run"]
     assert len(commands) == len(GROUP.commands)
+
+
+def test_the_terminal_alone_breaks_lines() -> None:
+    assert {name: command.help for name, command in COMMANDS.items() if re.search(r"[^\n]\n[^\n]", command.help)} == {}
