@@ -12,7 +12,17 @@ import typer
 from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
-from .options import JsonOption, QuietOption, SetOption, ThreadsOption, TrustOption, opened, output_at_hand, run_at_hand
+from .options import (
+    BatchSizeOption,
+    JsonOption,
+    QuietOption,
+    SetOption,
+    ThreadsOption,
+    TrustOption,
+    opened,
+    output_at_hand,
+    run_at_hand,
+)
 from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
@@ -60,7 +70,6 @@ TrainingOption = Annotated[
 SamplesOption = Annotated[
     int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
 ]
-BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")]
 LossOption = Annotated[
     str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
 ]
@@ -82,7 +91,7 @@ def inspect(
     by: ByOption = By.SPLIT,
     training: TrainingOption = None,
     samples: SamplesOption = 256,
-    batch_size: BatchOption = 32,
+    batch_size: BatchSizeOption = 32,
     loss: LossOption = None,
     out: OutOption = None,
     settings: SetOption = None,

@@ -9,10 +9,9 @@ import typer
 
 from gradscore.notices import notes
 
-from .options import JsonOption, QuietOption, ThreadsOption, TrustOption, output_at_hand
+from .options import BatchSizeOption, JsonOption, QuietOption, ThreadsOption, TrustOption, output_at_hand
 from .output import Output, counting, figures_table, folded
 from .score import (
-    BatchOption,
     BundleArgument,
     ColumnOption,
     DeviceOption,
@@ -81,7 +80,7 @@ def monitor(
     fail_on_alarm: FailOption = False,
     column: ColumnOption = None,
     root: RootOption = None,
-    batch_size: BatchOption = 64,
+    batch_size: BatchSizeOption = 64,
     device: DeviceOption = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,

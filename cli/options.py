@@ -164,6 +164,7 @@ QuietOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
 
 
+BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(

@@ -15,7 +15,16 @@ from rich.table import Table
 
 from gradscore.errors import DataError, EngineError, ModelError
 
-from .options import DEVICES, JsonOption, QuietOption, ThreadsOption, TrustOption, file_at_hand, output_at_hand
+from .options import (
+    DEVICES,
+    BatchSizeOption,
+    JsonOption,
+    QuietOption,
+    ThreadsOption,
+    TrustOption,
+    file_at_hand,
+    output_at_hand,
+)
 from .output import Output, Terminal, counting, say
 
 if TYPE_CHECKING:
@@ -66,7 +75,6 @@ RootOption = Annotated[
         help="Let paths in tables lead anywhere below this folder, not only below their own.",
     ),
 ]
-BatchOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 DeviceOption = Annotated[str, typer.Option("--device", metavar=DEVICES, help="Where to compute.")]
 ModelOption = Annotated[
     str | None,
@@ -87,7 +95,7 @@ def score(
     alpha: AlphaOption = None,
     column: ColumnOption = None,
     root: RootOption = None,
-    batch_size: BatchOption = 64,
+    batch_size: BatchSizeOption = 64,
     device: DeviceOption = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,

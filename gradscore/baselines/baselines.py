@@ -81,7 +81,7 @@ class NetworkOutputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordinary:
+class InDistribution:
     """In-distribution samples that a baseline is fitted on.
 
     Attributes:
@@ -110,7 +110,7 @@ class Baseline:
         is_compared: meta models are compared with it.
     """
 
-    fit: Callable[[Ordinary], Arrays]
+    fit: Callable[[InDistribution], Arrays]
     of: Callable[[NetworkOutputs, Arrays], FloatArray]
     needs: Needs
     summary: str
@@ -120,7 +120,7 @@ class Baseline:
     is_compared: bool = True
 
 
-def learns_nothing(_ordinary: Ordinary) -> Arrays:
+def learns_nothing(_ordinary: InDistribution) -> Arrays:
     """What a baseline that is the same for every model learns."""
     return {}
 
@@ -165,7 +165,7 @@ def of_penultimate(
         is_input: see `Baseline`.
     """
 
-    def fitted(ordinary: Ordinary) -> Arrays:
+    def fitted(ordinary: InDistribution) -> Arrays:
         if ordinary.head is None:
             raise EvaluationError("baselines: penultimate features without the last layer that takes them")
         features = penultimate_of(ordinary.outputs, width=ordinary.head.weight.shape[1])
@@ -517,7 +517,7 @@ class FittedBaselines:
     notices: list[str] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, ordinary: Ordinary, *, augmentations: Sequence[str] = ()) -> Self:
+    def fit(cls, ordinary: InDistribution, *, augmentations: Sequence[str] = ()) -> Self:
         """Fits every baseline that the samples allow.
 
         Args:

@@ -12,7 +12,6 @@ from ..models import ModelConfig
 from .schema import (
     AUTO,
     Config,
-    EvaluateConfig,
     ExtractConfig,
     FeaturesConfig,
     MetaConfig,
@@ -32,7 +31,6 @@ __all__ = [
     "Config",
     "DataConfig",
     "DatasetConfig",
-    "EvaluateConfig",
     "ExtractConfig",
     "FeaturesConfig",
     "MetaConfig",

@@ -43,7 +43,7 @@ from .sources.columns import check_columns
 from .sources.image_changes import SEVERITIES
 from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
-from .sources.made import ShiftedImages, SyntheticSource
+from .sources.made import ShiftedImages
 from .sources.raw_samples import (
     DECODING_ERRORS,
     IMAGE_SUFFIXES,
@@ -126,7 +126,6 @@ __all__ = [
     "SourceKind",
     "SplitInfo",
     "SplitKind",
-    "SyntheticSource",
     "UnreadableImageError",
     "UserFile",
     "UserSamples",

@@ -27,7 +27,6 @@ from .protocols import FitIdentities
 from .records import (
     CLASSIFIER,
     COMPARED,
-    FEW_SAMPLES,
     Outcome,
     Record,
     Records,
@@ -39,7 +38,6 @@ from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR, ScoreFile
 __all__ = [
     "CLASSIFIER",
     "COMPARED",
-    "FEW_SAMPLES",
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
     "PAGES",

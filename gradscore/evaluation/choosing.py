@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from ..baselines import FittedBaselines, Ordinary
+from ..baselines import FittedBaselines, InDistribution
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
@@ -23,9 +23,9 @@ from ..meta import (
     Inputs,
     MetaModel,
     Penalty,
+    RecomputedRows,
     Rows,
     ScoreChoice,
-    Twice,
     add_stable_scores,
     choose_score,
     fit_logistic,
@@ -47,10 +47,10 @@ PROTOCOLS = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
 
 
-def ordinary_of(run: RunFolder, table: pd.DataFrame) -> Ordinary:
+def ordinary_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
     """What baselines are fitted on: samples of a feature table, whose classes are labels, or predictions without."""
     outputs = outputs_of(table)
-    return Ordinary(
+    return InDistribution(
         outputs=outputs,
         classes=table["label"].where(table["label"] >= 0, table["prediction"]).to_numpy(dtype=np.int64),
         head=None if outputs.penultimate is None else read_head(run.path),
@@ -76,7 +76,7 @@ class ScoreChooser:
         self._step = -(-total // MOST_ROWS)
         self._frames: dict[str, pd.DataFrame] = {}
         once, again = run.recomputed(FIT)
-        self._twice = Twice(once, again, unit=run.rounding_unit)
+        self._twice = RecomputedRows(once, again, unit=run.rounding_unit)
 
     def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
         """Chooses between a meta model and scores without gradients.

@@ -27,8 +27,8 @@ from ..meta import (
     Choice,
     Inputs,
     MetaModel,
+    RecomputedRows,
     Rows,
-    Twice,
     add_stable_scores,
     choose_penalty,
     fit_logistic,
@@ -342,7 +342,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
         )
     baselines = FittedBaselines.fit(ordinary, augmentations=augmentations)
     once, again = run.recomputed(FIT)
-    inputs = Inputs.fit(fit, baselines, twice=Twice(once, again, unit=run.rounding_unit))
+    inputs = Inputs.fit(fit, baselines, twice=RecomputedRows(once, again, unit=run.rounding_unit))
     return inputs, [*notices, *baselines.notices, *rounding_notices(inputs)]
 
 

@@ -24,7 +24,7 @@ from .per_sample import (
     Total,
     sample_slices,
 )
-from .rules import RULES, NotCoveredError, Use, output_gradient, sum_to_shape
+from .rules import RULES, NotCoveredError, Use, output_gradient
 
 __all__ = [
     "RULES",
@@ -50,5 +50,4 @@ __all__ = [
     "read_graph",
     "reference_gradients",
     "sample_slices",
-    "sum_to_shape",
 ]

@@ -224,13 +224,13 @@ def try_plan(
     samples = len(outputs)
     # Of two samples one has at least twice the size of the other, so that they do not cancel where they are opposite.
     passes = [{0: 1.0, samples - 2: 4.0}] if samples > 2 else [{index: 1.0} for index in range(samples)]
-    doubts: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for chosen in passes if compare else [{}]:
-        doubts = _doubts(parameters, graph, plan, outputs, grad_outputs, chosen) | doubts
-    return doubts
+        failed = _failed_checks(parameters, graph, plan, outputs, grad_outputs, chosen) | failed
+    return failed
 
 
-def _doubts(
+def _failed_checks(
     parameters: Mapping[str, Tensor],
     graph: Graph,
     plan: Plan,
@@ -272,18 +272,18 @@ def _doubts(
         backward_to(outputs, seeds, graph, collection.nodes, collection.visit, retain_graph=True)
         truth = {}
     collection.finish_products()
-    doubts = dict(collection.not_covered)
+    failed = dict(collection.not_covered)
     half = graph.half_precision() is not None
     tolerance = HALF_TOLERANCE if half else max(TOLERANCES.get(each, 0.0) for each in {outputs.dtype, *graph.dtypes()})
     norms = {name: _norm(gradient) for name, gradient in truth.items()}
     floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(norm**2 for norm in norms.values()) ** 0.5
     for name, gradient in truth.items():
-        if name not in doubts and isfinite(norms[name]):
+        if name not in failed and isfinite(norms[name]):
             difference = _norm(found.get(name, torch.zeros_like(gradient)) - gradient)
             # Parts that cancel in the sum of the samples still round by their own size.
             if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
-                doubts[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
-    return doubts
+                failed[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
+    return failed
 
 
 def _norm(gradient: Tensor) -> float:

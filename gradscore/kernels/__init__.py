@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from .dispatch import (
     RUN,
-    Doubles,
     RowMoments,
     Sliding,
     Sums,
@@ -30,7 +29,6 @@ from .dispatch import (
 
 __all__ = [
     "RUN",
-    "Doubles",
     "RowMoments",
     "Sliding",
     "Sums",

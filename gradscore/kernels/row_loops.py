@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dispatch import RUN
+from .dispatch import RUN, Doubles
 from .native import (
     DOUBLES,
     FLOATS,
@@ -56,7 +56,6 @@ Floats = NDArray[Any]
 Places = NDArray[np.int32]
 Counts = NDArray[np.int64]
 Words = NDArray[np.uint64]
-Doubles = NDArray[np.float64]
 
 
 @compiled

@@ -136,7 +136,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     if GRAND in table:
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
     found["neighbours_label"], found["neighbours_suggested"], counts = votes(bank, features, labels, others)
-    notices = _doubts(samples.logits, labels)
+    notices = _label_notices(samples.logits, labels)
     if left_out:
         notices.append(f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}")
     audit = Audit(table=found, nearest={}, class_names=class_names, notices=notices)
@@ -148,7 +148,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     return _ordered(audit, bank)
 
 
-def _doubts(logits: FloatArray, labels: IntArray) -> list[str]:
+def _label_notices(logits: FloatArray, labels: IntArray) -> list[str]:
     """What is to be said where the network agrees with the labels no more than by chance."""
     agreement = agreement_of(labels, logits.argmax(axis=1), classes=logits.shape[1])
     other = agreement.in_another_order

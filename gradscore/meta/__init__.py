@@ -12,10 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
-from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, Twice, group_of, outputs_of, tolerance
+from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, group_of, outputs_of, tolerance
 from .models import (
     Driver,
-    GroupShare,
     MetaModel,
     contributions,
     drivers,
@@ -58,13 +57,12 @@ __all__ = [
     "BaselineScore",
     "Choice",
     "Driver",
-    "GroupShare",
     "Inputs",
     "MetaModel",
     "Penalty",
+    "RecomputedRows",
     "Rows",
     "ScoreChoice",
-    "Twice",
     "add_stable_scores",
     "balanced_weights",
     "choose_penalty",

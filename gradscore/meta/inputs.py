@@ -255,7 +255,7 @@ def check_finite(values: FloatArray, names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Twice:
+class RecomputedRows:
     """The rows of some samples that were computed twice.
 
     Attributes:
@@ -362,7 +362,7 @@ class Inputs:
         ordinary: pd.DataFrame,
         baselines: FittedBaselines,
         *,
-        twice: Twice | None = None,
+        twice: RecomputedRows | None = None,
         table: pd.DataFrame | None = None,
     ) -> Self:
         """Learns the scale from ordinary samples.

@@ -54,23 +54,23 @@ MIXED_OOD = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5)
 UNEVEN = (0.5, 1.0, 3.0, 10.0)
 """Concentrations of the Dirichlet distribution of the shares of classes: from very uneven to nearly even."""
 
-CALM_DRAWS = 24
+UNSHIFTED_DRAWS = 24
 """Windows of calibration samples with classes in other shares."""
 
-CALM = ""
+UNSHIFTED = ""
 """The group of calibration samples."""
 
 EDGE = 0.02
 """Accuracies closer to 0 and 1 than this count as this close."""
 
-REACHES = (0.7, 1.0, 2.0)
-"""How far apart windows may be and still tell of each other, in root mean squares of the terms."""
+LENGTH_SCALES = (0.7, 1.0, 2.0)
+"""Length scales of the kernel that are tried, in root mean squares of the terms."""
 
-UNEXPLAINED = (0.02, 0.05, 0.1, 0.2)
-"""Variances of the log-odds that terms do not explain."""
+NOISE_VARIANCES = (0.02, 0.05, 0.1, 0.2)
+"""Variances of the noise that are tried: of the log-odds that terms do not explain."""
 
-BENDS = 2.0
-"""Variance of the bend, where that of the line is 1."""
+KERNEL_VARIANCE = 2.0
+"""Variance of the squared-exponential kernel, where that of the linear one is 1."""
 
 LEAST = 0.005
 """Standard deviation of an accuracy that nothing is said to be better than."""
@@ -169,16 +169,16 @@ class KnownWindow(NamedTuple):
 def known_windows(terms: Terms, known_sets: KnownSets) -> list[KnownWindow]:
     """All of them; the first is the calibration samples as they are."""
     random = np.random.default_rng(0)
-    calm = _even(terms, known_sets.calibration, CALM)
-    windows = [_mixed(terms, [(1.0, calm)])]
+    unshifted = _even(terms, known_sets.calibration, UNSHIFTED)
+    windows = [_mixed(terms, [(1.0, unshifted)])]
     windows += [
-        _mixed(terms, [(1.0, _uneven(terms, known_sets.calibration, CALM, random, UNEVEN[draw % len(UNEVEN)]))])
-        for draw in range(CALM_DRAWS)
+        _mixed(terms, [(1.0, _uneven(terms, known_sets.calibration, UNSHIFTED, random, UNEVEN[draw % len(UNEVEN)]))])
+        for draw in range(UNSHIFTED_DRAWS)
     ]
     ood = [_even(terms, each, f"ood:{name}") for name, each in sorted(known_sets.ood.items())]
     for place, (name, each) in enumerate(sorted(known_sets.shifted.items())):
         part = _even(terms, each, name.partition(":")[0])
-        windows += [_mixed(terms, [(share, part), (1 - share, calm)]) for share in MIXED]
+        windows += [_mixed(terms, [(share, part), (1 - share, unshifted)]) for share in MIXED]
         windows += [
             _mixed(terms, [(1.0, _uneven(terms, each, part.group, random, evenness))]) for evenness in UNEVEN[1:3]
         ]
@@ -186,9 +186,9 @@ def known_windows(terms: Terms, known_sets: KnownSets) -> list[KnownWindow]:
             share = (0.05, 0.1, 0.2, 0.3)[(place // 2) % 4]
             windows.append(_mixed(terms, [(share, ood[place % len(ood)]), (1 - share, part)]))
     for part in ood:
-        windows += [_mixed(terms, [(share, part), (1 - share, calm)]) for share in MIXED_OOD]
+        windows += [_mixed(terms, [(share, part), (1 - share, unshifted)]) for share in MIXED_OOD]
         windows += [
-            _mixed(terms, [(share, part), (1 - share, _uneven(terms, known_sets.calibration, CALM, random, 3.0))])
+            _mixed(terms, [(share, part), (1 - share, _uneven(terms, known_sets.calibration, UNSHIFTED, random, 3.0))])
             for share in (0.1, 0.2)
         ]
     return windows
@@ -222,7 +222,7 @@ def _mixed(terms: Terms, parts: list[tuple[float, _WeightedSet]]) -> KnownWindow
         terms=terms.at(Means.mixed([(share, part.means) for share, part in there])),
         accuracy=sum(share * part.accuracy for share, part in there),
         noise=sum(share**2 * part.accuracy * (1 - part.accuracy) / part.means.samples for share, part in there),
-        groups=tuple(part.group for _, part in there if part.group != CALM),
+        groups=tuple(part.group for _, part in there if part.group != UNSHIFTED),
     )
 
 
@@ -291,15 +291,15 @@ class GaussianProcess:
 
     Attributes:
         known: windows whose accuracy is known.
-        reach: how far windows tell of each other.
-        unexplained: variance of the log-odds that terms do not explain.
+        length_scale: how far windows tell of each other.
+        noise_variance: variance of the log-odds that terms do not explain.
         inverse: (w, w) of the matrix of the windows.
         stretch: standard deviations that hold 95 % of what was left out; infinite where no group could be left out.
     """
 
     known: Observations
-    reach: float
-    unexplained: float
+    length_scale: float
+    noise_variance: float
     inverse: FloatArray
     stretch: float = np.inf
 
@@ -311,26 +311,35 @@ class GaussianProcess:
             windows: whose accuracy is known; the first one is without shift.
         """
         known = Observations.of(windows)
-        tried = [cls.of(known, reach, unexplained) for reach in REACHES for unexplained in UNEXPLAINED]
+        tried = [
+            cls.of(known, length_scale, noise_variance)
+            for length_scale in LENGTH_SCALES
+            for noise_variance in NOISE_VARIANCES
+        ]
         best = min(tried, key=lambda each: each._error_left_out())
         return replace(best, stretch=best._stretched())
 
     @classmethod
-    def of(cls, known: Observations, reach: float, unexplained: float) -> Self:
+    def of(cls, known: Observations, length_scale: float, noise_variance: float) -> Self:
         """The process with these settings, of whose intervals nothing is known."""
         # A copy, because an array times itself is rounded in another way than with what lies at other places.
-        matrix = _alike(known.inputs, known.inputs.copy(), reach)
-        inverse = np.linalg.inv(matrix + np.diag(known.target_noise + unexplained))
-        return cls(known=known, reach=reach, unexplained=unexplained, inverse=np.asarray(inverse, dtype=np.float64))
+        matrix = _covariances(known.inputs, known.inputs.copy(), length_scale)
+        inverse = np.linalg.inv(matrix + np.diag(known.target_noise + noise_variance))
+        return cls(
+            known=known,
+            length_scale=length_scale,
+            noise_variance=noise_variance,
+            inverse=np.asarray(inverse, dtype=np.float64),
+        )
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
         """The accuracy that is expected of a window with these terms (t,), and its standard deviation."""
         place = ((terms - self.known.origin) / self.known.scale)[None]
-        alike = _alike(place, self.known.inputs, self.reach)[0]
-        weights = alike @ self.inverse
-        variance = float(_alike(place, place, self.reach)[0, 0] - weights @ alike)
+        covariances = _covariances(place, self.known.inputs, self.length_scale)[0]
+        weights = covariances @ self.inverse
+        variance = float(_covariances(place, place, self.length_scale)[0, 0] - weights @ covariances)
         accuracy, deviation = self._accuracies(
-            np.array([weights @ self.known.targets]), np.array([max(variance, 0.0) + self.unexplained])
+            np.array([weights @ self.known.targets]), np.array([max(variance, 0.0) + self.noise_variance])
         )
         return float(accuracy[0]), float(deviation[0])
 
@@ -342,7 +351,7 @@ class GaussianProcess:
             places = [place for place, groups in enumerate(known.groups) if group in groups]
             block = np.linalg.inv(self.inverse[np.ix_(places, places)])
             moved = known.targets[places] - block @ weighted[places]
-            variance = np.maximum(np.diag(block) - known.target_noise[places], self.unexplained)
+            variance = np.maximum(np.diag(block) - known.target_noise[places], self.noise_variance)
             found.append(LeftOut(group, *self._accuracies(moved, variance), places))
         return found
 
@@ -373,14 +382,14 @@ class GaussianProcess:
         return float(joined[order][place])
 
 
-def _alike(some: FloatArray, others: FloatArray, reach: float) -> FloatArray:
+def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> FloatArray:
     """(n, m) covariances of the log-odds at some windows (n, t) and at others (m, t): 0 where nothing has moved."""
     terms = some.shape[1]
     lengths, widths = (some**2).sum(axis=1) / terms, (others**2).sum(axis=1) / terms
     line = some @ others.T / terms
     apart = np.maximum(lengths[:, None] + widths[None] - 2 * line, 0.0)
-    bend = np.exp(-apart / (2 * reach**2)) - np.exp(-(lengths[:, None] + widths[None]) / (2 * reach**2))
-    return np.asarray(line + BENDS * bend)
+    kernel = np.exp(-apart / (2 * length_scale**2)) - np.exp(-(lengths[:, None] + widths[None]) / (2 * length_scale**2))
+    return np.asarray(line + KERNEL_VARIANCE * kernel)
 
 
 def _log_odds(accuracy: FloatArray) -> FloatArray:

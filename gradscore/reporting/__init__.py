@@ -7,10 +7,9 @@ Everything that draws needs the extra `report`.
 
 from __future__ import annotations
 
-from .evaluation_report import ReportFiles, write_report
+from .evaluation_report import write_report
 from .pages import (
     GREY,
-    PALETTE,
     Line,
     Part,
     Plot,
@@ -31,11 +30,9 @@ from .pages import (
 
 __all__ = [
     "GREY",
-    "PALETTE",
     "Line",
     "Part",
     "Plot",
-    "ReportFiles",
     "ToolFiles",
     "check_packages",
     "colour",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary
+from gradscore.baselines import BASELINES, InDistribution, NetworkOutputs
 from gradscore.errors import EvaluationError
 
 
@@ -22,7 +22,7 @@ def seen(logits, *augmentations, features=None):
 
 
 def score(name, samples):
-    learned = BASELINES[name].fit(Ordinary(outputs=samples, classes=samples.predictions))
+    learned = BASELINES[name].fit(InDistribution(outputs=samples, classes=samples.predictions))
     found = BASELINES[name].of(samples, learned)
     assert (found.shape, found.dtype) == ((len(samples),), np.float64)
     return found[0]

@@ -7,7 +7,14 @@ import pandas as pd
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, NetworkOutputs, Ordinary, plain_name
+from gradscore.baselines import (
+    BASELINES,
+    OVER_AUGMENTATIONS,
+    FittedBaselines,
+    InDistribution,
+    NetworkOutputs,
+    plain_name,
+)
 from gradscore.errors import EvaluationError, MissingExtraError, StoreError
 from gradscore.models.layers import Head
 
@@ -30,11 +37,13 @@ def samples(count, *, seed, content="new"):
     return replace(look(features), augmentations=augmentations, content=hashes)
 
 
-ORDINARY = Ordinary(outputs=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
+ORDINARY = InDistribution(outputs=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
 NEW = samples(13, seed=2)
 WHOLE = FittedBaselines.fit(ORDINARY, augmentations=["flip", "shift"])
 PLAIN = FittedBaselines.fit(ORDINARY)
-LOGITS = FittedBaselines.fit(Ordinary(outputs=NetworkOutputs(logits=ORDINARY.outputs.logits), classes=ORDINARY.classes))
+LOGITS = FittedBaselines.fit(
+    InDistribution(outputs=NetworkOutputs(logits=ORDINARY.outputs.logits), classes=ORDINARY.classes)
+)
 FITTED = {"features and augmentations": WHOLE, "features": PLAIN, "logits": LOGITS}
 
 NAMES = {
@@ -62,7 +71,7 @@ def test_every_score_that_samples_allow_is_there(fitted, names):
 
 def test_augmentations_of_logits_alone_have_no_score_of_features():
     bare = {name: NetworkOutputs(logits=augmentation.logits) for name, augmentation in NEW.augmentations.items()}
-    ordinary = Ordinary(outputs=NetworkOutputs(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
+    ordinary = InDistribution(outputs=NetworkOutputs(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
     names = FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]).names
     assert {"augmentations_probability", "msp@augmentations"} <= set(names)
     assert not {"augmentations_features", "knn", "vim"} & set(names)
@@ -137,7 +146,7 @@ def some(samples, rows):
 def test_a_sample_scores_the_same_in_any_company(rows):
     ordinary, head = wide(200, seed=1)
     fitted = FittedBaselines.fit(
-        Ordinary(outputs=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
+        InDistribution(outputs=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
     )
     new, _ = wide(130, seed=2)
     parts = [fitted.table(some(new, slice(start, start + rows))) for start in range(0, 130, rows)]
@@ -189,4 +198,4 @@ def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch)
 def test_too_few_samples_are_refused():
     one = NetworkOutputs(logits=ORDINARY.outputs.logits[:1], penultimate=ORDINARY.outputs.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
-        FittedBaselines.fit(Ordinary(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))
+        FittedBaselines.fit(InDistribution(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Bank, NetworkOutputs, Ordinary
+from gradscore.baselines import BASELINES, Bank, InDistribution, NetworkOutputs
 from gradscore.baselines.baselines import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
 
@@ -135,5 +135,5 @@ def test_all_are_compared():
 def test_scores_are_the_distances_they_name(name):
     found = BANK.neighbours(NEW, PREDICTIONS, None)
     samples = NetworkOutputs(logits=np.zeros((17, K)), penultimate=NEW, neighbours=found)
-    learned = BASELINES[name].fit(Ordinary(outputs=samples, classes=PREDICTIONS))
+    learned = BASELINES[name].fit(InDistribution(outputs=samples, classes=PREDICTIONS))
     np.testing.assert_array_equal(BASELINES[name].of(samples, learned), PLACES[name](found))

@@ -6,7 +6,7 @@ import torch
 from scipy.special import log_softmax, logsumexp, softmax
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, NetworkOutputs, Ordinary, formulas
+from gradscore.baselines import BASELINES, InDistribution, NetworkOutputs, formulas
 from gradscore.errors import EvaluationError
 from gradscore.models.layers import Head
 from gradscore.system import import_torchvision
@@ -27,7 +27,7 @@ def samples_of(features):
 def fitted(name, features=FIT, classes=CLASSES, head=HEAD):
     """A score as a function of features."""
     score = BASELINES[name]
-    learned = score.fit(Ordinary(outputs=samples_of(features), classes=classes, head=head))
+    learned = score.fit(InDistribution(outputs=samples_of(features), classes=classes, head=head))
     return lambda new: score.of(samples_of(new), learned)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_inputs import INPUTS
+from score_names import score_names
 from typer.testing import CliRunner
 
 from gradscore.config import Config, load_config
@@ -117,10 +118,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
-    assert score_columns(table) == [
-        "chosen", "meta", "logit_lr", "msp", "entropy", "margin", "max_logit", "energy", "gen", "doctor",
-        "max_logit_pnorm", "meta_wrong",
-    ]  # fmt: skip
+    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "meta_wrong"]
 
 
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:

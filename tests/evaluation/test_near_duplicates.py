@@ -11,7 +11,7 @@ from run_inputs import INPUTS
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from gradscore.baselines import Ordinary
+from gradscore.baselines import InDistribution
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
 from gradscore.errors import EvaluationError
@@ -265,9 +265,9 @@ def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkey
 
     def spied(**given):
         fitted.append(len(given["classes"]))
-        return Ordinary(**given)
+        return InDistribution(**given)
 
-    monkeypatch.setattr("gradscore.evaluation.choosing.Ordinary", spied)
+    monkeypatch.setattr("gradscore.evaluation.choosing.InDistribution", spied)
     fit_run(run)
     assert max(fitted) == FITTED - 1 - PLANTED
 

@@ -10,7 +10,7 @@ from packages import write_package
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, Twice, group_of
+from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, RecomputedRows, group_of
 from gradscore.meta import inputs as module
 from gradscore.meta.inputs import Layout, Scaling, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
@@ -80,7 +80,7 @@ RATIOS_OF_ROUNDING = ["u/head/min:l1", "u/head/mean:l1"]
 
 
 def twice(samples=16, unit=FLOAT32):
-    return Twice(noisy(1)[:samples], noisy(2)[:samples], unit)
+    return RecomputedRows(noisy(1)[:samples], noisy(2)[:samples], unit)
 
 
 @pytest.mark.parametrize("samples", [2, 5, 16])
@@ -114,7 +114,7 @@ def saturated(seed):
 
 
 def test_what_tells_of_a_few_samples_alone_is_kept_and_does_not_move():
-    inputs = make_inputs(saturated(1), twice=Twice(saturated(1)[:16], saturated(2)[:16], FLOAT32))
+    inputs = make_inputs(saturated(1), twice=RecomputedRows(saturated(1)[:16], saturated(2)[:16], FLOAT32))
     place = inputs.names.index("u/head/max")
     first, second = (inputs.scaled(saturated(seed))[:, place] for seed in (1, 3))
     assert np.quantile(np.abs(first - second), 0.9) < 3e-3
@@ -129,12 +129,12 @@ def in_bfloat16():
 
 
 def test_coarse_numbers_are_not_taken_for_rounding():
-    inputs = make_inputs(noisy(1), twice=Twice(noisy(1), in_bfloat16(), BFLOAT16))
+    inputs = make_inputs(noisy(1), twice=RecomputedRows(noisy(1), in_bfloat16(), BFLOAT16))
     assert inputs.left_out == RATIOS_OF_ROUNDING
 
 
 def test_what_is_coarse_in_float32_is_rounding():
-    inputs = make_inputs(noisy(1), twice=Twice(noisy(1), in_bfloat16(), FLOAT32))
+    inputs = make_inputs(noisy(1), twice=RecomputedRows(noisy(1), in_bfloat16(), FLOAT32))
     assert inputs.left_out == ["u/head/max", "u/head/max:l1", *RATIOS_OF_ROUNDING]
 
 
@@ -142,7 +142,7 @@ def test_only_rounding_is_refused():
     one, other = (noisy(seed)[["logit_0", "logit_1", "u/head/mean", "u/head/l1"]] for seed in (1, 2))
     same = {"logit_0": 0.0, "logit_1": 0.0, "u/head/l1": 1.0}
     with pytest.raises(EvaluationError, match="every feature is constant or rounding"):
-        make_inputs(one.assign(**same), twice=Twice(one.assign(**same), other.assign(**same), FLOAT32))
+        make_inputs(one.assign(**same), twice=RecomputedRows(one.assign(**same), other.assign(**same), FLOAT32))
 
 
 def test_means_are_looked_at_over_l1():

@@ -6,7 +6,7 @@ from scipy.special import expit, logit
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
-from gradscore.monitoring.accuracy import BENDS, EDGE, LEAST, GaussianProcess, KnownWindow, Observations
+from gradscore.monitoring.accuracy import EDGE, KERNEL_VARIANCE, LEAST, GaussianProcess, KnownWindow, Observations
 
 
 def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[KnownWindow]:
@@ -41,7 +41,7 @@ def test_it_is_the_process_of_scikit_learn() -> None:
     process = GaussianProcess.of(Observations.of(KNOWN), 0.7, 0.1)
     accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
     noise = np.array([each.noise for each in KNOWN]) / (accuracy * (1 - accuracy)) ** 2
-    kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(BENDS, "fixed") * RBF(
+    kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(KERNEL_VARIANCE, "fixed") * RBF(
         0.7 * np.sqrt(3), "fixed"
     )
     peer = GaussianProcessRegressor(kernel, alpha=np.r_[1e-10, noise[1:] + 0.1], optimizer=None)
@@ -57,7 +57,7 @@ def test_it_is_the_process_of_scikit_learn() -> None:
 def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
     left = next(each for each in FITTED.left_out if each.group == "kind 3")
     rest = [each for each in KNOWN if "kind 3" not in each.groups]
-    without = GaussianProcess.of(Observations.of(rest, FITTED.known.scale), FITTED.reach, FITTED.unexplained)
+    without = GaussianProcess.of(Observations.of(rest, FITTED.known.scale), FITTED.length_scale, FITTED.noise_variance)
     wanted = [without.at(KNOWN[place].terms) for place in left.windows]
     np.testing.assert_allclose(left.accuracy, [accuracy for accuracy, _ in wanted], rtol=1e-7)
     np.testing.assert_allclose(left.deviation, [deviation for _, deviation in wanted], rtol=1e-6)

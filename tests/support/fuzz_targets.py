@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from score_files import write_scores
 from torch import nn
 
-from gradscore.baselines import FittedBaselines, NetworkOutputs, Ordinary
+from gradscore.baselines import FittedBaselines, InDistribution, NetworkOutputs
 from gradscore.check import ExpectedFigures, Policy, read_expected, write_expected
 from gradscore.check.expected import Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
@@ -150,7 +150,7 @@ def _read_run(path: Path) -> None:
 
 def _inputs() -> Inputs:
     scaling = Scaling(floor=np.ones(1), centre=np.ones(1), scale=np.ones(1))
-    samples = Ordinary(outputs=NetworkOutputs(logits=np.ones((4, 2))), classes=np.zeros(4, dtype=np.int64))
+    samples = InDistribution(outputs=NetworkOutputs(logits=np.ones((4, 2))), classes=np.zeros(4, dtype=np.int64))
     return Inputs(columns=COLUMNS, names=["uniform/a/max"], scaling=scaling, baselines=FittedBaselines.fit(samples))
 
 

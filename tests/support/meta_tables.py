@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from gradscore.baselines import FittedBaselines, Ordinary
+from gradscore.baselines import FittedBaselines, InDistribution
 from gradscore.columns import PENULTIMATE, augmentation_column
 from gradscore.meta import Inputs, Rows, outputs_of
 from gradscore.models import Head
@@ -58,7 +58,7 @@ def make_inputs(ordinary, *, augmentation=False, twice=None):
     """Inputs fitted on ordinary samples, some of which may have been computed twice."""
     samples = outputs_of(ordinary)
     head = HEAD if samples.penultimate is not None else None
-    of_what = Ordinary(outputs=samples, classes=samples.predictions, head=head)
+    of_what = InDistribution(outputs=samples, classes=samples.predictions, head=head)
     return Inputs.fit(
         ordinary, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
     )
