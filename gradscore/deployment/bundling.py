@@ -228,7 +228,7 @@ def _deployed_models(
 def _about_verdicts(
     run: RunFolder, found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
 ) -> list[str]:
-    """A line for each detector whose score was not shown to be better than every baseline, with what to type."""
+    """A line for each detector whose score is not shown to be better than every baseline, with advice if worse."""
     lines: dict[str, str] = {}
     for verdict in sorted(stored_verdicts(run), key=lambda each: each.outcome != "worse"):
         name = "ood" if verdict.area.task == "ood" else "wrong"
@@ -238,12 +238,14 @@ def _about_verdicts(
         if (verdict.best_auroc or 0.0) <= 0.5:  # no score tells these samples from the others
             continue
         gain = verdict.gain.value if verdict.gain is not None else None
-        shown = "worse than" if verdict.outcome == "worse" else "not shown to be better than"
+        is_worse = verdict.outcome == "worse"
+        shown = "worse than" if is_worse else "not shown to be better than"
+        advice = f"; --score {name}={verdict.best} has that decide" if is_worse else ""
         by = "" if gain is None else f" ({gain:+.3f} AUROC)"
         lines.setdefault(
             name,
-            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}; "
-            f"--score {name}={verdict.best} has that decide",
+            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}"
+            f"{advice}",
         )
     return list(lines.values())
 
@@ -261,8 +263,8 @@ def _about_choice(detector: str, choice: ScoreChoice, asked: str | None) -> list
         return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
     if asked is None and choice.score != META and choice.gain is not None:
         return [
-            f"detector '{detector}': {choice.score} decides, which needs no gradients; on {held_out} these add "
-            f"{choice.gain:+.3f} AUROC (standard error {choice.error:.3f})"
+            f"detector '{detector}': {choice.score} decides, which needs no gradients; on {held_out} these "
+            f"would change the AUROC by {choice.gain:+.3f} (standard error {choice.error:.3f})"
         ]
     return []
 

@@ -46,7 +46,7 @@ PRECISION = 0.1
 """Half the width of an AUROC's 95 % interval that tells chance from use, where nothing is known of the AUROC yet."""
 
 IN_REACH = 20
-"""More samples than so many times those there are settle no difference: two scores are as good as each other."""
+"""A difference that takes more than so many times the samples to settle is not in sight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,15 +312,16 @@ def _compared(found: Sequence[Verdict], used: Mapping[str, str]) -> str:
         settled = (
             f"{max(2, math.ceil(times))} times as many samples would settle {nearest.what}"
             if times <= IN_REACH
-            else "as good as each other for all that can be seen"
+            else "no difference in sight"
         )
         parts.append(f"open on {_listed([each.what for each in undecided])} ({settled})")
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
 def _behind(verdict: Verdict, used: Mapping[str, str]) -> str:
-    by = f"{verdict.best} by {-gained(verdict):.2f}"
-    return f"{by}, which is chosen where the set is known" if used.get(verdict.area.task) == verdict.best else by
+    behind = -gained(verdict)
+    by = f"{verdict.best} by {f'{behind:.2f}' if behind >= 0.005 else 'less than 0.01'}"
+    return f"{by}, which a bundle uses" if used.get(verdict.area.task) == verdict.best else by
 
 
 def _advice(found: Sequence[Verdict], used: Mapping[str, str]) -> list[str]:

@@ -75,7 +75,7 @@ def test_a_bundle_says_what_the_report_does_not_show(small_run: Path) -> None:
     said = [line for line in make_bundle(run, alpha=ALPHA, trust_code=True).notices if "in the report" in line]
     assert said == [
         f"detector 'wrong': in the report, the chosen score is not shown to be better than {wrong.best} on wrong "
-        f"predictions ({wrong.gain.value:+.3f} AUROC); --score wrong={wrong.best} has that decide"
+        f"predictions ({wrong.gain.value:+.3f} AUROC)"
     ]
 
 

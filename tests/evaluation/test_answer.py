@@ -83,12 +83,17 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     assert "For noise let knn decide (--score ood=knn)." in found
 
 
+def test_a_small_loss_is_not_rounded_to_nothing() -> None:
+    lost = of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=LOST, caught=0.5, area=0.8)
+    assert "worse on noise (knn by less than 0.01)" in answer([*BAGS, *lost]).sentences[2]
+
+
 def test_a_baseline_that_is_used_already_is_not_advised() -> None:
     """Models that were kept from a set can choose another score than the one that knows all sets."""
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*WRONG, *lost], ood="knn").sentences
     assert found[1].startswith("With 5 % of good samples rejected and each OOD set kept out of the choice, they catch")
-    assert "worse on noise (knn by 0.10, which is chosen where the set is known)" in found[2]
+    assert "worse on noise (knn by 0.10, which a bundle uses)" in found[2]
     assert not any("decide" in each for each in found)
 
 
