@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gradscore.data import UserSamples
     from gradscore.deployment import Scorer
-    from gradscore.monitoring import Monitor, Window
+    from gradscore.monitoring import Change, Monitor, Window
 
 ALARM = 1
 """The exit code of an alarm, with --fail-on-alarm."""
@@ -38,8 +38,8 @@ ALARM = 1
 PRINTED = 10
 """Windows on the terminal, the last ones; all of them are in the files."""
 
-ALARMS = 3
-"""Alarms on the terminal, the strongest ones: what changes moves most streams."""
+CHANGES = 3
+"""Changes on the terminal, the last ones."""
 
 OutOption = Annotated[
     Path,
@@ -135,14 +135,14 @@ def monitor(
     output.document(
         {
             "windows": watching.windows,
-            "alarms": watching.alarms,
+            "changes": watching.changes,
             "notices": watching.notices,
             "page": files.html,
             "lines": lines,
             "figures": figures,
         }
     )
-    if fail_on_alarm and watching.alarms:
+    if fail_on_alarm and watching.changes:
         raise typer.Exit(ALARM)
 
 
@@ -178,16 +178,16 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
         lost = [str(window.not_scored)] if some_lost else []
         table.add_row(name, str(window.samples), *lost, _share(window.accuracy), known, *shares)
     output.show(table)
-    strongest = sorted(watching.alarms, key=lambda alarm: alarm.e_value, reverse=True)
-    alarms = [
-        f"alarm: {alarm.stream} {alarm.says} since window {alarm.since}, noticed in window {alarm.raised} "
-        f"(e-value {alarm.e_value:.3g})"
-        for alarm in strongest
-    ]
-    output.say(*folded(alarms or ["no alarm"], rest=rest, shown=ALARMS))
+    said = [f"alarm: {change.sentence}; {_evidence(change)}" for change in reversed(watching.changes)]
+    output.say(*folded(said or ["no alarm"], rest=rest, shown=CHANGES))
     output.say(
         f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most", detail=True
     )
+
+
+def _evidence(change: Change) -> str:
+    names = list(dict.fromkeys(alarm.stream for alarm in change.alarms))
+    return f"evidence: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def _share(value: float | None) -> str:

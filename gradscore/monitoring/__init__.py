@@ -1,22 +1,24 @@
 """Watch a deployed model without labels: the accuracy to expect, and alarms when something changes.
 
 In come a bundle and what a scorer says of new samples, in order; out come windows (`windows`) with the accuracy that is
-to be expected (`accuracy`), alarms by the evidence of a change (`streams`), and files of both (`monitor_files`).
+to be expected (`accuracy`), what changed (`changes`) by the evidence of `streams`, and files of both (`monitor_files`).
 `monitor` brings them together, and keeps what is known between two calls in one file.
 """
 
 from __future__ import annotations
 
 from .accuracy import ExpectedAccuracy
+from .changes import Alarm, Change
 from .monitor import ALPHA, Monitor
 from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream
-from .windows import Alarm, Window, read_times
+from .windows import Window, read_times
 
 __all__ = [
     "ALPHA",
     "STATE",
     "Alarm",
+    "Change",
     "ExpectedAccuracy",
     "Monitor",
     "Stream",

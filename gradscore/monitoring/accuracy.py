@@ -92,9 +92,9 @@ class Expected:
     """What is expected of a window.
 
     Attributes:
-        accuracy: share of predictions that is right; None of fewer than `FEWEST` samples, and of a window of which more
-            than half is flagged as OOD.
-        low: lower end of its 95 % interval; None where it cannot be known.
+        accuracy: share of predictions that is right; None of fewer than `FEWEST` samples, where more than half of them
+            are flagged as OOD, and where no shift was learnt.
+        low: lower end of its 95 % interval.
         high: upper end.
     """
 
@@ -124,7 +124,7 @@ class ExpectedAccuracy:
 
     @classmethod
     def learnt(cls, known_sets: KnownSets) -> Self:
-        """Learns from what a bundle knows; without shifted copies, the accuracy of calibration samples is expected."""
+        """Learns from what a bundle knows; without shifted copies nothing is expected."""
         terms, right = Terms.of(known_sets), known_sets.calibration.right
         process = GaussianProcess.fitted(known_windows(terms, known_sets)) if known_sets.shifted else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
@@ -142,7 +142,7 @@ class ExpectedAccuracy:
         if sums.samples < FEWEST:
             return UNKNOWN
         if self.process is None:
-            return Expected(accuracy=self.usual, low=None, high=None)
+            return UNKNOWN
         accuracy, deviation = self.process.at(self.terms.at(sums.means))
         # Variances of the shares of right predictions, here and among the calibration samples.
         noise = accuracy * (1 - accuracy) / sums.samples + self.usual * (1 - self.usual) / self.calibration

@@ -18,15 +18,16 @@ from ..errors import DataError, MonitorError
 from ..printable import printable, storable
 from ..system import FloatArray, closest, file_sha256, held, parse_json, sha256, write_text, writing
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
+from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
-from .windows import FEWEST, Alarm, By, Suspicious, Window, check_order, checked_by, periods
+from .windows import FEWEST, By, Suspicious, Window, check_order, checked_by, periods
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""
 
 NOT_LEARNT = (
-    "the bundle was made without --monitor, so what P(wrong) is worth under shift was not learnt: the expected "
-    "accuracy has no interval, and is too high where samples differ from those of the calibration"
+    "the bundle was made without --monitor, so what P(wrong) is worth under shift was not learnt, and no accuracy can "
+    "be expected; gradscore bundle --monitor learns it"
 )
 """What is said of a bundle without shifted copies."""
 
@@ -47,7 +48,7 @@ NOTHING_KNOWN = (
 )
 
 FORMAT = "gradscore monitor"
-VERSION = 5
+VERSION = 6
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -130,6 +131,7 @@ class Monitor:
     def _values(self, columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """(n,) of each stream, from all that is watched of samples."""
         found = {name: values for name, values in sorted(columns.items()) if is_stream(name)}
+        found[CLASSES] = columns[CLASS]
         return found if self._novelty is None else {**found, NOVELTY: self._novelty.of(columns)}
 
     @property
@@ -139,8 +141,13 @@ class Monitor:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """All alarms so far. One that was raised stands until the monitor starts anew, with another bundle say."""
+        """The evidence of `changes`; an alarm stands until the monitor starts anew, with another bundle say."""
         return [alarm for window in self.windows for alarm in window.alarms]
+
+    @property
+    def changes(self) -> list[Change]:
+        """What changed so far, in order, each with the alarms that speak for it."""
+        return changes_of(self.windows, usual=self._accuracy.usual)
 
     def update(
         self, table: pd.DataFrame, *, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None = None

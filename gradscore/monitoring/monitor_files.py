@@ -13,8 +13,9 @@ import numpy as np
 
 from ..reporting import GREY, Line, Part, Plot, ToolFiles, colour, time_rows, write_beside
 from ..system import FloatArray, check_target, clear_page, write_text
+from .changes import Change
 from .monitor import Monitor
-from .windows import Alarm, Window
+from .windows import Window
 
 TEMPLATE = Path(__file__).parent / "templates" / "monitor.html.jinja"
 STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "monitor.html"
@@ -56,8 +57,8 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
     folder, windows = Path(folder), monitor.windows
     lines, figures, html = folder / LINES, folder / FIGURES, folder / PAGE
     clear_page(html)
-    write_text(lines, json_lines(windows))
-    write_text(figures, prometheus(windows, monitor.alarms, monitor.watched))
+    write_text(lines, json_lines(windows, monitor.changes))
+    write_text(figures, prometheus(windows, monitor.changes))
     return write_beside([lines, figures], html, lambda: _page(monitor, name), template=TEMPLATE, again="monitor again")
 
 
@@ -71,7 +72,8 @@ def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
         "brand": "gradscore monitor",
         "facts": [("windows", len(windows)), ("of", by), ("samples", samples)],
         "notices": monitor.notices,
-        "alarms": monitor.alarms,
+        "changes": monitor.changes,
+        "suspicious": {window.name: window.suspicious for window in windows},
         "alpha": monitor.alpha,
         "windows": windows[::-1],
         "shown": windows[: -SHOWN - 1 : -1],
@@ -145,26 +147,29 @@ def _marks(windows: Sequence[Window]) -> list[float]:
     return [float(place) for place, window in enumerate(windows, 1) if window.alarms]
 
 
-def json_lines(windows: Sequence[Window]) -> str:
-    """One line of JSON for each window, in order."""
-    return "".join(json.dumps(asdict(window), allow_nan=False, ensure_ascii=False) + "\n" for window in windows)
+def json_lines(windows: Sequence[Window], changes: Sequence[Change]) -> str:
+    """One line of JSON for each window, in order, each with the sentences of the changes that were noticed in it."""
+    said = [[each.sentence for each in changes if each.raised == window.name] for window in windows]
+    return "".join(
+        json.dumps({**asdict(window), "changes": sentences}, allow_nan=False, ensure_ascii=False) + "\n"
+        for window, sentences in zip(windows, said, strict=True)
+    )
 
 
-def prometheus(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequence[str]) -> str:
+def prometheus(windows: Sequence[Window], changes: Sequence[Change]) -> str:
     """Figures of the last complete window in the text format of Prometheus; those that are not known are left out.
 
     Args:
         windows: all of them; without a complete one, the last is taken.
-        alarms: all of them.
-        streams: what is watched.
+        changes: all of them.
 
     Source: Prometheus, "Exposition formats", version 0.0.4.
     """
-    raised = {alarm.stream for alarm in alarms}
     samples = float(sum(window.samples for window in windows))
     figures: list[tuple[str, str, Mapping[str, float | None]]] = [
         ("samples_total", "Samples watched so far.", {"": samples}),
-        ("alarm", "1 where an alarm stands.", {name: float(name in raised) for name in streams}),
+        ("changes_total", "Changes noticed so far.", {"": float(len(changes))}),
+        ("change", "Alarms that speak for a change.", {each.sentence: float(len(each.alarms)) for each in changes}),
     ]
     if windows:
         last = next((window for window in reversed(windows) if window.complete), windows[-1])
@@ -193,12 +198,12 @@ def prometheus(windows: Sequence[Window], alarms: Sequence[Alarm], streams: Sequ
         ]
     lines = []
     for name, means, values in figures:
-        known = {stream: value for stream, value in values.items() if value is not None and math.isfinite(value)}
+        known = {text: value for text, value in values.items() if value is not None and math.isfinite(value)}
         if known:
             kind = "counter" if name.endswith("_total") else "gauge"
             lines += [f"# HELP {PREFIX}{name} {means}", f"# TYPE {PREFIX}{name} {kind}"]
-        for stream, value in known.items():
-            escaped = stream.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            label = f'{{stream="{escaped}"}}' if stream else ""
+        for text, value in known.items():
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            label = f'{{{"says" if name == "change" else "stream"}="{escaped}"}}' if text else ""
             lines.append(f"{PREFIX}{name}{label} {value!r}")
     return "".join(line + "\n" for line in lines)

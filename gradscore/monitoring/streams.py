@@ -30,10 +30,12 @@ from zlib import crc32
 import numpy as np
 from numpy.random import Generator
 from pydantic import PlainSerializer, PlainValidator
+from scipy.signal import lfilter
 
 from ..deployment import CLASS, CONFIDENCE, KnownSets
-from ..system import FloatArray, IntArray
-from .windows import Alarm, Window
+from ..system import BoolArray, FloatArray, IntArray
+from .changes import CLASSES, Alarm
+from .windows import Window
 
 BINS = 64
 """Values are told apart by bins of equal calibration counts, at most so many; within one, ranks are drawn at random."""
@@ -49,6 +51,15 @@ _TAIL, _FAR_TAIL = 0.5, 0.2
 
 NOVELTY = "novelty"
 """What the stream of the novelty is called."""
+
+SHARES = {NOVELTY: 0.5, CLASSES: 0.1}
+"""Shares of alpha: half of it the novelty has, which sees most. What is left the other streams share."""
+
+_CELLS, _MEMORY = 16, 500
+"""The bet that learns: ranks of the last samples, about so many, are counted in so many cells."""
+
+_DOUBT = 3.0
+"""Logarithm of what a unit is worth that is staked when a change began, below which it may have begun later."""
 
 SHRINKAGE = 0.05
 """Added to each variance of the novelty, where those of plain samples are about 1."""
@@ -121,6 +132,9 @@ BETS: tuple[Bet, ...] = (
     Bet("is spread less", _wider(-0.5)),
 )
 
+SAYS = (*(bet.says for bet in BETS), "has other shares of values")
+"""What changed, by bet; the last one has learnt from the ranks before which of them come more often."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
@@ -133,6 +147,8 @@ class Stream:
         log_capital: (bets,) logarithm of what each bet is worth.
         log_since: (bets,) logarithm of what a unit staked at the best time is worth.
         since: (bets,) that time: how many values there were before it.
+        until: (bets,) the last time at which that was worth little.
+        recent: (cells,) how often ranks of each cell came lately.
     """
 
     edges: Floats
@@ -141,6 +157,8 @@ class Stream:
     log_capital: Floats
     log_since: Floats
     since: Counts
+    until: Counts
+    recent: Floats
 
     @classmethod
     def of(cls, calibration: FloatArray) -> Self:
@@ -156,16 +174,18 @@ class Stream:
             edges=edges,
             counts=counts,
             seen=0,
-            log_capital=np.full(len(BETS), -np.inf),
-            log_since=np.zeros(len(BETS)),
-            since=np.zeros(len(BETS), dtype=np.int64),
+            log_capital=np.full(len(SAYS), -np.inf),
+            log_since=np.zeros(len(SAYS)),
+            since=np.zeros(len(SAYS), dtype=np.int64),
+            until=np.zeros(len(SAYS), dtype=np.int64),
+            recent=np.zeros(_CELLS),
         )
 
     @property
     def log_won(self) -> float:
         """Logarithm of the capital: what all bets are worth, and what is not yet staked."""
         cash = np.log(PATIENCE) - np.log(PATIENCE + self.seen)
-        return float(np.logaddexp(np.logaddexp.reduce(self.log_capital - np.log(len(BETS))), cash))
+        return float(np.logaddexp(np.logaddexp.reduce(self.log_capital - np.log(len(SAYS))), cash))
 
     @property
     def leading(self) -> int:
@@ -182,13 +202,14 @@ class Stream:
         if not len(values):
             return self, np.empty(0)
         p, counts = self._p_values(values, random)
-        gains = np.log(np.stack([bet.pays(p) for bet in BETS], axis=1))
+        learnt, recent = _learnt(p, self.recent)
+        gains = np.log(np.stack([*(bet.pays(p) for bet in BETS), learnt], axis=1))
         times = self.seen + np.arange(len(values))
         stakes = np.log(PATIENCE) - np.log((times + PATIENCE) * (times + PATIENCE + 1.0))
         worth = _with_stakes(self.log_capital, stakes, gains)
-        log_since, since = _since(self.log_since, self.since, times, gains)
+        log_since, since, until = _since(self, times, gains)
         cash = np.log(PATIENCE) - np.log(PATIENCE + times + 1.0)
-        total = np.logaddexp(np.logaddexp.reduce(worth - np.log(len(BETS)), axis=1), cash)
+        total = np.logaddexp(np.logaddexp.reduce(worth - np.log(len(SAYS)), axis=1), cash)
         grown = replace(
             self,
             counts=counts,
@@ -196,6 +217,8 @@ class Stream:
             log_capital=worth[-1],
             log_since=log_since,
             since=since,
+            until=until,
+            recent=recent,
         )
         return grown, total
 
@@ -223,13 +246,27 @@ def _with_stakes(log_capital: FloatArray, stakes: FloatArray, gains: FloatArray)
     return np.asarray(gained + np.logaddexp.accumulate(paid, axis=0)[1:])
 
 
-def _since(log_since: FloatArray, since: IntArray, times: IntArray, gains: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Page's rule, which stakes a unit anew where that is worth one or less: its worth at the end, and since when."""
-    worth = log_since + np.vstack([np.zeros(gains.shape[1]), np.cumsum(gains, axis=0)])
-    lowest = len(gains) - 1 - np.argmin(worth[-2::-1], axis=0)
-    least = np.minimum(worth[lowest, np.arange(gains.shape[1])], 0.0)
-    anew = worth[lowest, np.arange(gains.shape[1])] <= 0
-    return worth[-1] - least, np.where(anew, times[lowest], since)
+def _learnt(p: FloatArray, recent: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What a unit is worth (n,) that is staked on cells of ranks as they came before, and how they came afterwards."""
+    fading, cells = 1 - 1 / _MEMORY, np.minimum((p * _CELLS).astype(np.int64), _CELLS - 1)
+    came = (cells[:, None] == np.arange(_CELLS)).astype(np.float64)
+    counts, _ = lfilter([1.0], [1.0, -fading], came, axis=0, zi=fading * recent[None])
+    before = np.vstack([recent, counts[:-1]])
+    chances = (before[np.arange(len(p)), cells] + 1) / (before.sum(axis=1) + _CELLS)
+    return np.asarray((1 + chances * _CELLS) / 2), np.asarray(counts[-1])
+
+
+def _since(stream: Stream, times: IntArray, gains: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Page's rule, which stakes a unit anew where that is worth one or less: worth, since when, till when little."""
+    worth = stream.log_since + np.vstack([np.zeros(gains.shape[1]), np.cumsum(gains, axis=0)])
+    lowest = np.minimum(np.minimum.accumulate(worth[:-1], axis=0), 0.0)
+    before = worth[:-1] - lowest
+
+    def last(is_so: BoolArray, earlier: IntArray) -> IntArray:
+        place = len(times) - 1 - np.argmax(is_so[::-1], axis=0)
+        return np.where(is_so.any(axis=0), times[place], earlier)
+
+    return worth[-1] - lowest[-1], last(before <= 0, stream.since), last(before <= _DOUBT, stream.until)
 
 
 def threshold_of(alpha: float, share: float) -> float:
@@ -363,12 +400,17 @@ def after_window(
             continue
         at = int(np.argmax(log_won >= threshold))
         then, _ = stream.after(found[: at + 1], random=np.random.default_rng(draws))
-        since = int(np.searchsorted(starts, then.since[then.leading], side="right")) - 1
+        begun, last = int(then.since[then.leading]), int(then.until[then.leading])
+        first = max(0, begun - (then.seen - begun) // 2)  # so that nine ranges of ten hold the change
+        since, until = (int(np.searchsorted(starts, time, side="right")) - 1 for time in (first, last))
         alarms.append(
             Alarm(
                 stream=key,
-                says=BETS[then.leading].says,
+                says=SAYS[then.leading],
+                first=first + 1,
+                last=last + 1,
                 since=names[since],
+                until=names[until],
                 raised=name,
                 sample=int(starts[-1]) + at + 1,
                 e_value=float(np.exp(min(float((log_won + np.log(share)).max()), _LARGEST))),
@@ -378,7 +420,7 @@ def after_window(
 
 
 def shares_of(streams: Collection[str]) -> dict[str, float]:
-    """The share of alpha that each stream has: half of it the novelty, which sees most, and the others as much each."""
-    others = len(streams) - (NOVELTY in streams)
-    kept = 0.5 if NOVELTY in streams else 1.0
-    return {name: 0.5 if name == NOVELTY else kept / others for name in streams}
+    """The share of alpha that each stream has (`SHARES`)."""
+    fixed = {name: SHARES[name] for name in streams if name in SHARES}
+    others = len(streams) - len(fixed)
+    return {name: fixed.get(name, (1 - sum(fixed.values())) / max(1, others)) for name in streams}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..data import table_column
 from ..errors import DataError
 from ..system import is_whole
+from .changes import Alarm
 
 By = int | Literal["day", "week"]
 """So many samples each, or what comes within a day (UTC) or a week from Monday."""
@@ -31,28 +32,6 @@ _SECONDS = (1e8, 4_133_980_800)
 
 _TRIED = datetime(2031, 10, 23, tzinfo=UTC)
 """A day that is written and read back to see whether a form says all of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alarm:
-    """Something changed.
-
-    Attributes:
-        stream: what was watched: a score, the confidence, the gradient at a group of parameters, or the novelty.
-        says: how it changed.
-        since: name of the window in which it probably began.
-        raised: name of the window in which it was noticed.
-        sample: samples from the first one on until it was noticed.
-        e_value: how sure: without a change, it is reached with a probability of one over it at most, ever, by any
-            stream: what the stream has won, times the share of alpha that the stream has.
-    """
-
-    stream: str
-    says: str
-    since: str
-    raised: str
-    sample: int
-    e_value: float
 
 
 @dataclass(frozen=True, kw_only=True)

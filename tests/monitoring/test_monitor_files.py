@@ -11,7 +11,7 @@ import pytest
 from gradscore.monitoring import Monitor, write_monitor
 from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
 
-LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
+LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{(?:stream|says)="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
 
 def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
@@ -19,11 +19,11 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     monitor.update(table(250).assign(sample_id="<b>one</b>"))
     files = write_monitor(monitor, tmp_path, name="a model")
     assert [json.loads(line) for line in files.tables[0].read_text().splitlines()] == [
-        asdict(window) for window in monitor.windows
+        {**asdict(window), "changes": []} for window in monitor.windows
     ]
     assert f"gradscore_monitor_expected_accuracy {monitor.windows[1].accuracy!r}\n" in files.tables[1].read_text()
     page = files.html.read_text()
-    assert "No alarm" in page
+    assert "No change" in page
     assert "&lt;b&gt;one" in page
     assert "<b>one" not in page
 
@@ -31,7 +31,8 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
 def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
     monitor = Monitor(bundle, by=100)
     monitor.update(table(100))
-    text = prometheus(monitor.windows, monitor.alarms, [*monitor.watched, 'odd "name"\\'])
+    powers = {**monitor.windows[0].log10_e_values, 'odd "name"\\': 0.0}
+    text = prometheus([replace(monitor.windows[0], log10_e_values=powers)], [])
     assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
     assert text.endswith("\n")
     assert 'stream="odd \\"name\\"\\\\"' in text
@@ -47,8 +48,20 @@ def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -
     np.testing.assert_allclose(border.y, 50)
     np.testing.assert_allclose(np.log10(evidence.y), ends)
     assert evidence.y[int(alarm.raised) - 1] == pytest.approx(alarm.e_value)
-    figures = prometheus(monitor.windows, monitor.alarms, monitor.watched)
+    figures = prometheus(monitor.windows, monitor.changes)
     assert f'gradscore_monitor_log10_e_value{{stream="score_wrong"}} {ends[-1]!r}\n' in figures
+
+
+def test_a_change_is_the_same_sentence_everywhere(bundle, table, tmp_path: Path) -> None:
+    monitor = Monitor(bundle, by=100)
+    monitor.update(table(300, worse=4.0))
+    (change,) = monitor.changes
+    files = write_monitor(monitor, tmp_path)
+    lines = [json.loads(line) for line in files.tables[0].read_text().splitlines()]
+    assert [line["changes"] for line in lines if line["changes"]] == [[change.sentence]]
+    told = f'gradscore_monitor_change{{says="{change.sentence}"}} {float(len(change.alarms))}\n'
+    assert told in files.tables[1].read_text()
+    assert change.sentence in files.html.read_text()
 
 
 def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None:
@@ -61,7 +74,7 @@ def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
     monitor = Monitor(bundle, by=100)
     files = write_monitor(monitor, tmp_path)
-    assert json_lines(monitor.windows) == files.tables[0].read_text() == ""
+    assert json_lines(monitor.windows, []) == files.tables[0].read_text() == ""
     assert "No sample so far" in files.html.read_text()
     assert "gradscore_monitor_samples_total 0.0" in files.tables[1].read_text()
 

@@ -1,11 +1,24 @@
 """Betting against p-values: it cannot be won without a change, and is won soon with one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from gradscore.monitoring.streams import BETS, BINS, PATIENCE, Stream, after_window, shares_of, threshold_of
+from gradscore.monitoring.changes import CLASSES
+from gradscore.monitoring.streams import (
+    BETS,
+    BINS,
+    PATIENCE,
+    SAYS,
+    Stream,
+    _learnt,
+    after_window,
+    shares_of,
+    threshold_of,
+)
 
 CALIBRATION = np.random.default_rng(0).normal(size=500)
 CHANGES = {
@@ -18,25 +31,32 @@ CHANGES = {
 }
 
 
-def slow_capital(values: np.ndarray, random: np.random.Generator) -> tuple[list[float], np.ndarray, np.ndarray]:
-    """The same game sample by sample, without logarithms: capital, worth since the best time, and that time."""
+def slow_capital(
+    values: np.ndarray, random: np.random.Generator
+) -> tuple[list[float], np.ndarray, np.ndarray, np.ndarray]:
+    """The same game sample by sample: capital, worth since the best time, that time, and the last of little worth."""
     edges = Stream.of(CALIBRATION).edges
     # Of each gap between the samples, and of the one below all, the place.
     places = [0, *(int(np.searchsorted(edges, each, side="right")) for each in CALIBRATION)]
     draws = random.random(len(values))
-    capital, best, since, cash, totals = np.zeros(len(BETS)), np.ones(len(BETS)), np.zeros(len(BETS)), 1.0, []
+    capital, best, since, until = np.zeros(len(SAYS)), np.ones(len(SAYS)), np.zeros(len(SAYS)), np.zeros(len(SAYS))
+    cash, totals, came = 1.0, [], np.zeros(16)
     for time, value in enumerate(values):
         place = int(np.searchsorted(edges, value, side="right"))
         above, within = sum(each > place for each in places), places.count(place)
         p = np.array([(above + draws[time] * within) / len(places)])
         places.append(place)
-        pays = np.array([float(bet.pays(p)[0]) for bet in BETS])
+        cell = min(int(16 * p[0]), 15)
+        learnt = 0.5 + 0.5 * 16 * (came[cell] + 1) / (came.sum() + 16)
+        came = came * (1 - 1 / 500) + (np.arange(16) == cell)
+        pays = np.array([*(float(bet.pays(p)[0]) for bet in BETS), learnt])
         stake = PATIENCE / ((time + PATIENCE) * (time + PATIENCE + 1))
         capital, cash = (capital + stake) * pays, cash - stake
         since = np.where(best <= 1, time, since)
+        until = np.where(best <= np.exp(3), time, until)
         best = np.maximum(best, 1) * pays
         totals.append(float(cash + capital.mean()))
-    return totals, best, since
+    return totals, best, since, until
 
 
 @pytest.mark.parametrize("bet", BETS, ids=[bet.says for bet in BETS])
@@ -52,11 +72,25 @@ def test_the_capital_is_that_of_the_game_sample_by_sample(cut: int) -> None:
     first, before = Stream.of(CALIBRATION).after(values[:cut], random=random)
     stream, after = first.after(values[cut:], random=random)
     log_e = np.concatenate([before, after])
-    totals, best, since = slow_capital(values, np.random.default_rng(2))
+    totals, best, since, until = slow_capital(values, np.random.default_rng(2))
     np.testing.assert_allclose(np.exp(log_e), totals, rtol=1e-9)
     np.testing.assert_allclose(np.exp(stream.log_since), best, rtol=1e-9)
     np.testing.assert_array_equal(stream.since, since)
+    np.testing.assert_array_equal(stream.until, until)
     assert stream.log_won == pytest.approx(log_e[-1])
+
+
+def test_the_bet_that_learns_pays_nothing_on_average_whatever_came_before() -> None:
+    recent = np.random.default_rng(0).random(16) * 50
+    middles = (np.arange(1600) + 0.5) / 1600
+    assert np.mean([_learnt(np.array([p]), recent)[0][0] for p in middles]) == pytest.approx(1)
+
+
+def test_classes_in_other_shares_are_noticed() -> None:
+    random = np.random.default_rng(0)
+    usual, now = (random.choice(10, size, p=p) for size, p in ((2000, np.full(10, 0.1)), (2000, np.arange(1, 11) / 55)))
+    _, log_e = Stream.of(usual.astype(float)).after(now.astype(float), random=random)
+    assert log_e.max() > threshold_of(0.01, 0.1)
 
 
 def test_ranks_are_uniform_without_a_change() -> None:
@@ -92,6 +126,23 @@ def test_a_change_is_found_and_dated(change, before: int) -> None:
     assert abs(changed.since[changed.leading] - before) < 400
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_begins_in_the_range_that_is_said(change) -> None:
+    """About nine times in ten, and the range names two windows at most."""
+    held, named = 0, 0
+    for seed in range(20):
+        random = np.random.default_rng([7, seed])
+        values = [random.normal(size=1000) for _ in range(4)] + np.split(change(random), 3)
+        streams, before, alarms = {"a": Stream.of(random.normal(size=2000))}, [], []
+        for name, each in enumerate(values, 1):
+            settings = {"name": str(name), "alarmed": ["a"] * bool(alarms), "alpha": 0.01, "seed": seed}
+            streams, raised, _ = after_window(streams, {"a": each}, before=before, **settings)
+            before, alarms = [*before, SimpleNamespace(name=str(name), samples=1000, not_scored=0)], [*alarms, *raised]
+        held += alarms[0].first <= 4001 <= alarms[0].last
+        named += alarms[0].since in ("4", "5") and alarms[0].until == "5"
+    assert min(held, named) >= 16
+
+
 def test_bins_hold_equal_counts_but_for_the_ends() -> None:
     values = np.sort(np.random.default_rng(0).normal(size=6400))
     stream = Stream.of(values)
@@ -104,6 +155,7 @@ def test_bins_hold_equal_counts_but_for_the_ends() -> None:
 SHARES = {
     "equal": ("abcd", dict.fromkeys("abcd", 0.25)),
     "with the novelty": (["a", "novelty", "b"], {"a": 0.25, "novelty": 0.5, "b": 0.25}),
+    "with all": (["a", "novelty", CLASSES, "b"], {"a": 0.2, "novelty": 0.5, CLASSES: 0.1, "b": 0.2}),
 }
 
 

@@ -1,0 +1,85 @@
+"""One change is one alarm: which alarms belong together, and the sentence."""
+
+import pytest
+
+from gradscore.monitoring.changes import CLASSES, Alarm, changes_of, in_words
+from gradscore.monitoring.windows import Window
+
+WORDS = {
+    2.0: "1 in 100 by chance",
+    2.55: "1 in 300 by chance",
+    5.9: "1 in 10^5 by chance",
+    9.0: "certain",
+    60.0: "certain",
+}
+
+
+@pytest.mark.parametrize(("power", "words"), WORDS.items())
+def test_e_values_in_words(power: float, words: str) -> None:
+    assert in_words(power) == words
+
+
+def window(number: int, alarms: list[Alarm] = (), *, accuracy: float | None = 0.9, ood: float = 0.04) -> Window:
+    return Window(
+        name=str(number),
+        first=1000 * (number - 1),
+        samples=1000,
+        not_scored=0,
+        complete=True,
+        accuracy=accuracy,
+        low=None,
+        high=None,
+        mean_confidence=0.9,
+        ood=ood,
+        rejected=0.1,
+        log10_e_values=dict.fromkeys(("novelty", "score_ood", "score_wrong", CLASSES), 2.5),
+        alarms=list(alarms),
+    )
+
+
+def alarm(stream: str, first: int, last: int, sample: int, *, e_value: float = 500.0) -> Alarm:
+    since, until, raised = (str(1 + (each - 1) // 1000) for each in (first, last, sample))
+    return Alarm(
+        stream=stream,
+        says="is higher",
+        first=first,
+        last=last,
+        since=since,
+        until=until,
+        raised=raised,
+        sample=sample,
+        e_value=e_value,
+    )
+
+
+def test_alarms_of_one_change_are_one_sentence() -> None:
+    """The figures are of the first window that the change fills, and the e-value the largest so far."""
+    windows = [
+        window(1),
+        window(2, ood=0.02),
+        window(3, [alarm("score_ood", 1990, 2130, 2300), alarm("novelty", 1980, 2040, 2100, e_value=5e5)], ood=0.15),
+        window(4, [alarm("score_wrong", 2200, 2500, 3100)], accuracy=0.75, ood=0.19),
+    ]
+    (change,) = changes_of(windows, usual=0.95)
+    assert [each.stream for each in change.alarms] == ["novelty", "score_ood", "score_wrong"]
+    assert change.sentence == (
+        "Changed between samples 1,980 and 2,040 (window 2 to 3), 1 in 10^5 by chance: 19 % look out of distribution "
+        "instead of 4 %; expect an accuracy of 0.75 instead of 0.90"
+    )
+
+
+def test_what_began_later_is_another_change() -> None:
+    windows = [
+        window(1, [alarm("novelty", 300, 320, 400)], ood=0.2),
+        window(2, [alarm("score_ood", 350, 500, 1900)], ood=0.2),
+        window(3, [alarm(CLASSES, 2500, 2600, 2700)], accuracy=None, ood=0.2),
+    ]
+    first, second = changes_of(windows, usual=0.95)
+    assert [each.stream for each in first.alarms] == ["novelty", "score_ood"]
+    assert "20 % look out of distribution; expect an accuracy of 0.90 instead of 0.95" in first.sentence
+    assert second.sentence.endswith("(window 3), 1 in 500 by chance: the predicted classes come in other shares")
+
+
+def test_where_no_share_moves_the_stream_is_named() -> None:
+    (change,) = changes_of([window(1), window(2, [alarm("score_wrong", 1100, 1200, 1300)])], usual=0.9)
+    assert "500 by chance: score_wrong is higher; expect" in change.sentence
