@@ -192,7 +192,7 @@ class EvaluateConfig(Section):
     ]
     """What OOD models are fitted and reported on ([in full](evaluation.md#protocols))."""
     seed: InReport[int] = 0
-    """Of the halves of `known`, and of the control with permuted labels."""
+    """Of the halves of `known`."""
     duplicates: InReport[Literal["remove", "error"]] = "remove"
     """Whether images in two splits are left out of the fits, or refused."""
     near_duplicates: InReport[Literal["report", "leave_out", "ignore"]] = "report"
