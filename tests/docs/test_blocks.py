@@ -37,6 +37,7 @@ RUN = {
 
 SHOWN = {
     ("README.md", "text"): "what `gradscore demo`, which takes a minute, prints: figures differ by processor",
+    ("monitoring.md", "text"): "an alarm as it is printed: figures differ by samples",
     ("tutorial-tables.md", "text"): "what the steps before print: figures differ by processor",
     ("tutorial-text.md", "text"): "what the steps before print: figures differ by processor",
 }
