@@ -190,7 +190,7 @@ def answer_of(
 
 
 def _wanting(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> Iterator[str]:
-    """Of what too little was seen to say whether anything is found, and how many samples would do."""
+    """A sentence where too few samples were seen to tell whether anything is found: how many would do."""
     of_task = [each for each in found if each.area.task == task]
     if any(each.tells for each in of_task):
         return
@@ -229,7 +229,7 @@ def _rounded(count: float) -> str:
 
 
 def _caught(found: Sequence[Verdict], records: Sequence[Record], groups: Mapping[str, Sequence[str]]) -> list[Caught]:
-    """Of every OOD set under the protocol of the verdict, and then of wrong predictions."""
+    """What is caught of every OOD set under the protocol of the verdict, and then of wrong predictions."""
     protocols = {each.area.task: each.protocol for each in found}
     group_of = {name: group for group, names in groups.items() if group != "all" for name in names}
     shares = [
@@ -259,7 +259,7 @@ def _use(uses: Sequence[Use]) -> str:
 
 
 def _chosen_otherwise(score: str | None, found: Sequence[Verdict], records: Sequence[Record]) -> bool:
-    """Whether figures of some OOD set are those of another score, which the choice made without the set fell on."""
+    """Whether the figures of some OOD set are those of another score, chosen without that set."""
     protocols = {each.protocol for each in found if each.area.task == "ood"}
 
     def areas(name: str | None) -> dict[str, float | None]:
@@ -274,7 +274,7 @@ def _chosen_otherwise(score: str | None, found: Sequence[Verdict], records: Sequ
 
 
 def _catches(uses: Sequence[Use], caught: Sequence[Caught], *, apart: bool) -> str:
-    """`apart`: the choice that was made without a set is another one than the score that is used."""
+    """`apart`: some figures are of a score that was chosen without the set; see `_chosen_otherwise`."""
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
@@ -341,7 +341,7 @@ def _advice(found: Sequence[Verdict], used: Mapping[str, str]) -> list[str]:
 
 
 def _option(verdict: Verdict) -> str:
-    """What has the best baseline of a verdict decide in a bundle."""
+    """The option of `bundle` that has the best baseline of a verdict decide."""
     return f"--score {'ood' if verdict.area.task == 'ood' else 'wrong'}={verdict.best}"
 
 
