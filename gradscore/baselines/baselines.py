@@ -108,6 +108,8 @@ class Baseline:
         source: where it comes from.
         is_input: meta models look at it, so that adding or changing it changes every fit.
         is_compared: meta models are compared with it.
+        of_others: it is an input only where it was fitted on other samples than meta models are: those that it was
+            fitted on are nearer than new ones.
     """
 
     fit: Callable[[InDistribution], Arrays]
@@ -118,6 +120,7 @@ class Baseline:
     source: str = ""
     is_input: bool = False
     is_compared: bool = True
+    of_others: bool = False
 
 
 def learns_nothing(_ordinary: InDistribution) -> Arrays:
@@ -153,6 +156,7 @@ def of_penultimate(
     source: str,
     words: str = "",
     is_input: bool = False,
+    of_others: bool = False,
 ) -> Baseline:
     """A baseline of penultimate features.
 
@@ -163,6 +167,7 @@ def of_penultimate(
         words: see `Baseline`.
         source: see `Baseline`.
         is_input: see `Baseline`.
+        of_others: see `Baseline`.
     """
 
     def fitted(ordinary: InDistribution) -> Arrays:
@@ -178,7 +183,14 @@ def of_penultimate(
         return np.asarray(of(penultimate_of(outputs), outputs.logits, learned), dtype=np.float64)
 
     return Baseline(
-        fit=fitted, of=score, needs="penultimate", summary=summary, words=words, source=source, is_input=is_input
+        fit=fitted,
+        of=score,
+        needs="penultimate",
+        summary=summary,
+        words=words,
+        source=source,
+        is_input=is_input,
+        of_others=of_others,
     )
 
 
@@ -306,9 +318,11 @@ BASELINES: Registry[Baseline] = Registry(
         "mahalanobis": of_penultimate(
             formulas.class_means,
             formulas.mahalanobis,
-            summary="squared distance to the nearest class mean, shared covariance",
+            summary="log of the squared distance to the nearest class mean, shared covariance",
             words="the Mahalanobis distance",
             source="Lee, Lee, Lee, Shin 2018",
+            is_input=True,
+            of_others=True,
         ),
         "relative_mahalanobis": of_penultimate(
             formulas.relative_means,
@@ -316,13 +330,17 @@ BASELINES: Registry[Baseline] = Registry(
             summary="squared distance to the nearest class mean, less that to the mean of all",
             words="the relative Mahalanobis distance",
             source="Ren, Fort, Liu et al. 2021",
+            is_input=True,
+            of_others=True,
         ),
         "unit_mahalanobis": of_penultimate(
             formulas.class_directions,
             formulas.unit_mahalanobis,
-            summary="squared distance to the nearest class mean, shared covariance, features of unit length",
+            summary="log of the squared distance to the nearest class mean among features of unit length",
             words="the Mahalanobis distance of features of unit length",
             source="Mueller and Hein 2025",
+            is_input=True,
+            of_others=True,
         ),
         "vim": of_penultimate(
             formulas.residual_space,
@@ -405,6 +423,8 @@ BASELINES: Registry[Baseline] = Registry(
             summary="minus the mean distance to decision boundaries over that to the mean of the features",
             words="fDBD",
             source="Liu and Qin 2024",
+            is_input=True,
+            of_others=True,
         ),
         "dice": of_penultimate(
             formulas.contributing,
@@ -508,21 +528,24 @@ class FittedBaselines:
         learned: by baseline, in the order of `BASELINES`.
         bank: ordinary samples to compare with; None where penultimate features are not stored.
         augmentations: the augmentations that count.
+        on_others: fitted on other samples than meta models are.
         notices: sentences for the reader.
     """
 
     learned: Mapping[str, Arrays]
     bank: Bank | None = None
     augmentations: Sequence[str] = ()
+    on_others: bool = True
     notices: list[str] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, ordinary: InDistribution, *, augmentations: Sequence[str] = ()) -> Self:
+    def fit(cls, ordinary: InDistribution, *, augmentations: Sequence[str] = (), on_others: bool = True) -> Self:
         """Fits every baseline that the samples allow.
 
         Args:
             ordinary: what to fit on; its samples become the bank, where they have penultimate features.
             augmentations: the augmentations that count.
+            on_others: meta models are fitted on other samples.
 
         Raises:
             EvaluationError: too few samples, or values that are not finite.
@@ -544,7 +567,13 @@ class FittedBaselines:
         bank = None
         if has_features:
             bank = Bank.of(penultimate_of(ordinary.outputs), ordinary.classes, ordinary.outputs.content)
-        return cls(learned=learned, bank=bank, augmentations=tuple(augmentations), notices=list(dict.fromkeys(notices)))
+        return cls(
+            learned=learned,
+            bank=bank,
+            augmentations=tuple(augmentations),
+            on_others=on_others,
+            notices=list(dict.fromkeys(notices)),
+        )
 
     @property
     def names(self) -> list[str]:
@@ -568,7 +597,8 @@ class FittedBaselines:
     @property
     def inputs(self) -> list[str]:
         """Those of `names` that meta models look at."""
-        return [name for name in self.names if BASELINES[plain_name(name)].is_input]
+        found = {name: BASELINES[plain_name(name)] for name in self.names}
+        return [name for name, each in found.items() if each.is_input and (self.on_others or not each.of_others)]
 
     def table(self, outputs: NetworkOutputs) -> pd.DataFrame:
         """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.

@@ -288,14 +288,18 @@ def relative_means(features: FloatArray, classes: IntArray, head: Head) -> Array
 
 
 def mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Squared distance to the nearest class mean, shared covariance. Source: Lee, Lee, Lee, Shin 2018."""
-    return _squared_to_nearest(features, learned["whitening"], learned["means"])
+    """Logarithm of the squared distance to the nearest class mean, shared covariance.
+
+    Source: Lee, Lee, Lee, Shin 2018.
+    """
+    squared = _squared_to_nearest(features, learned["whitening"], learned["means"])
+    return np.log(np.maximum(squared, np.finfo(np.float64).tiny))
 
 
-def relative_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """The same less the distance to the mean of all. Source: Ren, Fort, Liu and others 2021."""
+def relative_mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Squared distance to the nearest class mean, less that to the mean of all. Source: Ren and others 2021."""
     of_all = _squared_to_nearest(features, learned["whitening_of_all"], learned["mean_of_all"])
-    return mahalanobis(features, logits, learned) - of_all
+    return _squared_to_nearest(features, learned["whitening"], learned["means"]) - of_all
 
 
 def class_directions(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
@@ -304,7 +308,7 @@ def class_directions(features: FloatArray, classes: IntArray, head: Head) -> Arr
 
 
 def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Mahalanobis distance of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
+    """The same of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
     return mahalanobis(_directions(features), logits, learned)
 
 

@@ -168,9 +168,9 @@ PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_lengt
 class MetaConfig(Section):
     """How the meta models are fitted."""
 
-    ood: InModels[Literal["auto", "logistic", "sum"]] = "auto"
-    """What OOD models are: log-odds, their sum with scores that do not extrapolate, or whichever finds auxiliary sets
-    better that it has not seen."""
+    ood: InModels[Literal["auto", "logistic"]] = "auto"
+    """What OOD models are: log-odds beside which distances from classes may
+    [raise the alarm](meta-model.md#how-it-is-fitted), where there is a bank to measure them from, or log-odds alone."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[int] = 0

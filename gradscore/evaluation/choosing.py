@@ -26,7 +26,7 @@ from ..meta import (
     RecomputedRows,
     Rows,
     ScoreChoice,
-    add_stable_scores,
+    add_alarms,
     choose_score,
     fit_logistic,
     fit_on_scores,
@@ -154,13 +154,12 @@ class ScoreChooser:
         fitted = Rows(scaled=inputs.scaled(part, of_part), target=rows.target[fit], sets=rows.sets[fit])
         table = inputs.baseline_table(rest) if known is None else known.iloc[held_out]
         scaled = inputs.scaled(rest, table)
-        model = fit_logistic(inputs, fitted, _penalty(models[META]))
-        if models[META].kind == "sum":
-            model = add_stable_scores(model, fitted.scaled[~fitted.target])
+        model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, _penalty(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
         for name, names in baselines_of(spec, inputs).items():
             if name in models:
-                scores[name] = fit_on_scores(inputs, fitted, _penalty(models[name]), names=names).of_scaled(scaled)
+                alone = fit_on_scores(inputs, fitted, _penalty(models[name]), names=names)
+                scores[name] = _with_alarms_of(models[name], alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
     def _inputs_of(self, ordinary: pd.DataFrame, table: pd.DataFrame | None) -> Inputs:
@@ -168,8 +167,14 @@ class ScoreChooser:
         baselines = self._inputs.baselines
         if not self._has_bank:
             augmentations = self._inputs.baselines.augmentations
-            baselines = FittedBaselines.fit(ordinary_of(self._run, ordinary), augmentations=augmentations)
+            of_ordinary = ordinary_of(self._run, ordinary)
+            baselines = FittedBaselines.fit(of_ordinary, augmentations=augmentations, on_others=False)
         return Inputs.fit(ordinary, baselines, twice=self._twice, table=table)
+
+
+def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: Rows) -> MetaModel:
+    """A model fitted on some samples, with the alarms of the one that was fitted on all."""
+    return model if whole.alarms is None else add_alarms(model, rows, whole.notes["alarms"])
 
 
 def _penalty(model: MetaModel) -> Penalty:

@@ -24,18 +24,18 @@ from ..meta import (
     BASELINE_PREFIX,
     DESCRIPTION,
     LEAST_SETS,
+    META,
     Choice,
     Inputs,
     MetaModel,
     RecomputedRows,
     Rows,
-    add_stable_scores,
+    add_alarms,
+    alarm_weights,
     choose_penalty,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
-    has_stable_scores,
-    judge_sum,
     leading_axes,
     mean_area,
 )
@@ -54,7 +54,7 @@ from .protocols import (
     rows_that_fit,
     subsampling_notices,
 )
-from .score_tables import baselines_of
+from .score_tables import SCORE_LR, baselines_of
 
 MOST_LOST = 0.02
 """Accuracy that an augmentation may cost the classifier: one that costs more shows it other classes, as mirrored digits
@@ -159,7 +159,8 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
                     skipped.append(f"{spec.label}: {error}")
                     continue
                 choice = chooser.choose(spec, model, baselines)
-                model = _with_notes(identities.noted(model, spec), {"choice": choice.notes()})
+                judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
+                model = _with_notes(identities.noted(model, spec), {"choice": choice.notes(), **judged})
                 for name, baseline in baselines.items():
                     baseline.save(folder / name)
                 model.save(folder)  # last, so that a model that is there has its baselines
@@ -340,7 +341,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
             f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
             "that trained the classifier are better ones"
         )
-    baselines = FittedBaselines.fit(ordinary, augmentations=augmentations)
+    baselines = FittedBaselines.fit(ordinary, augmentations=augmentations, on_others=BANK in splits)
     once, again = run.recomputed(FIT)
     inputs = Inputs.fit(fit, baselines, twice=RecomputedRows(once, again, unit=run.rounding_unit))
     return inputs, [*notices, *baselines.notices, *rounding_notices(inputs)]
@@ -397,7 +398,6 @@ class ModelFits:
         self._prepared, self._config, self._spec_in_common = prepared, config, common
         self._inputs = prepared.inputs
         self._choices: dict[str, Choice] = {}
-        self._areas: list[tuple[float, float] | None] = []
 
     @cached_property
     def _common(self) -> Rows | None:
@@ -417,8 +417,11 @@ class ModelFits:
             EvaluationError: samples of one class only, or too few of them.
         """
         rows = self._prepared.rows(spec, spec.fit)
+        with_alarms = self._config.ood == "auto" and spec.task == "ood"
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
+            if with_alarms:
+                model = add_alarms(model, rows, alarm_weights(self._inputs, None, None))
             common = self._common
             if common is None:
                 return model, {}
@@ -428,18 +431,26 @@ class ModelFits:
         if axes is None:
             axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
         chosen = self._choice(spec, rows, axes, None)
-        model = fit_logistic(self._inputs, rows, chosen.penalty, axes=axes)
-        notes = chosen.notes()
-        if spec.task == "ood" and has_stable_scores(self._inputs) and self._config.ood != "logistic":
-            areas = self._judged_sum(rows, chosen, axes)
-            if self._config.ood == "sum" or (areas is not None and areas[1] > areas[0]):
-                model = add_stable_scores(model, rows.scaled[~rows.target])
-                notes["judged"] = None if areas is None else areas[1]
-        baselines = {
-            name: fit_on_scores(self._inputs, rows, self._choice(spec, rows, _NO_AXES, names).penalty, names=names)
+        model = _with_notes(fit_logistic(self._inputs, rows, chosen.penalty, axes=axes), chosen.notes())
+        choices = {
+            name: (names, self._choice(spec, rows, _NO_AXES, names))
             for name, names in baselines_of(spec, self._inputs).items()
         }
-        return _with_notes(model, notes), baselines
+        baselines = {
+            name: fit_on_scores(self._inputs, rows, choice.penalty, names=names)
+            for name, (names, choice) in choices.items()
+        }
+        if with_alarms:
+            model = self._with_alarms(model, rows, chosen)
+            if SCORE_LR in baselines:
+                baselines[SCORE_LR] = self._with_alarms(baselines[SCORE_LR], rows, choices[SCORE_LR][1])
+        return model, baselines
+
+    def _with_alarms(self, model: MetaModel, rows: Rows, choice: Choice) -> MetaModel:
+        """The model with alarms, which count by how well they find the sets that its penalties were chosen by."""
+        judged = choice.score if choice.judged_by == "sets" else None
+        judges = rows if self._common is None else self._common
+        return add_alarms(model, rows, alarm_weights(self._inputs, judges, judged))
 
     def _choice(self, spec: MetaModelSpec, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
@@ -450,14 +461,6 @@ class ModelFits:
         if key not in self._choices:
             self._choices[key] = choose_penalty(self._inputs, common, self._config, axes=axes, names=names)
         return self._choices[key]
-
-    def _judged_sum(self, rows: Rows, chosen: Choice, axes: FloatArray) -> tuple[float, float] | None:
-        """See `judge_sum`; once for all models where auxiliary sets are enough to judge it."""
-        if self._common is None:
-            return judge_sum(self._inputs, rows, chosen.penalty, self._config, axes=axes)
-        if not self._areas:
-            self._areas.append(judge_sum(self._inputs, self._common, chosen.penalty, self._config, axes=axes))
-        return self._areas[0]
 
 
 def _with_notes(model: MetaModel, notes: dict[str, Any]) -> MetaModel:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model, log_odds_of
+from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
 from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, group_of, outputs_of, tolerance
 from .models import (
     Driver,
@@ -32,16 +32,17 @@ if TYPE_CHECKING:
         Choice,
         Penalty,
         Rows,
-        add_stable_scores,
+        add_alarms,
+        alarm_weights,
+        alarms_in,
         balanced_weights,
         choose_penalty,
         fit_logistic,
         fit_on_scores,
         fit_one_class,
-        has_stable_scores,
         held_out_folds,
-        judge_sum,
         leading_axes,
+        log_odds_of,
         mean_area,
     )
 
@@ -63,7 +64,9 @@ __all__ = [
     "RecomputedRows",
     "Rows",
     "ScoreChoice",
-    "add_stable_scores",
+    "add_alarms",
+    "alarm_weights",
+    "alarms_in",
     "balanced_weights",
     "choose_penalty",
     "choose_score",
@@ -75,9 +78,7 @@ __all__ = [
     "fit_one_class",
     "group_of",
     "group_shares",
-    "has_stable_scores",
     "held_out_folds",
-    "judge_sum",
     "leading_axes",
     "log_odds_of",
     "loudest_group",

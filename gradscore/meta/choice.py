@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from ..errors import EvaluationError, StoreError
-from ..system import BoolArray, FloatArray
+from ..system import FloatArray
 from .inputs import Inputs
-from .models import MetaModel, prevalence_shift, probabilities
+from .models import MetaModel, probabilities
 
 CHOSEN = "chosen"
 """Name of the chosen score, among the others of a report."""
@@ -146,29 +145,3 @@ def choose_score(areas: Mapping[str, Sequence[float]], *, judged_by: str) -> Sco
     gain, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
     score = others[0] if gain + error <= MARGIN else META
     return ScoreChoice(score=score, judged_by=judged_by, judged=judged, gain=gain, error=error)
-
-
-def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple[tuple[float, float], float] | None:
-    """Log-odds that are linear in a baseline (Platt 1999), with both classes and all sets counting the same.
-
-    Args:
-        scores: (N,) of the baseline.
-        target: (N,) True for wrong predictions or OOD samples.
-        sets: (N,) names of the data sets they come from.
-
-    Returns:
-        Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
-        constant, or lower for positives.
-    """
-    from .fitting import balanced_weights, regress  # needs scikit-learn, which a scorer does not
-
-    deviation = float(scores.std())
-    if not deviation > 0:
-        return None
-    centre = float(scores.mean())
-    solver = regress(((scores - centre) / deviation)[:, None], target, balanced_weights(target, sets), 1.0)
-    slope = float(solver.coef_[0, 0]) / deviation
-    if slope <= 0:
-        return None
-    line = slope, float(solver.intercept_[0]) - slope * centre
-    return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))

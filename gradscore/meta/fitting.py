@@ -6,7 +6,7 @@ Penalties are chosen by cross-validation on samples that fit.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,10 +24,10 @@ from ..baselines import OVER_AUGMENTATIONS
 from ..config import MetaConfig
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray
+from .alarms import DISTANCES, OWN, Alarms, weights_of
 from .inputs import BASELINE_PREFIX, Inputs
 from .models import MetaModel, prevalence_shift
 
-_STABLE = ("knn", "ash")
 _ONE_CLASS = ("energy", "ash", "knn")
 
 MAX_ITERATIONS = 100
@@ -183,30 +183,55 @@ def _fitted(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray, s
     )
 
 
-def add_stable_scores(model: MetaModel, ordinary: FloatArray) -> MetaModel:
-    """Adds to standardised log-odds what does not extrapolate: the distance to neighbours, and ASH.
+def alarms_in(inputs: Inputs) -> dict[str, int]:
+    """Places of the inputs that raise alarms beside a model, over augmentations where there are some, by baseline."""
+    found = {name: _best_input(inputs, name) for name in DISTANCES}
+    return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
-    A linear model trusts its coefficients far from all it has seen; these scores are bounded or grow with distance.
+
+def alarm_weights(inputs: Inputs, rows: Rows | None, judged: float | None) -> dict[str, float]:
+    """What a model's own score and the inputs that raise alarms count, by how well they find sets.
 
     Args:
-        model: `logistic`.
-        ordinary: (N, D) scaled inputs of ordinary samples, by which all parts are standardised.
+        inputs: what made the inputs.
+        rows: samples with sets that were left out when `judged` was found; None where there were none.
+        judged: mean AUROC of the own score for these; None likewise: all count the same.
+    """
+    places = alarms_in(inputs)
+    if rows is None or judged is None:
+        return dict.fromkeys([OWN, *places], 1.0)
+    areas = {name: mean_area(rows.scaled[:, place], rows.target, rows.sets) for name, place in places.items()}
+    return weights_of({name: 1 - area for name, area in {OWN: judged, **areas}.items()})
+
+
+def add_alarms(model: MetaModel, rows: Rows, weights: Mapping[str, float]) -> MetaModel:
+    """Lets inputs raise alarms beside a model, see `Alarms`; its score stays log-odds where there are positives.
+
+    Args:
+        model: without alarms.
+        rows: the samples that it was fitted on.
+        weights: as `alarm_weights` gives them.
 
     Returns:
-        The sum; its inputs must have those scores (`has_stable_scores`).
-
-    Raises:
-        EvaluationError: ordinary samples do not differ in a part.
+        The model; as it was where no input raises alarms, or all ordinary samples have one score.
     """
-    start = _standardised(model.arrays["coefficients"], ordinary)
-    coefficients, intercept = _with_scores(start, model.inputs, _STABLE, ordinary)
-    arrays = {"coefficients": coefficients, "intercept": np.array([intercept])}
-    return replace(model, kind="sum", arrays=arrays)
-
-
-def has_stable_scores(inputs: Inputs) -> bool:
-    """Whether `add_stable_scores` has anything to add."""
-    return any(_best_input(inputs, score) is not None for score in _STABLE)
+    ordinary = rows.scaled[~rows.target]
+    own = model.own_score(ordinary)
+    places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
+    places = {name: place for name, place in places.items() if ordinary[:, place].std() > 0}
+    if not places or not own.std() > 0:
+        return model
+    alarms = Alarms.fit(
+        own, ordinary, np.array(list(places.values())), np.array([weights[name] for name in (OWN, *places)])
+    )
+    notes = {**model.notes, "alarms": dict(weights)}
+    if rows.target.any():
+        found = log_odds_of(alarms.sum(model.own_score(rows.scaled), rows.scaled), rows.target, rows.sets)
+        if found is None:
+            return model
+        line, notes["shift"] = found
+        alarms = replace(alarms, line=np.array(line))
+    return replace(model, arrays={**model.arrays, **alarms.arrays()}, notes=notes)
 
 
 def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
@@ -275,6 +300,32 @@ def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
     return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
 
 
+def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple[tuple[float, float], float] | None:
+    """Log-odds that are linear in a baseline (Platt 1999), with both classes and all sets counting the same.
+
+    Args:
+        scores: (N,) of the baseline.
+        target: (N,) True for wrong predictions or OOD samples.
+        sets: (N,) names of the data sets they come from.
+
+    Returns:
+        Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
+        constant, or lower for positives.
+    """
+    from .fitting import balanced_weights, regress  # needs scikit-learn, which a scorer does not
+
+    deviation = float(scores.std())
+    if not deviation > 0:
+        return None
+    centre = float(scores.mean())
+    solver = regress(((scores - centre) / deviation)[:, None], target, balanced_weights(target, sets), 1.0)
+    slope = float(solver.coef_[0, 0]) / deviation
+    if slope <= 0:
+        return None
+    line = slope, float(solver.intercept_[0]) - slope * centre
+    return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))
+
+
 def joined(gradients: FloatArray, scores: FloatArray, penalty: Penalty) -> FloatArray:
     """What a regression with a penalty sees: (N, A + S)."""
     return np.hstack([gradients, scores * penalty.boost] if penalty.gradients else [scores * penalty.boost])
@@ -323,7 +374,7 @@ def _standardised(coefficients: FloatArray, ordinary: FloatArray) -> tuple[Float
     values = (ordinary * coefficients).sum(axis=1)
     deviation = values.std()
     if not deviation > 0:
-        raise EvaluationError("fit: ordinary samples do not differ in what is summed up; use meta.ood=logistic")
+        raise EvaluationError("fit: ordinary samples do not differ in what is summed up; add samples")
     return coefficients / deviation, float(-values.mean() / deviation)
 
 
@@ -407,41 +458,6 @@ def _subsampled(rows: Rows) -> Rows:
     kept = np.concatenate([np.flatnonzero(rows.sets == name)[::step] for name in np.unique(rows.sets)])
     kept.sort()
     return Rows(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept])
-
-
-def judge_sum(
-    inputs: Inputs, rows: Rows, penalty: Penalty, config: MetaConfig, *, axes: FloatArray
-) -> tuple[float, float] | None:
-    """How well log-odds, and their sum with scores that do not extrapolate, find sets that were not fitted on.
-
-    Args:
-        inputs: what made the inputs.
-        rows: the samples that fit.
-        penalty: of the log-odds.
-        config: folds and seed.
-        axes: as for `choose_penalty`.
-
-    Returns:
-        The mean AUROC over left-out sets of log-odds alone and of the sum; None where there are no such scores, or
-        fewer than `LEAST_SETS` sets to leave out.
-    """
-    rows = _subsampled(rows)
-    found = held_out_folds(rows, config)
-    if found is None or found[0] != "sets" or not has_stable_scores(inputs):
-        return None
-    areas = []
-    for fit, held_out in found[1]:
-        part = Rows(scaled=rows.scaled[fit], target=rows.target[fit], sets=rows.sets[fit])
-        model = fit_logistic(inputs, part, penalty, axes=axes)
-        with_stable = add_stable_scores(model, part.scaled[~part.target])
-        areas.append(
-            [
-                _judged(each.of_scaled(rows.scaled[held_out]), rows.target[held_out], rows.sets[held_out], by_sets=True)
-                for each in (model, with_stable)
-            ]
-        )
-    alone, summed = np.mean(areas, axis=0)
-    return float(alone), float(summed)
 
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]

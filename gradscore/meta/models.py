@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -15,9 +16,10 @@ from scipy.special import expit
 
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
+from .alarms import Alarms
 from .inputs import BASELINE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
 
-Kind = Literal["logistic", "sum", "one_class"]
+Kind = Literal["logistic", "one_class"]
 
 _FARTHEST = 1000.0
 """Log-odds beyond which every probability is 0 or 1 in float64."""
@@ -45,12 +47,13 @@ class MetaModel:
     """A fitted meta model.
 
     Attributes:
-        kind: `logistic` (log-odds), `sum` (standardised log-odds and scores that do not extrapolate) or `one_class`
-            (standardised scores and a distance of gradients, for which no positive sample was seen).
+        kind: `logistic` (log-odds) or `one_class` (standardised scores and a distance of gradients, for which no
+            positive sample was seen).
         inputs: what makes its inputs, D of them.
         arrays: everything else that was fitted: `coefficients` (D,) and `intercept` (1,) of a linear function of the
             scaled inputs, and for `one_class` `axes` (A, D), `location` (A,) and `precision` (A, A) of a squared
-            Mahalanobis distance, with the mean and the standard deviation of its logarithm, `logarithm` (2,).
+            Mahalanobis distance, with the mean and the standard deviation of its logarithm, `logarithm` (2,). Those of
+            `alarms`, where inputs raise alarms beside that function.
         notes: how it was fitted; plain values.
     """
 
@@ -63,6 +66,11 @@ class MetaModel:
     def name(self) -> str:
         """What its score is called in tables: `meta`, or that of a regression without gradients."""
         return str(self.notes.get("score", "meta"))
+
+    @cached_property
+    def alarms(self) -> Alarms | None:
+        """What makes one score of the model's own and of some inputs."""
+        return Alarms.of_arrays(self.arrays)
 
     @property
     def shift(self) -> float:
@@ -98,8 +106,14 @@ class MetaModel:
     def of_scaled(self, scaled: FloatArray) -> FloatArray:
         """Scores (N,) of scaled inputs (N, D) that never tie by rounding, higher = more likely wrong or OOD.
 
-        They are log-odds (`logistic`), or a sum of parts in standard deviations of ordinary samples.
+        They are log-odds (`logistic`), or a sum of parts in standard deviations of ordinary samples; the logarithm of a
+        harmonic mean where inputs raise alarms.
         """
+        own = self.own_score(scaled)
+        return own if self.alarms is None else self.alarms.sum(own, scaled)
+
+    def own_score(self, scaled: FloatArray) -> FloatArray:
+        """Scores (N,) of scaled inputs (N, D) without alarms."""
         # A sum per row, not BLAS: the same sample gets the same bits in any company.
         linear = np.asarray((scaled * self.arrays["coefficients"]).sum(axis=1) + self.arrays["intercept"][0])
         return linear if self.kind != "one_class" else linear + self.distance(scaled)
@@ -116,11 +130,7 @@ class MetaModel:
         return np.asarray(np.maximum(squared, np.finfo(np.float64).tiny))
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
-        """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`.
-
-        For `sum`, the coefficients are those of the whole sum: of the standardised log-odds, and 1 over the standard
-        deviation of each baseline that was added.
-        """
+        """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`."""
         if self.kind == "one_class":
             return []
         coefficients = self.arrays["coefficients"]
@@ -152,7 +162,8 @@ class MetaModel:
         wanted = {"coefficients": (width,), "intercept": (1,)}
         if found.kind == "one_class":
             wanted |= {"axes": (*axes, width), "location": axes, "precision": (*axes, *axes), "logarithm": (2,)}
-        if {name: values.shape for name, values in arrays.items()} != wanted:
+        of_model = {name: values.shape for name, values in arrays.items() if not name.startswith("alarms/")}
+        if of_model != wanted:
             raise StoreError(
                 f"{folder}: the arrays of the meta model do not fit its {width} inputs; run fit-meta again"
             )
@@ -230,11 +241,12 @@ class GroupShare(NamedTuple):
 
 
 def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
-    """What each input adds to the score of each sample.
+    """What each input adds to the score of each sample; where inputs raise alarms, to the loudest of these.
 
-    For a linear function that is coefficient x scaled value, so a row sums to `model.decision` less the intercept; a
-    scaled value of zero is that of the median ordinary sample. The standardised logarithm of a distance d = z P z is
-    shared out by z_i (P z)_i, z being the inputs along the axes of the distance.
+    An input that is loudest adds how rare it is, and others nothing. For a linear function the contribution is
+    coefficient x scaled value, so a row sums to the own score less the intercept; a scaled value of zero is that of the
+    median ordinary sample. The standardised logarithm of a distance d = z P z is shared out by z_i (P z)_i, z being the
+    inputs along the axes of the distance.
 
     Args:
         model: the meta model.
@@ -243,6 +255,17 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     Returns:
         (N, D) float64, in the order of `model.inputs.names`.
     """
+    table = _of_own_score(model, scaled)
+    if model.alarms is not None:
+        raised = model.alarms.raised(model.own_score(scaled), scaled)
+        loudest = raised.argmax(axis=1)
+        for part, place in enumerate(model.alarms.places, start=1):
+            table[loudest == part] = 0.0
+            table[loudest == part, place] = raised[loudest == part, part]
+    return table
+
+
+def _of_own_score(model: MetaModel, scaled: FloatArray) -> FloatArray:
     linear = np.asarray(scaled * model.arrays["coefficients"])
     if model.kind != "one_class":
         return linear

@@ -199,3 +199,11 @@ def test_too_few_samples_are_refused():
     one = NetworkOutputs(logits=ORDINARY.outputs.logits[:1], penultimate=ORDINARY.outputs.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
         FittedBaselines.fit(InDistribution(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))
+
+
+def test_distances_from_the_samples_that_fit_meta_models_are_no_inputs():
+    """They are compared all the same."""
+    fitted = FittedBaselines.fit(ORDINARY, on_others=False)
+    others = {"mahalanobis", "relative_mahalanobis", "unit_mahalanobis", "fdbd"}
+    assert set(PLAIN.inputs) - set(fitted.inputs) == others
+    assert fitted.compared == PLAIN.compared

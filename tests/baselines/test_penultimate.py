@@ -52,7 +52,7 @@ def relative(x):
 def unit_mahalanobis(x):
     train, new = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (FIT, x))
     means = np.stack([train[k == CLASSES].mean(0) for k in range(K)])
-    return distances(new, means, (train - means[CLASSES]).T @ (train - means[CLASSES]) / N).min(1)
+    return np.log(distances(new, means, (train - means[CLASSES]).T @ (train - means[CLASSES]) / N).min(1))
 
 
 def vim(x):
@@ -130,7 +130,7 @@ def dice(x):
 
 
 TRUTH = {
-    "mahalanobis": lambda x: distances(x, MEANS, WITHIN).min(1),
+    "mahalanobis": lambda x: np.log(distances(x, MEANS, WITHIN).min(1)),
     "relative_mahalanobis": relative,
     "unit_mahalanobis": unit_mahalanobis,
     "vim": vim,
@@ -189,7 +189,7 @@ class Peers:
 
     def mahalanobis(self):
         """Half the distance, with a covariance that is not divided by the number of samples."""
-        return self._of_features(self._detector.Mahalanobis(None)) * 2 * N
+        return torch.log(self._of_features(self._detector.Mahalanobis(None)) * 2 * N)
 
     def relative_mahalanobis(self):
         """With covariances that are not divided by the number of samples."""
@@ -258,7 +258,7 @@ def test_a_feature_without_variance_is_no_hindrance():
     new = np.column_stack([NEW[:, :-1], np.full(len(NEW), 3.0)])
     means = np.stack([FIT[k == CLASSES, :-1].mean(0) for k in range(K)])
     offsets = FIT[:, :-1] - means[CLASSES]
-    wanted = distances(NEW[:, :-1], means, offsets.T @ offsets / N).min(1)
+    wanted = np.log(distances(NEW[:, :-1], means, offsets.T @ offsets / N).min(1))
     np.testing.assert_allclose(fitted("mahalanobis", constant)(new), wanted, rtol=1e-9)
 
 

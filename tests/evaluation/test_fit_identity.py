@@ -57,8 +57,8 @@ CHANGES = {
     "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
     "meta.Cs": (lambda settings: settings["meta"].update(Cs=[0.1]), r"meta\.Cs was "),
     "meta.ood": (
-        lambda settings: settings["meta"].update(ood="sum"),
-        r'ood/known/all: .*meta\.ood was "auto", is now "sum"',
+        lambda settings: settings["meta"].update(ood="logistic"),
+        r'ood/known/all: .*meta\.ood was "auto", is now "logistic"',
     ),
 }
 

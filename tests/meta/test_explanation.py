@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
-from gradscore.meta import Penalty, add_stable_scores, fit_logistic, fit_one_class
+from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
 from gradscore.meta.models import Driver, contributions, drivers, group_shares
 
 TRUTH = np.arange(120) % 4 == 0
@@ -16,7 +16,6 @@ ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
 MODELS = {
     "logistic": LOGISTIC,
-    "sum": add_stable_scores(LOGISTIC, ROWS.scaled[~TRUTH]),
     "one class": fit_one_class(INPUTS, ROWS.scaled[~TRUTH]),
 }
 
@@ -25,6 +24,19 @@ MODELS = {
 def test_contributions_add_up_to_the_score_less_the_intercept(model):
     wanted = model.decision(OTHER) - model.arrays["intercept"][0]
     np.testing.assert_allclose(contributions(model, SCALED).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_the_loudest_alarm_is_what_is_explained():
+    """A distance that no ordinary sample comes near is all there is to say; else the own score is explained."""
+    model = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None, None))
+    far = np.zeros((2, len(INPUTS.names)))
+    place = INPUTS.names.index("baseline/unit_mahalanobis@augmentations")
+    far[0, place] = 9.0
+    far[1] = 9.0 * np.sign(LOGISTIC.arrays["coefficients"])
+    far[1, list(model.alarms.places)] = 0.0
+    table = contributions(model, far)
+    assert np.flatnonzero(table[0]).tolist() == [place]
+    np.testing.assert_array_equal(table[1], contributions(LOGISTIC, far)[1])
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -10,12 +10,10 @@ from gradscore.errors import EvaluationError
 from gradscore.meta import (
     Penalty,
     Rows,
-    add_stable_scores,
     balanced_weights,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
-    has_stable_scores,
 )
 
 TRUTH = np.arange(120) % 4 == 0
@@ -103,41 +101,6 @@ def test_rows_in_another_order_fit_the_same():
 
 def standardised(values, ordinary):
     return (values - ordinary.mean()) / ordinary.std()
-
-
-def test_a_sum_is_that_of_standardised_log_odds_neighbours_and_ash():
-    model = fit_logistic(INPUTS, ROWS, PENALTY)
-    ordinary = ROWS.scaled[~TRUTH]
-    wanted = standardised(model.of_scaled(NEW), model.of_scaled(ordinary)) + sum(
-        standardised(NEW[:, place(name)], ordinary[:, place(name)]) for name in ("knn", "ash")
-    )
-    found = add_stable_scores(model, ordinary)
-    np.testing.assert_allclose(found.of_scaled(NEW), wanted, rtol=1e-9, atol=1e-9)
-    assert (found.kind, model.kind) == ("sum", "logistic")
-
-
-def test_with_augmentations_a_sum_takes_scores_over_augmentations():
-    inputs = make_inputs(make_table(seed=0, positive=np.zeros(90), augmentation=True), augmentation=True)
-    frame = make_table(seed=1, positive=TRUTH, augmentation=True)
-    rows = make_rows(inputs, frame, TRUTH)
-    model = fit_logistic(inputs, rows, PENALTY)
-    more = add_stable_scores(model, rows.scaled[~TRUTH]).arrays["coefficients"]
-    spread = model.of_scaled(rows.scaled[~TRUTH]).std()
-    moved = np.abs(more - model.arrays["coefficients"] / spread) > 1e-9
-    assert {name for name, there in zip(inputs.names, moved, strict=True) if there} == {
-        "baseline/knn@augmentations",
-        "baseline/ash@augmentations",
-    }
-
-
-def test_without_penultimate_features_there_is_nothing_to_add():
-    bare = make_inputs(make_table(seed=0, positive=np.zeros(50), look=False))
-    assert (has_stable_scores(bare), has_stable_scores(INPUTS)) == (False, True)
-
-
-def test_a_sum_of_what_does_not_differ_is_refused():
-    with pytest.raises(EvaluationError, match=r"do not differ.*meta\.ood=logistic"):
-        add_stable_scores(fit_logistic(INPUTS, ROWS, PENALTY), ROWS.scaled[~TRUTH][[0, 0, 0]])
 
 
 def test_one_class_is_the_sum_of_standardised_scores_and_a_distance():

@@ -198,8 +198,8 @@ def test_a_baseline_is_in_deviations_as_it_is():
 def test_baselines_that_are_inputs_are_there_and_no_others():
     scores = [name.removeprefix("baseline/") for name in INPUTS.names if name.startswith("baseline/")]
     assert scores == INPUTS.baselines.inputs
-    assert "mahalanobis" not in scores
-    assert {"knn", "msp@augmentations", "augmentations_features"} <= set(scores)
+    assert "vim" not in scores
+    assert {"knn", "msp@augmentations", "augmentations_features", "mahalanobis"} <= set(scores)
 
 
 def test_neighbours_of_a_sample_of_the_bank_are_others():

@@ -16,7 +16,8 @@ from gradscore.meta import (
     DESCRIPTION,
     MetaModel,
     Penalty,
-    add_stable_scores,
+    add_alarms,
+    alarm_weights,
     fit_logistic,
     fit_one_class,
     prevalence_shift,
@@ -28,9 +29,9 @@ FRAME, OTHER = make_table(seed=0, positive=TRUTH), make_table(seed=1, positive=T
 INPUTS = make_inputs(FRAME[~TRUTH])
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
-SUM = add_stable_scores(LOGISTIC, ROWS.scaled[~TRUTH])
+ALARMS = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None, None))
 ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
-MODELS = {"logistic": LOGISTIC, "sum": SUM, "one class": ONE_CLASS}
+MODELS = {"logistic": LOGISTIC, "alarms": ALARMS, "one class": ONE_CLASS}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

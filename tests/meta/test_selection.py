@@ -7,7 +7,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, Rows, choose_penalty, fitting, judge_sum, mean_area
+from gradscore.meta import Penalty, Rows, choose_penalty, fitting, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -63,7 +63,7 @@ def misleading():
     Random folds see every set, so that the weakest penalty fits all marks; for a set that is left out, the marks of the
     others point the wrong way, and only what they have in common, held by a strong penalty on little, is of use.
     """
-    generator = np.random.default_rng(5)
+    generator = np.random.default_rng(6)
     scaled = generator.normal(size=(240, len(INPUTS.names)))
     scaled[:, ~OF_GRADIENT] = 0.0
     places = np.flatnonzero(OF_GRADIENT)
@@ -121,32 +121,6 @@ def test_with_nothing_to_hold_out_the_middle_is_taken():
 
 def test_the_same_seed_chooses_the_same():
     assert choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES) == choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES)
-
-
-def test_a_sum_pays_where_log_odds_do_not_extrapolate():
-    """Every OOD set is far from the bank, and off in gradients either way, so that other sets mislead."""
-    rows = rows_of(in_gradients=0.0)
-    scaled = rows.scaled.copy()
-    noise = np.random.default_rng(3).normal(size=scaled.shape)
-    scaled[:] = noise
-    scaled[TRUTH, INPUTS.names.index("baseline/knn")] += 4.0
-    scaled[:, INPUTS.names.index("u/head/l1")] += np.select(
-        [SETS == "ood.a", SETS == "ood.b", SETS == "ood.c"], [9.0, -9.0, 9.0]
-    )
-    weak = Penalty(C=1.0, boost=0.01)
-    alone, summed = judge_sum(INPUTS, replace(rows, scaled=scaled), weak, CONFIG, axes=AXES)
-    assert summed > alone
-
-
-def test_a_sum_does_not_pay_where_its_scores_are_noise():
-    rows = rows_of(in_features=0.0)
-    alone, summed = judge_sum(INPUTS, rows, Penalty(C=0.01, boost=1.0), CONFIG, axes=AXES)
-    assert summed < alone
-
-
-def test_without_sets_to_leave_out_nobody_knows():
-    sets = FEWER["two OOD sets"]
-    assert judge_sum(INPUTS, rows_of(sets=sets), Penalty(C=0.01, boost=1.0), CONFIG, axes=AXES) is None
 
 
 def test_mean_area_counts_pairs_set_by_set():

@@ -122,7 +122,7 @@ HARMLESS: dict[str, Any] = {
     "data.ood.group": "far",
     "data.ood.auxiliary": True,
     "extract.workers": 3,
-    "meta.ood": "sum",
+    "meta.ood": "logistic",
     "meta.cv_folds": 3,
     "meta.seed": 1,
     "meta.Cs": [1.0],

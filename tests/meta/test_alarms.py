@@ -1,0 +1,135 @@
+"""One score of several by how rare each is, against counts, numbers worked by hand, and what regressions miss."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from meta_tables import make_inputs, make_rows, make_table
+
+from gradscore.evaluation.metrics import auroc
+from gradscore.meta import Penalty, Rows, add_alarms, alarm_weights, alarms_in, fit_logistic, fit_one_class
+from gradscore.meta.alarms import DISTANCES, Alarms, weights_of
+
+TRUTH = np.arange(240) >= 120
+SETS = np.where(TRUTH, np.array(["ood.a", "ood.b", "ood.c"])[np.arange(240) % 3], "in_dist.fit")
+INPUTS = make_inputs(make_table(seed=0, positive=np.zeros(120)))
+ROWS = make_rows(INPUTS, make_table(seed=1, positive=TRUTH), TRUTH, SETS)
+PLAIN = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
+EQUAL = dict.fromkeys(["own", *DISTANCES], 1.0)
+WITH = add_alarms(PLAIN, ROWS, EQUAL)
+ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
+
+ORDINARY = np.random.default_rng(0).normal(size=(2000, 2))
+
+
+def fitted(weights=(1.0, 1.0)):
+    return Alarms.fit(ORDINARY[:, 0], ORDINARY, np.array([1]), np.array(weights))
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0, 2.0])
+def test_what_is_raised_is_minus_the_logarithm_of_the_share_that_reaches_it(value):
+    share = (ORDINARY[:, 0] >= value).mean()
+    raised = fitted().raised(np.array([value]), np.array([[0.0, -9.0]]))[0, 0]
+    assert raised == pytest.approx(-np.log(share), abs=0.05)
+
+
+def test_beyond_all_samples_the_tail_is_exponential():
+    """Its scale is by how much the highest tenth exceed the quantile at 0.9, in the mean."""
+    limit = np.quantile(ORDINARY[:, 0], 0.9)
+    scale = (ORDINARY[ORDINARY[:, 0] > limit, 0] - limit).mean()
+    near, far = (fitted().raised(np.array([value]), np.zeros((1, 2)))[0, 0] for value in (10.0, 12.0))
+    assert far - near == pytest.approx(2.0 / scale, rel=1e-9)
+    last = np.quantile(ORDINARY[:, 0], 1 - 1 / 2001)
+    assert near == pytest.approx(np.log(2001) + (10.0 - last) / scale, rel=1e-9)
+
+
+def test_the_sum_is_that_of_weights_over_tail_probabilities():
+    """By hand: shares of 1/10 and 1/100 with weights of 1 and 1/4 give log(10 + 25)."""
+    own, other = (np.quantile(ORDINARY[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
+    found = fitted((1.0, 0.25)).sum(np.array([own]), np.array([[0.0, other]]))
+    assert found[0] == pytest.approx(np.log(35), abs=0.02)
+
+
+def test_more_is_more_alarming_everywhere():
+    values = np.linspace(-6, 30, 5001)
+    raised = fitted().raised(values, np.zeros((len(values), 2)))[:, 0]
+    assert (np.diff(raised) > 0).all()
+
+
+def test_one_sample_gets_the_same_bits_in_any_company():
+    many = np.random.default_rng(1).normal(scale=3, size=(500, 2))
+    together = fitted().sum(many[:, 0], many)
+    alone = [fitted().sum(row[:1], row[None])[0] for row in many]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_stored_arrays_give_the_same():
+    stored = Alarms.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
+    many = ORDINARY[:50] * 4
+    np.testing.assert_array_equal(stored.sum(many[:, 0], many), fitted().sum(many[:, 0], many))
+    assert Alarms.of_arrays({"coefficients": np.zeros(1)}) is None
+
+
+def test_weights_are_cubes_of_how_much_less_a_score_errs():
+    assert weights_of({"own": 0.05, "knn": 0.1, "vim": 0.05}) == pytest.approx({"own": 1, "knn": 0.125, "vim": 1})
+
+
+def test_scores_that_never_err_count_the_same():
+    assert weights_of({"own": 0.0, "knn": 0.0}) == {"own": 1.0, "knn": 1.0}
+
+
+def test_alarms_are_raised_by_distances_over_augmentations_where_there_are_some():
+    frame = make_table(seed=0, positive=np.zeros(90), augmentation=True)
+    found = alarms_in(make_inputs(frame, augmentation=True))
+    names = make_inputs(frame, augmentation=True).names
+    assert {names[place] for place in found.values()} == {f"baseline/{each}@augmentations" for each in DISTANCES}
+
+
+def test_without_penultimate_features_nothing_raises_alarms():
+    inputs = make_inputs(make_table(seed=0, positive=np.zeros(240), look=False))
+    rows = make_rows(inputs, make_table(seed=1, positive=TRUTH, look=False), TRUTH, SETS)
+    plain = fit_logistic(inputs, rows, Penalty(C=0.01, boost=3.0))
+    assert add_alarms(plain, rows, alarm_weights(inputs, rows, 0.9)) is plain
+
+
+def test_what_is_far_in_another_way_is_found():
+    """A regression that was told that positives have small gradients calls a sample far from all classes ordinary."""
+    scaled = np.zeros((240, len(INPUTS.names)))
+    generator = np.random.default_rng(2)
+    scaled[:] = generator.normal(size=scaled.shape)
+    scaled[TRUTH, INPUTS.names.index("u/head/l1")] -= 4.0
+    rows = Rows(scaled=scaled, target=TRUTH, sets=SETS)
+    plain = fit_logistic(INPUTS, rows, Penalty(C=0.01, boost=3.0))
+    new = generator.normal(size=(400, len(INPUTS.names)))
+    strange = np.arange(400) >= 200
+    new[strange, INPUTS.names.index("u/head/l1")] += 4.0
+    new[strange, INPUTS.names.index("baseline/mahalanobis")] += 8.0
+    combined = add_alarms(plain, rows, EQUAL)
+    assert auroc(plain.of_scaled(new), strange) < 0.2
+    assert auroc(combined.of_scaled(new), strange) > 0.99
+
+
+def test_probabilities_are_those_of_log_odds_for_two_balanced_classes():
+    """Of the samples it was fitted on, each class counting the same, half are positive in the mean."""
+    means = [
+        WITH.probability(WITH.of_scaled(ROWS.scaled[each]), at_prevalence=False).mean() for each in (TRUTH, ~TRUTH)
+    ]
+    assert np.mean(means) == pytest.approx(0.5, abs=0.02)
+    assert WITH.kind == "logistic"
+
+
+def test_alarms_count_by_how_well_they_find_the_sets():
+    """Distances that tell nothing of the sets err ten times as often as a score that is right for 95 of 100 pairs."""
+    scaled = ROWS.scaled.copy()
+    scaled[:, list(alarms_in(INPUTS).values())] = np.random.default_rng(4).normal(size=(240, len(DISTANCES)))
+    found = alarm_weights(INPUTS, replace(ROWS, scaled=scaled), 0.95)
+    assert found["own"] == 1.0
+    assert max(found[name] for name in DISTANCES) < 0.02
+    assert alarm_weights(INPUTS, None, None) == EQUAL
+
+
+def test_of_one_class_it_is_no_log_odds():
+    ordinary = Rows(scaled=ROWS.scaled[~TRUTH], target=TRUTH[~TRUTH], sets=SETS[~TRUTH])
+    combined = add_alarms(ONE_CLASS, ordinary, EQUAL)
+    assert auroc(combined.of_scaled(ROWS.scaled), TRUTH) > 0.9
+    assert np.isnan(combined.probability(np.zeros(2), at_prevalence=False)).all()
