@@ -221,7 +221,6 @@ def _pairs(run: RunFolder, expected: ExpectedFigures, found: ExpectedFigures) ->
     for split, samples in expected.splits.items():
         before = samples.frame()
         now = found.splits[split].frame() if split in found.splits else before.iloc[:0]
-        now = now[~now.index.duplicated()]
         gone = int((~before.index.isin(now.index)).sum())
         lacking = [f"{gone} of the {len(before)} samples"] if gone else []
         lacking += [f"the scores for {WORDS[target]}" for target in samples.scores if target not in now]

@@ -15,12 +15,22 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from ..baselines import BASELINES
 from ..columns import feature_columns, logit_columns
+from ..config import Protocol
 from ..data import TEST
 from ..deployment import threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
-from ..evaluation import MISCLASSIFICATION_MODEL, deployed_protocol, ood_place, read_scores
-from ..meta import ScoreChoice, read_notes
+from ..evaluation import (
+    LOGIT_LR,
+    MISCLASSIFICATION_MODEL,
+    SCORE_LR,
+    deployed_protocol,
+    ood_place,
+    read_scores,
+    score_columns,
+)
+from ..meta import CHOSEN, META, ScoreChoice, read_notes
 from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
@@ -40,7 +50,19 @@ HASH_DIGITS = 12
 SCORE = "compared score"
 """The column of the score that figures are of."""
 
+LARGEST_SCORE = 1e100
+"""No network has scores beyond it, and sums of their squares stay finite below it."""
+
+BRINGS = {
+    "neighbours": "data.in_dist.bank",
+    "penultimate": "features.penultimate",
+    "augmentations": "features.augmentations",
+    "features of augmentations": "features.penultimate and features.augmentations",
+}
+"""The settings that bring baselines, by what these look at."""
+
 Share = Annotated[float, Field(ge=0, lt=1)]
+Hash = Annotated[str, Field(pattern=f"^[0-9a-f]{{{HASH_DIGITS}}}$")]
 Target = Literal["wrong", "ood"]
 """What scores are for: wrong predictions, or OOD samples."""
 
@@ -84,16 +106,21 @@ class SplitScores(_Part):
     `classes` has the label of each, of a sample without one the predicted class.
     """
 
-    content_hash: list[str]
+    content_hash: list[Hash]
     correct: str
-    classes: list[int]
+    classes: list[Annotated[int, Field(ge=0)]]
     scores: dict[Target, list[float]]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if len(set(self.content_hash)) < len(self.content_hash):
+            raise ValueError("a hash is there twice, and each names one sample")
         lengths = {len(self.content_hash), len(self.correct), len(self.classes), *map(len, self.scores.values())}
         if len(lengths) > 1 or set(self.correct) - set("10-"):
             raise ValueError("hashes, correct, classes and scores must belong to the same samples")
+        absurd = [value for values in self.scores.values() for value in values if abs(value) > LARGEST_SCORE]
+        if absurd:
+            raise ValueError(f"scores: {absurd[0]:g} is no score of a network")
         return self
 
     def frame(self) -> pd.DataFrame:
@@ -106,7 +133,7 @@ class SplitScores(_Part):
 class Probe(_Part):
     """Features of a few samples, by column."""
 
-    content_hash: list[str]
+    content_hash: list[Hash]
     columns: dict[str, list[float | None]]
 
     @model_validator(mode="after")
@@ -137,14 +164,29 @@ class ExpectedFigures(_Part):
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
-    protocol: str | None
-    scored_by: dict[Target, str]
-    accuracy: float | None
+    protocol: Protocol | None
+    scored_by: Annotated[dict[Target, str], Field(min_length=1)]
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None
     samples_per_second: float | None = None
     thresholds: dict[Target, float]
     notices: list[str]
     splits: dict[str, SplitScores]
     probe: Probe
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if TEST not in self.splits:
+            raise ValueError(f"splits: no {TEST}")
+        test = self.splits[TEST]
+        if not self.scored_by.keys() == test.scores.keys():
+            raise ValueError(f"scored_by: wanted a name for each of the scores of {TEST} ({', '.join(test.scores)})")
+        if "ood" in self.scored_by and self.protocol is None:
+            raise ValueError("protocol: none, though scored_by has 'ood'")
+        for target in self.scored_by:
+            is_said = any(line.startswith(no_threshold(target)) for line in self.notices)
+            if target not in self.thresholds and not is_said:
+                raise ValueError(f"thresholds: none for '{target}', and no notice says why")
+        return self
 
     def changed_from(self, other: ExpectedFigures) -> list[str]:
         """What of the model differs from that of others."""
@@ -178,7 +220,9 @@ def chosen_scores(run: RunFolder, protocol: str | None) -> dict[Target, str]:
         places["ood"] = ood_place(protocol)
     folders = {target: run.meta_path / place for target, place in places.items()}
     return {
-        target: ScoreChoice.of_notes(read_notes(folder)).score for target, folder in folders.items() if folder.is_dir()
+        target: ScoreChoice.of_notes(read_notes(folder), where=folder).score
+        for target, folder in folders.items()
+        if folder.is_dir()
     }
 
 
@@ -216,7 +260,7 @@ def expected_of(
     test: pd.DataFrame,
     *,
     policy: Policy,
-    protocol: str | None,
+    protocol: Protocol | None,
     scored_by: Mapping[Target, str] | None = None,
     count: int | None = PANEL,
 ) -> ExpectedFigures:
@@ -239,6 +283,10 @@ def expected_of(
         )
     by = chosen_scores(run, protocol) if scored_by is None else scored_by
     tables: dict[Target, pd.DataFrame] = {"wrong": wrong, "ood": ood}
+    for target, name in by.items():
+        there = tables[target]
+        if not there.empty and (name == CHOSEN or name not in score_columns(there) or there[name].isna().all()):
+            raise ExpectedFiguresError(_no_score(run, target, name))
     scores = {
         target: found.rename(columns={by[target]: SCORE}) for target, found in tables.items() if by.get(target) in found
     }
@@ -250,7 +298,7 @@ def expected_of(
         try:
             thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
         except EvaluationError as error:
-            notices.append(f"no frozen threshold for '{name}': {error}")
+            notices.append(f"{no_threshold(name)}: {error}")
     rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
     columns = {
         name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)]
@@ -308,8 +356,25 @@ def read_expected(path: Path) -> ExpectedFigures:
         return ExpectedFigures.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ExpectedFiguresError(f"{path}: {place}: {first['msg']}; restore it from version control") from None
+        place = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
+        said = first["msg"].removeprefix("Value error, ")
+        raise ExpectedFiguresError(f"{path}: {place}{said}; restore it from version control") from None
+
+
+def no_threshold(target: Target) -> str:
+    """How a notice begins that says why a target has no frozen threshold."""
+    return f"no frozen threshold for '{target}'"
+
+
+def _no_score(run: RunFolder, target: Target, name: str) -> str:
+    """What to do where a run lacks the score that expected figures are of."""
+    lacking = f"{run.path}: the expected figures for '{target}' are of score '{name}', which this run does not have; "
+    again = "and run it again, or delete the expected figures and make them anew with --update"
+    if name in BASELINES and BASELINES[name].needs in BRINGS:
+        return f"{lacking}set {BRINGS[BASELINES[name].needs]} as it was then, {again}"
+    if name in (META, SCORE_LR, LOGIT_LR):
+        return f"{lacking}fit it on the OOD sets that it was fitted on then (data.ood, data.auxiliary), {again}"
+    return f"{lacking}no score is called so, so that they were changed: restore them from version control"
 
 
 def _split_scores(
@@ -322,7 +387,8 @@ def _split_scores(
     }
     columns = {name: table[SCORE] for name, table in rows.items() if len(table)}
     classes = pd.concat([table["label"].where(table["label"] >= 0, table["prediction"]) for table in rows.values()])
-    frame = pd.DataFrame(columns).dropna().sort_index().iloc[:count]
+    frame = pd.DataFrame(columns).dropna().sort_index()
+    frame = frame[~pd.Index([str(name)[:HASH_DIGITS] for name in frame.index]).duplicated()].iloc[:count]
     correct = test.drop_duplicates("content_hash").set_index("content_hash")["correct"]
     marks = correct.reindex(frame.index) if split == TEST else pd.Series(pd.NA, index=frame.index, dtype="boolean")
     return SplitScores(

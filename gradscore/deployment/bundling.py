@@ -209,7 +209,7 @@ def _deployed_models(
             deciding = chosen_model(folder, model, score=asked)
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
-            notices += _about_choice(name, ScoreChoice.of_notes(model.notes), asked)
+            notices += _about_choice(name, ScoreChoice.of_notes(model.notes, where=folder), asked)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:

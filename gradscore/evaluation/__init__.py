@@ -33,7 +33,15 @@ from .records import (
     Verdict,
     is_group,
 )
-from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR, ScoreFile, positive_of, read_scores
+from .score_tables import (
+    LOGIT_LR,
+    MISCLASSIFICATION_MODEL,
+    SCORE_LR,
+    ScoreFile,
+    positive_of,
+    read_scores,
+    score_columns,
+)
 
 __all__ = [
     "CLASSIFIER",
@@ -70,6 +78,7 @@ __all__ = [
     "read_scores",
     "reliability",
     "risk_coverage",
+    "score_columns",
     "score_in_words",
     "specs_of",
     "stored_verdicts",

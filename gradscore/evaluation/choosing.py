@@ -15,6 +15,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from ..baselines import FittedBaselines, InDistribution
+from ..config import Protocol
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
@@ -181,7 +182,7 @@ def _penalty(model: MetaModel) -> Penalty:
     return Penalty(C=model.notes["C"], boost=model.notes["boost"], gradients=model.notes["gradients"])
 
 
-def deployed_protocol(run: RunFolder) -> str | None:
+def deployed_protocol(run: RunFolder) -> Protocol | None:
     """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
 
     Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. Both a

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ..data import CALIBRATION, FIT
 from ..errors import StoreError
-from ..meta import CHOSEN, META, BaselineScore, Inputs, MetaModel, ScoreChoice, chosen_model
+from ..meta import CHOSEN, META, BaselineScore, Inputs, MetaModel, chosen_model
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
 from .duplicates import common
@@ -197,7 +197,7 @@ class ScoreTables:
     def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
         """Where the scores of a data set come from, by name."""
         folder = self._folder(spec)
-        chosen = ScoreChoice.of_notes(self._models[folder].notes).score
+        chosen = self._deciding(spec).name
         regressions = {name: folder / name for name in self._regressions}
         places: dict[str, Place] = {CHOSEN: {META: folder, **regressions}.get(chosen, chosen), META: folder}
         places |= regressions

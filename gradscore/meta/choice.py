@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray
@@ -56,13 +57,30 @@ class ScoreChoice:
         return asdict(self)
 
     @classmethod
-    def of_notes(cls, notes: Mapping[str, Any]) -> Self:
-        """The choice in the notes of a meta model; `StoreError` where an older version fitted it, which chose none."""
+    def of_notes(cls, notes: Mapping[str, Any], *, where: str | Path = "a meta model") -> ScoreChoice:
+        """The choice in the notes of a meta model.
+
+        Args:
+            notes: of the model.
+            where: the model lies, for messages.
+
+        Raises:
+            StoreError: an older version fitted it, which chose none, or the notes are damaged.
+        """
         if "choice" not in notes:
-            raise StoreError("the meta models were fitted by an older version of gradscore; run fit-meta again")
-        found = dict(notes["choice"])
-        line = found["log_odds"]
-        return cls(**{**found, "log_odds": None if line is None else (line[0], line[1])})
+            raise StoreError(f"{where}: fitted by an older version of gradscore; run fit-meta again")
+        found, known = notes["choice"], {each.name for each in fields(cls)}
+        if not isinstance(found, Mapping) or found.keys() != known:
+            raise StoreError(f"{where}: damaged: notes.choice has not {', '.join(sorted(known))}; run fit-meta again")
+        try:
+            return _NOTED.validate_python(found)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("notes.choice", *first["loc"])))
+            raise StoreError(f"{where}: damaged: {place}: {first['msg']}; run fit-meta again") from None
+
+
+_NOTED = TypeAdapter(ScoreChoice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +123,7 @@ def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) ->
         StoreError: a regression beside the meta model is damaged.
         EvaluationError: there is no such score.
     """
-    choice = ScoreChoice.of_notes(model.notes)
+    choice = ScoreChoice.of_notes(model.notes, where=folder)
     name = choice.score if score is None else score
     if name == META:
         return model

@@ -336,9 +336,65 @@ def test_files_that_are_no_expected_figures(tmp_path: Path, text: str | None, me
         read_expected(path)
 
 
+CHANGED: dict[str, tuple[Callable[[dict], object], str]] = {
+    "no score": (lambda found: found.update(scored_by={}), "scored_by: Dictionary should have at least 1 item"),
+    "one score less": (lambda found: found["scored_by"].pop("ood"), "scored_by: wanted a name for each of the scores"),
+    "no splits": (lambda found: found.update(splits={}), r"splits: no in_dist\.test"),
+    "no thresholds": (
+        lambda found: found.update(thresholds={}),
+        "thresholds: none for 'wrong', and no notice says why",
+    ),
+    "no protocol": (lambda found: found.update(protocol=None), "protocol: none, though scored_by has 'ood'"),
+    "an odd protocol": (lambda found: found.update(protocol="../x"), "protocol: Input should be 'known'"),
+    "an accuracy below 0": (lambda found: found.update(accuracy=-1.0), "accuracy: .* greater than or equal to 0"),
+    "an accuracy above 1": (lambda found: found.update(accuracy=1.5), "accuracy: .* less than or equal to 1"),
+    "the same hash": (
+        lambda found: found["splits"]["in_dist.test"].update(content_hash=["0" * 12] * 60),
+        r"splits\.in_dist\.test: a hash is there twice",
+    ),
+    "no hash": (
+        lambda found: found["splits"]["in_dist.test"]["content_hash"].__setitem__(0, "new"),
+        r"content_hash\.0: String should match pattern",
+    ),
+    "an absurd score": (
+        lambda found: found["splits"]["in_dist.test"]["scores"]["ood"].__setitem__(0, 1e308),
+        r"splits\.in_dist\.test: scores: 1e\+308 is no score",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGED.values(), ids=CHANGED)
+def test_figures_that_were_changed(expected, tmp_path: Path, change, message: str) -> None:
+    write_expected(tmp_path / "b.json", expected)
+    content = json.loads((tmp_path / "b.json").read_text())
+    change(content)
+    (tmp_path / "b.json").write_text(json.dumps(content))
+    with pytest.raises(ExpectedFiguresError, match=f"{message}.*; restore it from version control"):
+        read_expected(tmp_path / "b.json")
+
+
+LACKING_SCORES = {
+    "of a bank": ("knn", r"set data\.in_dist\.bank as it was then, and run it again"),
+    "unknown": ("nosuch", "no score is called so, so that they were changed: restore them from version control"),
+    "a column that is no score": ("label", "no score is called so"),
+    "whichever was chosen": ("chosen", "no score is called so"),
+}
+
+
+@pytest.mark.parametrize(("name", "message"), LACKING_SCORES.values(), ids=LACKING_SCORES)
+def test_a_score_that_the_run_lacks_is_said_with_what_brings_it(small_run, expected, name: str, message: str) -> None:
+    other = expected.model_copy(update={"scored_by": {"wrong": name, "ood": name}})
+    with pytest.raises(ExpectedFiguresError, match=f"of score '{name}', which this run does not have; {message}"):
+        check_run(RunFolder(small_run), other)
+
+
 LENGTHS = {
     "of a split": ('"correct": "', '"correct": "1', "must belong to the same samples"),
-    "of the probe": ('"content_hash": [', '"content_hash": ["0", ', r"probe.*: wanted \d+ values, one for each sample"),
+    "of the probe": (
+        '"content_hash": [',
+        '"content_hash": ["000000000000", ',
+        r"probe.*: wanted \d+ values, one for each sample",
+    ),
 }
 
 

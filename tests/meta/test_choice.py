@@ -43,8 +43,23 @@ def test_the_meta_model_stays_where_nothing_can_be_told(areas: dict[str, list[fl
 def test_a_choice_comes_back_from_notes() -> None:
     choice = ScoreChoice(score="knn", judged_by="sets", judged={"knn": 0.9}, log_odds=(2.0, -1.0), shift=0.5)
     assert ScoreChoice.of_notes({"choice": choice.notes()}) == choice
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="fitted by an older version"):
         ScoreChoice.of_notes({})
+
+
+DAMAGED = {
+    "incomplete": ({"score": "knn"}, "notes.choice has not error, gain, judged"),
+    "no choice": (5, "notes.choice has not"),
+    "no name": (ScoreChoice().notes() | {"score": 5}, "notes.choice.score: Input should be a valid string"),
+    "no line": (ScoreChoice().notes() | {"log_odds": [1.0]}, r"notes.choice.log_odds.1: Field required"),
+    "no number": (ScoreChoice().notes() | {"judged": {"knn": "x"}}, "notes.choice.judged.knn: Input should be a"),
+}
+
+
+@pytest.mark.parametrize(("found", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_choice_is_refused(found: object, message: str) -> None:
+    with pytest.raises(StoreError, match=f"run/meta/x: damaged: {message}.*; run fit-meta again"):
+        ScoreChoice.of_notes({"choice": found}, where="run/meta/x")
 
 
 def test_log_odds_of_a_baseline_equal_scikit_learn() -> None:
