@@ -120,7 +120,7 @@ def check(
     if _is_config(source) or source.is_file():
         if without_sources:
             raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
-        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True)
+        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True, advise=False)
         folder, sources = RunFolder(summary.run), "extracted"
     else:
         if out is not None or given:

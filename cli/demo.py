@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradscore.errors import ConfigError
+
 from .options import INCONCLUSIVE, QuietOption, ThreadsOption
 from .output import Output
 
@@ -33,8 +35,14 @@ def demo(
 
     Example: gradscore demo
     """
-    from gradscore.demo import project, steps, train  # imports NumPy, which help need not wait for
+    # These import NumPy, which help need not wait for.
+    from gradscore.demo import project, steps, train
+    from gradscore.system import as_address, is_address
 
+    if is_address(folder):
+        raise ConfigError(f"{as_address(folder)}: the demo is made in a local folder; name one")
+    if str(folder).startswith("-"):
+        raise ConfigError(f"{folder}: commands would take this for an option; name a folder without a dash in front")
     output = Output(quiet=quiet)
     try:
         with project(folder):

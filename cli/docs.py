@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated
 
 import typer
@@ -35,14 +37,18 @@ def docs(page: PageArgument = None) -> None:
         width = max(map(len, pages))
         Output().say(*(f"{name:{width}}  {_title(path)}" for name, path in pages.items()))
         return
-    name = page.removesuffix(".md")
+    name = page.lower().removesuffix(".md")
     if name not in pages:
         near = get_close_matches(name, pages, n=3, cutoff=0.4)
         advice = f"did you mean {' or '.join(near)}? " if near else ""
         raise ConfigError(f"{page}: the manual has no such page; {advice}gradscore docs lists all")
-    text = pages[name].read_text(encoding="utf-8")
+    text = _with_names(pages[name].read_text(encoding="utf-8"))
     if _is_terminal():
-        Console().print(Markdown(text))
+        encoding = sys.stdout.encoding
+        console = Console(emoji=False)
+        with console.capture() as laid_out:
+            console.print(Markdown(text))
+        typer.echo(laid_out.get().encode(encoding, "replace").decode(encoding), nl=False)
     else:
         typer.echo(text, nl=False)
 
@@ -56,6 +62,28 @@ def _pages() -> dict[str, Path]:
     if not found:
         raise ConfigError(f"{folder}: the pages of the manual are not there; install the package anew")
     return found
+
+
+def _with_names(text: str) -> str:
+    """The text of a page, where the names whose docstrings `make docs` fills in stand with the first lines of these."""
+
+    def filled(found: re.Match[str]) -> str:
+        from gradscore.system import first_line  # imports NumPy, which other pages need not wait for
+
+        name, heading, members = found["name"], found["heading"], found["members"]
+        names = [f"{name}.{each.strip()}" for each in members.split(",")] if members else [name]
+        lines = [f"- `{heading or each}`: {first_line(resolve_name(each))}" for each in names]
+        return "\n".join(lines) + "\n"
+
+    return _FILLED_IN.sub(filled, text)
+
+
+_FILLED_IN = re.compile(
+    r"^::: (?P<name>[\w.]+)\n"
+    r'(?: +options: \{(?:heading: "(?P<heading>[^"]*)"|members: \[(?P<members>[^]]*)\])?.*\}\n)?',
+    re.MULTILINE,
+)
+"""What mkdocstrings replaces by docstrings."""
 
 
 def _is_terminal() -> bool:

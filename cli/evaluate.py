@@ -16,6 +16,7 @@ from gradscore.notices import Notice, urgent
 from .options import (
     INCONCLUSIVE,
     JsonOption,
+    NothingToTrustOption,
     ProtocolsOption,
     QuietOption,
     RunArgument,
@@ -52,6 +53,7 @@ def evaluate(
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
     _threads: ThreadsOption = None,
+    _trust: NothingToTrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -81,6 +83,7 @@ def evaluated(
     *,
     settings: Sequence[str] = (),
     tables: bool,
+    advise: bool = True,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program."""
     # These import scikit-learn, which help need not wait for.
@@ -97,18 +100,20 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    report(output, evaluation, tables=tables, page=page)
+    report(output, evaluation, tables=tables, page=page, advise=advise)
     if missing:
         output.tell(Notice(missing))
     return {**document(evaluation), "report": page}
 
 
-def report(output: Output, evaluation: EvaluationReport, *, tables: bool, page: Path | None) -> None:
-    """Says the answer first, then a line for each set; with `tables` every figure of every score."""
+def report(
+    output: Output, evaluation: EvaluationReport, *, tables: bool, page: Path | None, advise: bool = True
+) -> None:
+    """Says the answer first and, to `advise`, what comes next; then a line for each set, with `tables` every figure."""
     output.tell(*(each for each in urgent(evaluation.notices) if each.level == "caution"))
     style = "bold" if evaluation.answer.no_verdict is None else "yellow"
     output.say(*evaluation.answer.sentences, style=style, wrap=True)
-    if evaluation.answer.next_command is not None:
+    if advise and evaluation.answer.next_command is not None:
         output.say(evaluation.answer.lines[-1])
     if output.quiet:
         return

@@ -10,7 +10,16 @@ import typer
 
 from gradscore.notices import urgent
 
-from .options import JsonOption, ProtocolsOption, QuietOption, RunArgument, SetOption, ThreadsOption, with_protocols
+from .options import (
+    JsonOption,
+    NothingToTrustOption,
+    ProtocolsOption,
+    QuietOption,
+    RunArgument,
+    SetOption,
+    ThreadsOption,
+    with_protocols,
+)
 from .output import Output, by_level, doing, figures_table
 
 if TYPE_CHECKING:
@@ -32,6 +41,7 @@ def fit_meta(
     again: AgainOption = False,
     tables: TablesOption = False,
     _threads: ThreadsOption = None,
+    _trust: NothingToTrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

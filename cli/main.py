@@ -218,6 +218,7 @@ def main() -> None:
 
     Exits with 0 (fine), 1 (a test failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
     """
+    _open_closed_streams()
     nowhere = _is_nowhere(sys.stdout)
     escape_remarks_of_others()
     wait_asleep()
@@ -229,6 +230,13 @@ def main() -> None:
         if type(sys.stdout).__name__ == "PacifyFlushWrapper" or (_is_nowhere(sys.stdout) and not nowhere):
             end.code = 0
         raise
+
+
+def _open_closed_streams() -> None:
+    """Leads standard streams that are closed nowhere: a file that is opened later would get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as it runs
 
 
 def _is_nowhere(stream: TextIO) -> bool:

@@ -185,6 +185,9 @@ TrustOption = Annotated[
     bool, typer.Option("--trust-code", help="Allow code of others, such as a python: model, to run.")
 ]
 
+NothingToTrustOption = Annotated[bool, typer.Option("--trust-code", hidden=True)]
+"""Commands that run no code of others take the option all the same, as one of several that are typed alike."""
+
 
 class Command(TyperCommand):
     """A command that takes `--trust-code`: it says which code of others will run, and lets it run meanwhile."""

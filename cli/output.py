@@ -48,10 +48,10 @@ _OBEYED = re.compile("[\x7f-\x9f]")
 
 
 class Terminal(Console):
-    """A console that takes texts as they stand: no markup, and lines that are `printable`."""
+    """A console that takes texts as they stand: no markup, no emoji for `:b:`, and lines that are `printable`."""
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, quiet=quiet)
+        super().__init__(stderr=stderr, markup=False, emoji=False, quiet=quiet)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: every text passes here, cells of tables too."""
@@ -263,7 +263,7 @@ def doing(*, quiet: bool, console: Terminal | None = None) -> Iterator[Callable[
         yield tell
         return
     with console.status("reading") as status:
-        yield lambda line: status.update(printable(line))
+        yield lambda line: status.update(Text(printable(line)))
 
 
 class Bar:
@@ -320,7 +320,7 @@ def progress_bar(console: Console) -> Progress:
             return Text("" if speed is None else f"{speed:.0f} samples/s")
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         RateColumn(),

@@ -505,7 +505,7 @@ def _telling(progress: bool | Progress) -> Iterator[Progress | None]:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+    with Bar(*columns, console=Console(file=sys.stderr, markup=False, emoji=False), transient=True) as bar:
         task = bar.add_task("preparing", total=None)
 
         def tell(split: str, done: int, total: int) -> None:

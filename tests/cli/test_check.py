@@ -144,7 +144,8 @@ def ordinary_digits(folder: Path) -> None:
 def test_a_configuration_that_did_not_change_passes(own) -> None:
     result = check(own / "own.yaml", own / "expected.json", "--trust-code")
     assert result.exit_code == 0
-    assert "this run is already complete: nothing to compute" in result.stdout
+    assert "this run is already complete: nothing to compute" in result.stderr
+    assert "Next: " not in result.output
     assert "run: passed (8 passed, 1 for information)" in result.stdout
 
 

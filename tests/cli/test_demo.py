@@ -31,6 +31,16 @@ def test_a_place_where_nothing_can_be_written(demo: Callable[..., Result]) -> No
     assert "file/demo" in found.stderr
 
 
+PLACES = {"an address": "s3://bucket/demo", "a dash in front": "-x"}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_place_that_later_commands_could_not_name(demo: Callable[..., Result], place: str) -> None:
+    found = demo("--", place)
+    assert (found.exit_code, found.stdout, list(Path().iterdir())) == (2, "", [])
+    assert found.stderr.startswith(f"error: {place}: ")
+
+
 def test_an_interrupt_leaves_nothing(demo: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_folder: Path) -> str:
         raise KeyboardInterrupt

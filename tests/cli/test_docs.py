@@ -1,9 +1,12 @@
 """`gradscore docs`: the manual on a terminal."""
 
+import io
+import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
 
+from gradscore_cli.docs import docs
 from gradscore_cli.main import app
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,3 +33,24 @@ def test_a_page_that_is_not_there() -> None:
     found = CliRunner().invoke(app, ["docs", "glosary"])
     assert (found.exit_code, found.stdout) == (2, "")
     assert "glossary" in found.stderr
+
+
+def test_a_page_by_a_name_in_capitals() -> None:
+    assert CliRunner().invoke(app, ["docs", "Glossary.MD"]).stdout == (DOCS / "glossary.md").read_text()
+
+
+def test_a_terminal_that_lacks_letters_gets_a_sign_in_their_place(monkeypatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("gradscore_cli.docs._is_terminal", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    docs("models")
+    terminal.flush()
+    assert b"?" in terminal.buffer.getvalue()  # type: ignore[attr-defined]
+
+
+def test_names_stand_with_what_they_are() -> None:
+    found = CliRunner().invoke(app, ["docs", "python"]).stdout
+    assert ":::" not in found
+    assert "- `gradscore.Detector`: Tells wrong predictions and out-of-distribution samples" in found
+    assert "- `gradscore.features`: " in found
+    assert "- `gradscore.metrics.PNorm`: " in found

@@ -147,6 +147,12 @@ def test_a_reader_that_is_gone_is_no_error(small_run: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_closed_standard_output_is_no_error() -> None:
+    script = f"{sys.executable} -m gradscore_cli docs >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_without_colours(small_run: Path) -> None:
     command = [sys.executable, "-m", "gradscore_cli", "runs", "show", str(small_run)]
     plain = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": "1"}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gradscore.notices import Notice
 from gradscore_cli.main import app
-from gradscore_cli.output import Output, folded, json_text
+from gradscore_cli.output import Output, figures_table, folded, json_text
 
 
 @dataclass
@@ -64,8 +64,8 @@ def test_where_things_are_said(options, out: str, err: str, capsys: pytest.Captu
 
 REPORTS = {
     "extract": (["extract", "{run}/config.yaml", "--out", "{run}", "--trust-code"], {"run", "splits", "accuracy"}),
-    "fit-meta": (["fit-meta", "{run}"], {"models", "skipped", "path"}),
-    "evaluate": (["evaluate", "{run}"], {"verdicts", "records", "report"}),
+    "fit-meta": (["fit-meta", "{run}", "--trust-code"], {"models", "skipped", "path"}),
+    "evaluate": (["evaluate", "{run}", "--trust-code"], {"verdicts", "records", "report"}),
     "compare": (["compare", "{run}", "{run}/../copy"], {"compared", "first"}),
     "doctor": (["doctor", "{run}/config.yaml", "--samples", "20", "--trust-code"], {"usable", "remarks"}),
     "inspect": (
@@ -134,6 +134,16 @@ def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Pat
     assert "in_dist.fit: 100 of 500 samples" in lines
     assert lines[-1] == "ood.noise: 500 of 500 samples"
     assert "\x1b" not in "".join(lines)
+
+
+def test_names_with_colons_are_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    table = figures_table(["name"], [])
+    table.add_row("ood.:b:")
+    output.say("run :b:")
+    output.tell("note: :b:")
+    output.show(table)
+    assert capsys.readouterr().out.count(":b:") == 3
 
 
 def test_a_command_of_several_steps_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
