@@ -1,18 +1,25 @@
-"""How well `gradscore audit` finds flipped labels, beside the loss, the maximum probability and cross-validation.
+"""How well `gradscore audit` finds wrong labels, beside every score of cleanlab and the plain loss.
 
     python benchmarks/label_audit.py --cifar FOLDER --work FOLDER [--only digits] [--write docs/audit.md]
 
-Of every set a tenth of the labels is flipped to another class, uniformly, by seed. Networks are trained on such labels:
-those of the audited samples themselves, or of others. FOLDER of --cifar holds `cifar10_train10k.npz`,
-`cifar10_test.npz` (images uint8 (N, 32, 32, 3), labels) and `cifar10_resnet20.safetensors`. Networks, features
-and figures are kept in the folder of --work, and taken from there the next time.
+Five sets, three kinds of noise, three seeds. A tenth of the labels is changed: uniformly; by class, as often as another
+classifier takes one class for another; or where that classifier errs (by instance). Networks are trained on the changed
+labels of the very samples that are audited, but for CIFAR-10's, a published ResNet-20. The other classifier has never
+seen the sample. FOLDER of --cifar holds `cifar10_test.npz`, `cifar10_resnet20.safetensors` and
+`cifar10_resnet32.safetensors`. Features, cleanlab's scores and figures are kept in the folder of --work.
+
+Cleanlab runs in an environment of its own (peer_cleanlab.py), on what its authors advise: probabilities of networks
+trained anew on four fifths of the labels ("retrained"; for the ResNet-20, which never saw these samples, its own), and
+of cross-validated logistic regressions on the features of the audited network ("on features").
 """
 
 import argparse
-import json
+import ast
+import re
+import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,240 +27,293 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from environments import python_with
 from numpy.typing import NDArray
 from pages import put_table
-from safetensors.torch import load_file, save_file
-from sklearn.datasets import load_digits
+from safetensors.torch import load_file
+from scipy.special import softmax
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parent.parent / "data_scripts"))
-from architectures import cifar_resnet20, digits_cnn, lenet
+from architectures import cifar_resnet20, cifar_resnet32, digits_cnn, lenet
 from fashion_mnist import DEBIAN, read_idx
 
 from gradscore.evaluation import auroc, paired_delong
 from gradscore.label_audit import audited_features, ranked
-from gradscore.label_audit.ranking import C
 from gradscore.pipeline import given_samples
 
-FLIPPED, CLASSES, SEEDS = 0.1, 10, (1, 2, 3)
-BASELINES = {
-    "loss": "loss",
-    "max softmax": "maximum probability",
-    "self-confidence": "cleanlab's self-confidence, cross-validated",
-    "self-confidence, same penalty": "the same with the audit's penalty",
-    "grand": "gradient norm",
+WRONG, SEEDS, FOLDS = 0.1, (4, 5, 6), 5
+WORDS, VOCABULARY = 30, 4096
+NOISE = ("uniform", "class", "instance")
+SCORES = {
+    "self_confidence": "self-confidence",
+    "normalized_margin": "normalised margin",
+    "confidence_weighted_entropy": "weighted entropy",
+    "datalab": "Datalab",
 }
+SOURCES = {"retrained": "retrained", "on_features": "on features"}
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
 
 
-def cifar_cnn(classes: int) -> nn.Module:
-    """Three convolutions, 0.18 M parameters."""
-    return nn.Sequential(
-        nn.Conv2d(3, 24, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(24, 48, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(48, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 16, 128),
-        nn.ReLU(),
-        nn.Linear(128, classes),
-    )
+class Labelled(NamedTuple):
+    """Samples, their true classes, and what another classifier that has not seen them says (N, K)."""
+
+    inputs: Tensor
+    truth: Labels
+    second: Array
 
 
-class Recipe(NamedTuple):
-    network: Callable[[int], nn.Module]
-    epochs: int
-    batch_size: int
-    augmented: bool
+class Sentences(nn.Module):
+    """Means of embeddings of words, and two layers."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(VOCABULARY, 32, padding_idx=0)
+        self.hidden, self.last = nn.Linear(32, 64), nn.Linear(64, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens.long()
+        count = (tokens > 0).sum(1, keepdim=True).clamp(min=1)
+        return self.last(F.relu(self.hidden(self.words(tokens).sum(1) / count)))
 
 
-RECIPES = {
-    "cnn": Recipe(cifar_cnn, 15, 64, augmented=True),
-    "digits": Recipe(digits_cnn, 15, 32, augmented=False),
-    "lenet": Recipe(lenet, 8, 64, augmented=False),
-}
+def table_net(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(30, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, classes))
 
 
-class Case(NamedTuple):
+def another(inputs: Tensor, truth: Labels) -> Array:
+    """Probabilities of a small network that is trained on the true labels of other samples."""
+    model = make_pipeline(StandardScaler(), MLPClassifier(64, alpha=1.0, max_iter=30, random_state=0))
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    return cross_val_predict(model, inputs.flatten(1).numpy(), truth, cv=folds, method="predict_proba")
+
+
+def cifar(folder: Path) -> Labelled:
+    with np.load(folder / "cifar10_test.npz") as found:
+        chosen = np.random.default_rng(0).permutation(len(found["labels"]))[:2000]  # they are sorted by class
+        images, truth = torch.from_numpy(found["images"][chosen]), found["labels"][chosen].astype(np.int64)
+    mean, spread = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    inputs = (images.permute(0, 3, 1, 2).float() / 255 - mean) / spread
+    model = cifar_resnet32(10)
+    model.load_state_dict(load_file(folder / "cifar10_resnet32.safetensors"))
+    return Labelled(inputs, truth, softmax(logits_of(model.eval(), inputs), axis=1))
+
+
+def fashion(_: Path) -> Labelled:
+    images, labels = (read_idx(DEBIAN, f"train-{kind}-ubyte")[:2000] for kind in ("images-idx3", "labels-idx1"))
+    inputs = (torch.from_numpy(images.copy()).float().unsqueeze(1) / 255 - 0.286) / 0.353
+    return Labelled(inputs, labels.astype(np.int64), another(inputs, labels))
+
+
+def digits(_: Path) -> Labelled:
+    found = load_digits()
+    inputs = torch.from_numpy(found.images).float().unsqueeze(1) / 8 - 1
+    return Labelled(inputs, found.target.astype(np.int64), another(inputs, found.target))
+
+
+def cells(_: Path) -> Labelled:
+    found = load_breast_cancer()
+    inputs = torch.from_numpy(StandardScaler().fit_transform(found.data)).float()
+    return Labelled(inputs, found.target.astype(np.int64), another(inputs, found.target))
+
+
+def docstrings(_: Path) -> Labelled:
+    """The first words of docstrings of five libraries, which are the classes; words by number."""
+    packages = Path(torch.__file__).parents[1]
+    places = {
+        "numpy": ("lib", "linalg", "ma", "_core", "polynomial", "random", "fft"),
+        "sklearn": ("metrics", "linear_model", "ensemble", "utils"),
+        "torch": ("nn/modules", "optim", "distributions", "utils/data"),
+        "pandas": ("core", "core/indexes", "io", "core/arrays"),
+        "scipy": ("stats", "signal", "optimize", "special"),
+    }
+    rows: list[list[str]] = []
+    for name, folders in places.items():
+        found: set[str] = set()
+        for file in sorted(file for each in folders for file in (packages / name / each).glob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    words = re.findall(r"[a-z_]+", (ast.get_docstring(node) or "").lower())[:WORDS]
+                    found |= {" ".join(words)} if len(words) == WORDS else set()
+        rows += [each.split() for each in np.random.default_rng(0).permutation(sorted(found))[:370]]
+    frequent = pd.Series([word for row in rows for word in row]).value_counts().index[: VOCABULARY - 1]
+    number = {word: place for place, word in enumerate(frequent, 1)}
+    tokens = torch.tensor([[number.get(word, 0) for word in row] for row in rows], dtype=torch.float32)
+    truth = np.array([place for place, name in enumerate(places) for _ in range(370)])
+    counts = torch.zeros(len(rows), VOCABULARY).scatter_add_(1, tokens.long(), torch.ones_like(tokens))[:, 1:]
+    head = LogisticRegression(C=0.1, max_iter=300)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    return Labelled(tokens, truth, cross_val_predict(head, counts.numpy(), truth, cv=folds, method="predict_proba"))
+
+
+class Set(NamedTuple):
+    """A set of the table: its title, its samples, and the network with passes over the data and samples in a step."""
+
     title: str
-    network: str
-    trained_on: str
-    audited: str
-    seeds: tuple[int, ...] = SEEDS
+    samples: Callable[[Path], Labelled]
+    network: Callable[[int], nn.Module]
+    epochs: int = 0
+    batch: int = 32
 
 
-CASES = {
-    "cifar-own": Case("CIFAR-10, trained on these labels", "cnn", "cifar-train10k", "cifar-train10k"),
-    "cifar-other": Case("CIFAR-10, trained on other samples", "cnn", "cifar-test", "cifar-train10k"),
-    "cifar-published": Case("CIFAR-10, published ResNet-20, clean training", "resnet20", "", "cifar-test", (1,)),
-    "digits": Case("digits, trained on these labels", "digits", "digits", "digits"),
-    "fashion-own": Case("Fashion-MNIST, trained on these labels", "lenet", "fashion-a", "fashion-a"),
-    "fashion-other": Case("Fashion-MNIST, trained on other samples", "lenet", "fashion-b", "fashion-a"),
+SETS = {
+    "cifar": Set("CIFAR-10, published ResNet-20", cifar, cifar_resnet20),
+    "fashion": Set("Fashion-MNIST, LeNet", fashion, lenet, 4, 64),
+    "digits": Set("digits, small CNN", digits, digits_cnn, 10, 64),
+    "text": Set("docstrings of five libraries, word embeddings", docstrings, Sentences, 12, 64),
+    "table": Set("breast cancer, MLP", cells, table_net, 20),
 }
 
 
-def flipped(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """The labels with a tenth of them, drawn by seed, changed to another class."""
-    rng = np.random.default_rng(seed)
-    chosen = rng.random(len(labels)).argsort()[: round(FLIPPED * len(labels))]
-    given = labels.copy()
-    given[chosen] = (labels[chosen] + rng.integers(1, CLASSES, len(chosen))) % CLASSES
-    return given
+@torch.no_grad()
+def logits_of(model: nn.Module, inputs: Tensor) -> Array:
+    return torch.cat([model(each) for each in inputs.split(256)]).double().numpy()
 
 
-def samples(name: str, cifar: Path) -> tuple[Tensor, NDArray[np.int64]]:
-    """Normalised images (N, C, H, W) and their true labels (N,)."""
-    if name == "digits":
-        digits = load_digits()
-        pixels = torch.from_numpy(digits.images * (255 / 16)).round().float().unsqueeze(1)
-        return (pixels / 255 - 0.5) / 0.5, digits.target.astype(np.int64)
-    if name.startswith("fashion"):
-        rows = slice(0, 10_000) if name.endswith("a") else slice(10_000, 20_000)
-        images, labels = (read_idx(DEBIAN, f"train-{kind}-ubyte")[rows] for kind in ("images-idx3", "labels-idx1"))
-        return (torch.from_numpy(images.copy()).float().unsqueeze(1) / 255 - 0.286) / 0.353, labels.astype(np.int64)
-    with np.load(cifar / f"cifar10_{name.removeprefix('cifar-')}.npz") as found:
-        images = torch.from_numpy(found["images"]).permute(0, 3, 1, 2).float() / 255
-        mean, spread = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-        return (images - mean) / spread, found["labels"]
-
-
-def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirrored at random, and moved by at most four pixels."""
-    images = torch.where(torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5, images.flip(3), images)
-    padded = F.pad(images, (4, 4, 4, 4))
-    moves = torch.randint(0, 9, (2, len(images)), generator=generator).T.tolist()
-    return torch.stack([each[:, y : y + 32, x : x + 32] for each, (x, y) in zip(padded, moves, strict=True)])
-
-
-def trained(network: str, images: Tensor, labels: Tensor, seed: int) -> nn.Module:
-    """Trains by AdamW with a one-cycle schedule."""
-    recipe = RECIPES[network]
+def trained(kind: Set, inputs: Tensor, labels: Labels, classes: int, seed: int) -> nn.Module:
+    """Trained by AdamW with a one-cycle schedule."""
     torch.manual_seed(seed)
-    model = recipe.network(CLASSES).to(memory_format=torch.channels_last).train()
-    order = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=5e-4)
-    steps = recipe.epochs * -(-len(images) // recipe.batch_size)
+    model, order = kind.network(classes).train(), torch.Generator().manual_seed(seed)
+    optimizer, targets = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=5e-4), torch.from_numpy(labels)
+    steps = kind.epochs * -(-len(inputs) // kind.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    for _ in range(recipe.epochs):
-        for batch in torch.randperm(len(images), generator=order).split(recipe.batch_size):
-            inputs = augmented(images[batch], order) if recipe.augmented else images[batch]
+    for _ in range(kind.epochs):
+        for batch in torch.randperm(len(inputs), generator=order).split(kind.batch):
             optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels[batch]).backward()
+            F.cross_entropy(model(inputs[batch]), targets[batch]).backward()
             optimizer.step()
             schedule.step()
     return model.eval()
 
 
-def network_of(case: Case, seed: int, cifar: Path, work: Path) -> nn.Module:
-    """The network of a case, trained unless its weights are in the folder."""
-    if case.network == "resnet20":
-        model = cifar_resnet20(CLASSES)
-        model.load_state_dict(load_file(cifar / "cifar10_resnet20.safetensors"))
-        return model.eval()
-    path = work / "nets" / f"{case.network}-{case.trained_on}-{seed}.safetensors"
-    if not path.exists():
-        images, labels = samples(case.trained_on, cifar)
-        model = trained(case.network, images, torch.from_numpy(flipped(labels, seed)), seed)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: each.contiguous() for name, each in model.state_dict().items()}, path)
-    model = RECIPES[case.network].network(CLASSES)
-    model.load_state_dict(load_file(path))
-    return model.eval()
+def changed(samples: Labelled, noise: str, seed: int) -> Labels:
+    """The labels with a tenth of them wrong."""
+    random, truth, given = np.random.default_rng(seed), samples.truth, samples.truth.copy()
+    others = samples.second.copy()
+    if noise == "uniform":
+        others[:] = 1
+    elif noise == "class":
+        others = np.stack([samples.second[truth == each].mean(axis=0) for each in range(others.shape[1])])[truth]
+    others[np.arange(len(truth)), truth] = 0
+    weights = others.sum(axis=1) + 1e-6
+    chosen = random.choice(len(truth), round(WRONG * len(truth)), replace=False, p=weights / weights.sum())
+    for place in chosen:
+        chances = others[place] + 1e-9
+        chances[truth[place]] = 0
+        given[place] = random.choice(len(chances), p=chances / chances.sum())
+    return given
 
 
-def features_of(name: str, seed: int, cifar: Path, work: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """The features of the audited samples with flipped labels, computed unless they are in the folder; the flips."""
-    case = CASES[name]
-    images, labels = samples(case.audited, cifar)
-    given = flipped(labels, seed)
-    path = work / "features" / f"{name}-{seed}.parquet"
-    if not path.exists():
-        model = network_of(case, seed, cifar, work)
-        table = audited_features(model, given_samples(model, (images, torch.from_numpy(given))))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        table.to_parquet(path)
-    return pd.read_parquet(path), given != labels
+def prepared(name: str, noise: str, seed: int, folder: Path, work: Path) -> tuple[pd.DataFrame, Array, Labels]:
+    """The features that are audited, what networks trained anew say, and the true classes; kept in the folder."""
+    path = work / f"{name}-{noise}-{seed}"
+    if not path.with_suffix(".npz").exists():
+        kind, samples = SETS[name], SETS[name].samples(folder)
+        given, classes = changed(samples, noise, seed), samples.second.shape[1]
+        anew = np.zeros(samples.second.shape)
+        if kind.epochs:
+            model = trained(kind, samples.inputs, given, classes, seed)
+            for fit, judged in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(given, given):
+                one = trained(kind, samples.inputs[fit], given[fit], classes, seed)
+                anew[judged] = softmax(logits_of(one, samples.inputs[judged]), axis=1)
+        else:
+            model = kind.network(classes).eval()
+            model.load_state_dict(load_file(folder / "cifar10_resnet20.safetensors"))
+            anew = softmax(logits_of(model, samples.inputs), axis=1)
+        features = work / f"{name}.parquet"
+        if kind.epochs or not features.exists():
+            features = features if not kind.epochs else path.with_suffix(".parquet")
+            audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(given)))).to_parquet(
+                features
+            )
+        pd.read_parquet(features).assign(label=given).to_parquet(path.with_suffix(".parquet"))
+        np.savez(path.with_suffix(".npz"), anew=anew, truth=samples.truth)
+    with np.load(path.with_suffix(".npz")) as found:
+        return pd.read_parquet(path.with_suffix(".parquet")), found["anew"], found["truth"]
 
 
-def cross_validated(
-    penultimate: NDArray[np.float64], labels: NDArray[np.int64], *, penalty: float, seed: int
-) -> NDArray[np.float64]:
-    """Less self-confidence, as cleanlab computes it, of cross-validated logistic regressions on network features.
-
-    The folds are drawn at random: files are sorted by the true class, and folds in their order would tell it.
-    """
-    head = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=400))
-    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    probabilities = cross_val_predict(head, penultimate, labels, cv=folds, method="predict_proba")
-    return -probabilities[np.arange(len(labels)), labels]
-
-
-def figures_of(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
-    """What was measured, from the folder where it is there."""
-    path = work / "figures" / f"{name}-{seed}.json"
-    if not path.exists():
-        row = measured(name, seed, cifar, work)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(row, indent=1))
-    return json.loads(path.read_text())
-
-
-def measured(name: str, seed: int, cifar: Path, work: Path) -> dict[str, Any]:
-    """AUROC for finding the flipped labels, and paired differences."""
-    table, wrong = features_of(name, seed, cifar, work)
-    found = ranked(table).table.sort_values("place")
-    logits = table[[each for each in table if each.startswith("logit_")]].to_numpy()
-    plain = [each for each in table if each.startswith("penultimate_")]
-    scores = {each: found[each].to_numpy() for each in ("score", "loss", "margin", "el2n", "grand")}
-    scores["max softmax"] = -torch.from_numpy(logits).softmax(1).amax(1).numpy()
-    for each, penalty in (("self-confidence", 1.0), ("self-confidence, same penalty", C)):
+def of_cleanlab(cells: list[tuple[str, str, int]], folder: Path, work: Path) -> None:
+    """Has cleanlab judge what it has not judged yet: its scores, higher = more likely wrong, and flags."""
+    files: list[str | Path] = []
+    for name, noise, seed in cells:
+        given, path = (work / f"{name}-{noise}-{seed}.{end}.npz" for end in ("given", "cleanlab"))
+        if path.exists():
+            continue
+        table, anew, _ = prepared(name, noise, seed, folder, work)
+        print(name, noise, seed, file=sys.stderr, flush=True)
+        features = table[[each for each in table if each.startswith("penultimate_")]].to_numpy()
         labels = table["label"].to_numpy()
-        scores[each] = cross_validated(table[plain].to_numpy(), labels, penalty=penalty, seed=seed)
-    row: dict[str, Any] = {"case": CASES[name].title, "seed": seed}
-    row["accuracy"] = float((logits.argmax(1) == samples(CASES[name].audited, cifar)[1]).mean())
-    for each, values in scores.items():
-        row[each] = auroc(values, wrong)
-        pair = None if each == "score" else paired_delong(scores["score"], values, wrong)
-        row |= {} if pair is None else {f"gain over {each}": (pair.difference, pair.low, pair.high)}
-    suspected = found["suspected"].to_numpy()
-    top = found["rank"].to_numpy() <= wrong.sum()
-    row |= {"suspected": int(suspected.sum()), "wrong among the suspected": int(wrong[suspected].sum())}
-    row["right in the first tenth"] = float(wrong[top].mean())
+        head = make_pipeline(StandardScaler(), LogisticRegression(max_iter=400))
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+        on_features = cross_val_predict(head, features, labels, cv=folds, method="predict_proba")
+        np.savez(given, features=features, labels=labels, retrained=anew, on_features=on_features)
+        files += [given, path]
+    if files:
+        worker = Path(__file__).with_name("peer_cleanlab.py")
+        subprocess.run([python_with("cleanlab", "cleanlab[datalab]==2.9.0", pins=[]), worker, *files], check=True)
+
+
+def measured(name: str, noise: str, seed: int, folder: Path, work: Path) -> dict[str, Any]:
+    """AUROC for finding the wrong labels, precision at as many as there are, and F1 of what is flagged."""
+    table, _, truth = prepared(name, noise, seed, folder, work)
+    wrong = table["label"].to_numpy() != truth
+    found = ranked(table).table.sort_values("place")
+    with np.load(work / f"{name}-{noise}-{seed}.cleanlab.npz") as peer:
+        peers = dict(peer)
+    scores = {
+        f"{title}, {source}": peers[f"{score}/{place}"]
+        for score, title in SCORES.items()
+        for place, source in SOURCES.items()
+    }
+    scores |= {"audit": found["score"].to_numpy(), "loss": found["loss"].to_numpy()}
+    flags = {source: peers[f"flags/{place}"].astype(bool) for place, source in SOURCES.items()}
+    flags["audit"] = found["suspected"].to_numpy()
+    row: dict[str, Any] = {"set": SETS[name].title, "noise": noise, "wrong": int(wrong.sum())}
+    for title, score in scores.items():
+        first = np.argsort(-score, kind="stable")[: wrong.sum()]
+        behind = title != "audit" and paired_delong(scores["audit"], score, wrong).high < 0
+        row |= {f"auroc {title}": auroc(score, wrong), f"precision {title}": float(wrong[first].mean())}
+        row[f"behind {title}"] = float(behind)
+    for title, flagged in flags.items():
+        row[f"f1 {title}"] = 2 * float((flagged & wrong).sum()) / float(flagged.sum() + wrong.sum())
+        row[f"flagged {title}"] = float(flagged.sum())
     return row
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """The figures as Markdown, each with its range over the seeds of a case."""
-    head = ["set and network", "audit", *(f"gain over {title}" for title in BASELINES.values())]
-    head += ["found", "suspected", "of these wrong"]
-    lines = [" | ".join(head), " | ".join(["---"] * len(head))]
-    for case in dict.fromkeys(row["case"] for row in rows):
-        some = [row for row in rows if row["case"] == case]
-        gains = [gain([row[f"gain over {each}"] for row in some]) for each in BASELINES]
-        found = span([100 * row["right in the first tenth"] for row in some], ".0f")
-        counts = [span([row[each] for row in some], "d") for each in ("suspected", "wrong among the suspected")]
-        audit = span([row["score"] for row in some], ".4f")
-        lines.append(" | ".join([case, f"**{audit}**", *gains, f"{found} %", *counts]))
-    return "\n".join(f"| {line} |" for line in lines)
-
-
-def span(values: Sequence[float], form: str) -> str:
-    """The least and the greatest of some figures."""
-    return "-".join(dict.fromkeys(f"{each:{form}}" for each in (min(values), max(values))))
-
-
-def gain(found: Sequence[tuple[float, float, float]]) -> str:
-    """The mean of some differences, and how many of their intervals lie above zero."""
-    mean = sum(each for each, _, _ in found) / len(found)
-    return f"{mean:+.4f} ({sum(low > 0 for _, low, _ in found)} of {len(found)})"
+    """Means over the seeds as Markdown; of cleanlab's scores and flags those that are best in the row."""
+    lines = [
+        "| set and network | noise | AUROC: audit | plain loss | cleanlab's best | which | behind | precision: audit "
+        "| cleanlab's best | F1 of flags: audit | cleanlab's best | flagged | by cleanlab | wrong |",
+        "|---" * 14 + "|",
+    ]
+    frame = pd.DataFrame(rows)
+    for (title, noise), some in frame.groupby(["set", "noise"], sort=False):
+        mean = some.mean(numeric_only=True)
+        names = [f"{score}, {source}" for score in SCORES.values() for source in SOURCES.values()]
+        best = max(names, key=lambda each: mean[f"auroc {each}"])
+        flagging = max(SOURCES.values(), key=lambda each: mean[f"f1 {each}"])
+        cells = [
+            title,
+            noise,
+            *(f"{mean[f'auroc {each}']:.4f}" for each in ("audit", "loss", best)),
+            best,
+            f"{some[f'behind {best}'].sum():.0f} of {len(some)}",
+            f"{mean['precision audit']:.2f}",
+            f"{max(mean[f'precision {each}'] for each in names):.2f}",
+            *(f"{mean[f'f1 {each}']:.2f}" for each in ("audit", flagging)),
+            *(f"{mean[f'flagged {each}']:.0f}" for each in ("audit", flagging)),
+            f"{mean['wrong']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> None:
@@ -261,11 +321,14 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--only", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--write", type=Path, help="a page to put the table into")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    rows = [figures_of(name, seed, options.cifar, options.work) for name in options.only for seed in CASES[name].seeds]
+    options.work.mkdir(parents=True, exist_ok=True)
+    cells = [(name, noise, seed) for name in options.only for noise in NOISE for seed in SEEDS]
+    of_cleanlab(cells, options.cifar, options.work)
+    rows = [measured(*cell, options.cifar, options.work) for cell in cells]
     put_table("label_audit", table_of(rows), options.write)
 
 

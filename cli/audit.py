@@ -95,7 +95,7 @@ def audit(
 
 
 def _first(found: Audit) -> list[dict[str, Any]]:
-    """The most suspicious samples, with classes by name, and None where no other class fits better."""
+    """The most suspicious samples, with classes by name, and None where the label is not suspected."""
     return [
         {
             "sample_id": str(row["sample_id"]),
@@ -112,5 +112,5 @@ def _print(output: Output, found: Audit) -> None:
     for row in _first(found):
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
-    output.say(f"{found.suspected} of {len(found.table)} labels fit worse than another class")
+    output.say(f"{found.suspected} of {len(found.table)} labels are probably wrong")
     output.tell(*notes(found.notices), rest="the page")

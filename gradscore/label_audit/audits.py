@@ -275,7 +275,7 @@ def _content(audit: Audit, *, name: str, images: PixelsOf | None, shown: int) ->
         "footer": FOOTER,
         "facts": [
             ("samples", len(audit.table)),
-            ("another class fits better", audit.suspected),
+            ("probably wrong", audit.suspected),
             ("on this page", min(shown, len(audit.table))),
         ],
         "notices": audit.notices,
@@ -336,7 +336,7 @@ def _plots(audit: Audit) -> list[Plot]:
     table = audit.table
     suspected = table["suspected"].to_numpy(dtype=np.bool_)
     scores = table["score"].to_numpy(dtype=np.float64)
-    parts = [("the label fits best", scores[~suspected]), ("another class fits better", scores[suspected])]
+    parts = [("others", scores[~suspected]), ("probably wrong", scores[suspected])]
     groups = [(title, values, colour(place)) for place, (title, values) in enumerate(parts) if len(values)]
     classes = sorted(set(table["label"]) | set(table["suggested"]))
     counts = pd.crosstab(table["label"][suspected], table["suggested"][suspected])
@@ -347,8 +347,8 @@ def _plots(audit: Audit) -> list[Plot]:
             groups,
             name="scores",
             title="Scores",
-            caption="Cross entropy against the label of last layers fitted to the other samples: higher fits worse. "
-            "Go through the samples above until labels are right again and again.",
+            caption="Less the logarithm of the label's probability, plus half of that of the suggested class: higher "
+            "fits worse. Go through the samples above until labels are right again and again.",
             x_label="score",
         ),
         heat_map(

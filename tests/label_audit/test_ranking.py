@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import gradscore
 from gradscore.errors import ConfigError, DataError
 from gradscore.label_audit import ranked, ranking
-from gradscore.label_audit.ranking import cross_fitted, of_the_network
+from gradscore.label_audit.ranking import cross_fitted, of_the_network, suspects, with_network
 
 CLASSES = 3
 FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}
@@ -279,3 +279,81 @@ def test_a_loader_that_shuffles_is_refused(net: nn.Module) -> None:
     with pytest.raises(ConfigError, match=r"a DataLoader that shuffles.*shuffle=False"):
         gradscore.audit(net, loader)
     assert len(gradscore.audit(net, DataLoader(TensorDataset(inputs, given), batch_size=10)).table) == len(inputs)
+
+
+def test_the_score_is_of_both_probabilities(found: gradscore.Audit) -> None:
+    table = found.table
+    logs = np.log(table["label_probability"]), np.log(table["suggested_probability"])
+    np.testing.assert_allclose(table["score"], logs[1] / 2 - logs[0], rtol=1e-9)
+
+
+def test_the_network_has_one_half_on_the_scale_of_the_rest() -> None:
+    """Worked by hand: log-odds of the other class are -1 and 1, those of the network three times as far apart."""
+    log_p, labels = np.log(np.array([[0.6, 0.4], [0.3, 0.7]])), np.array([0, 1])
+    odds = log_p[[0, 1], labels] - log_p[[0, 1], 1 - labels]
+    logits = np.array([[3 * odds[1], 0.0], [0.0, 3 * odds[0]]])
+    found = with_network(log_p, logits, labels)
+    np.testing.assert_allclose(found[[0, 1], labels] - found[[0, 1], 1 - labels], [odds.mean()] * 2)
+    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1)
+
+
+def test_a_network_that_has_learnt_the_labels_by_heart_is_left_out() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 200)
+    log_p = np.log(random.dirichlet(np.ones(3), 200))
+    assert with_network(log_p, 9.0 * F.one_hot(torch.tensor(labels), 3).double().numpy(), labels) is log_p
+
+
+@pytest.mark.parametrize(("spread", "weaker"), [(9.0, False), (0.02, True)], ids=["large", "small"])
+def test_the_penalty_is_weaker_where_other_samples_are_predicted_better(
+    monkeypatch, spread: float, weaker: bool
+) -> None:
+    """Two features that nearly agree tell the classes apart by their small difference, which a strong penalty hides."""
+    random, used = np.random.default_rng(0), set()
+    labels = random.integers(0, 2, 600)
+    common, difference = random.normal(size=600), spread * (4 * labels - 2 + random.normal(size=600))
+    judged = ranking._judged
+
+    def noted(*arguments, penalty: float, **settings):
+        used.add(penalty) if len(settings["judged"]) > 150 else None  # two folds at once: the choice is made
+        return judged(*arguments, penalty=penalty, **settings)
+
+    monkeypatch.setattr(ranking, "_judged", noted)
+    cross_fitted(np.stack([common, common + difference], axis=1), labels, 2, seed=0)
+    assert (min(used) > ranking.PENALTIES[0]) == weaker
+
+
+def noisy(count: int, *, wrong: float, close: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds of another class to the label of calibrated predictions, and which labels are wrong.
+
+    Of all labels the first share is wrong whatever the prediction, and the second where classes are close.
+    """
+    random = np.random.default_rng(seed)
+    size = random.gamma(2.0, 2.0, count)
+    natural = random.random(count) < 1 / (1 + np.exp(3 * size))
+    flipped = random.random(count) < wrong + close * np.exp(-2 * size)
+    return np.where(natural ^ flipped, size, -size), flipped
+
+
+def f1(flagged: np.ndarray, wrong: np.ndarray) -> float:
+    return 2 * (flagged & wrong).sum() / (flagged.sum() + wrong.sum())
+
+
+def test_what_is_suspected_is_nearly_what_finds_most() -> None:
+    log_odds, wrong = noisy(5000, wrong=0.05, close=0.0, seed=0)
+    every = max(f1(log_odds > limit, wrong) for limit in np.linspace(0, 5, 200))
+    assert f1(suspects(log_odds), wrong) > every - 0.01
+    assert f1(suspects(log_odds), wrong) > f1(log_odds > 0, wrong)
+
+
+def test_where_noise_is_in_close_calls_all_that_fit_worse_are_suspected() -> None:
+    log_odds, _ = noisy(5000, wrong=0.0, close=0.5, seed=1)
+    np.testing.assert_array_equal(suspects(log_odds), log_odds > 0)
+
+
+NOTHING = {"nothing fits worse": -np.arange(1.0, 9), "all the same": np.zeros(8), "one": np.array([1.0])}
+
+
+@pytest.mark.parametrize("log_odds", NOTHING.values(), ids=NOTHING)
+def test_labels_that_say_nothing_of_noise(log_odds: np.ndarray) -> None:
+    np.testing.assert_array_equal(suspects(log_odds), log_odds > 0)
