@@ -278,7 +278,8 @@ def measured(name: str, noise: str, seed: int, folder: Path, work: Path) -> dict
     row: dict[str, Any] = {"set": SETS[name].title, "noise": noise, "wrong": int(wrong.sum())}
     for title, score in scores.items():
         first = np.argsort(-score, kind="stable")[: wrong.sum()]
-        behind = title != "audit" and paired_delong(scores["audit"], score, wrong).high < 0
+        pair = None if title == "audit" else paired_delong(scores["audit"], score, wrong)
+        behind = pair is not None and pair.high < 0
         row |= {f"auroc {title}": auroc(score, wrong), f"precision {title}": float(wrong[first].mean())}
         row[f"behind {title}"] = float(behind)
     for title, flagged in flags.items():
