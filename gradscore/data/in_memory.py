@@ -108,8 +108,9 @@ class _Reader:
             if settings:  # which commands, which read the same samples from files, would apply
                 raise DataError(
                     f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of "
-                    f"shape {described(inputs)}, which the model takes as they are; leave preprocessing out, or give "
-                    "raw pixels (what a bundle prepares can be given to scorer.judge as the model takes it)"
+                    f"shape {described(inputs)}, which the model takes as they are; give raw pixels, or leave "
+                    "preprocessing out. A detector that was loaded has that of its bundle, and its scorer.judge takes "
+                    "samples as the model does"
                 )
             converted = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
             return Batch(names, converted, known, _hashes(inputs), split=self.split)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
-from .calibration import threshold
+from .calibration import samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import ResultFolder, table_writer
 from .scorer import BatchScorer, Scorer
@@ -34,6 +34,7 @@ __all__ = [
     "is_stream",
     "make_bundle",
     "read_bundle",
+    "samples_needed",
     "table_writer",
     "threshold",
     "watched",

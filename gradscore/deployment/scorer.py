@@ -35,6 +35,7 @@ from ..data import (
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
+from ..losses import LOSSES, OfLogits
 from ..meta import BaselineScore, contributions, drivers, loudest_group
 from ..models import (
     CodeOrigin,
@@ -108,6 +109,7 @@ class Scorer:
             BundleError: the model is not that of the bundle, or it answers the self-test differently.
         """
         _check_weights(bundle, model)
+        _check_losses(bundle)
         self.bundle = bundle
         self._columns = pd.Index(bundle.columns)  # made once: there are thousands
         self._example = bundle.self_test.inputs
@@ -451,7 +453,17 @@ class Scorer:
         for name, detector in self.bundle.detectors.items():
             before, now = (each.by(detector.model) for each in score_inputs)
             allowed = SCORE_TOLERANCE * np.maximum(1.0, np.abs(before))
-            _check_close(f"score '{name}'", before, now, allowed)
+            own = [loss for loss in self.bundle.features.losses if isinstance(LOSSES[loss].head, OfLogits)]
+            what = f"score '{name}'"
+            try:
+                _check_close(what, before, now, allowed)
+            except BundleError as error:
+                if not own:
+                    raise
+                raise BundleError(
+                    f"{error}, or register the function it was made with as loss {' and '.join(map(repr, own))}, "
+                    "where this process has another one of that name"
+                ) from None
 
 
 class BatchScorer:
@@ -698,6 +710,17 @@ def _check_weights(bundle: Bundle, model: nn.Module) -> None:
         raise BundleError(
             f"the bundle was made for weights of hash {bundle.weights_sha256[:12]}..., the model has {got[:12]}...; "
             "use the checkpoint it was made with, or make the bundle anew"
+        )
+
+
+def _check_losses(bundle: Bundle) -> None:
+    """Makes sure that all losses of a bundle are known to this process, those of a program's own too."""
+    unknown = next((name for name in bundle.features.losses if name not in LOSSES), None)
+    if unknown is not None:
+        raise BundleError(
+            f"this bundle has a loss '{unknown}' that this process does not know. Where it is a function of yours, "
+            f"register it first: from gradscore.losses import LOSSES, Loss, OfLogits; LOSSES.add('{unknown}', "
+            "Loss(head=OfLogits(function))). Otherwise install the package that brings it"
         )
 
 

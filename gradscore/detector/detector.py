@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ..config import Config, ExtractConfig, ModelConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
-from ..deployment import Bundle, Scorer, make_bundle, write_bundle
+from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
@@ -25,7 +26,7 @@ from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
-from ..store import RunFolder
+from ..store import RunFolder, refuse_another_order
 from ..system import Device, described
 from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
 from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
@@ -136,6 +137,8 @@ class Detector:
                 raise ConfigError(f"losses: a detector has a loss of logits, wanted {OF_LOGITS}")
             losses = registered(losses)
         if losses is not None:
+            if not isinstance(losses, str) and any(map(callable, losses)):
+                raise ConfigError("losses: got a function in a list; pass the function alone, losses=function")
             features = {**(features or {}), "losses": [losses] if isinstance(losses, str) else list(losses)}
         self._scores = [scores] if isinstance(scores, str) else list(scores)
         self.model = model
@@ -192,6 +195,7 @@ class Detector:
             DataError: samples that cannot be used, none, or none with a label where some are wanted.
             ModelError: the model cannot take them.
             ConfigError: an unknown setting, or an unusable name of a set.
+            DoubtfulLabelsError: labels in another order than the classes of the network.
             EvaluationError: too few samples; the message says of what.
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
@@ -259,9 +263,17 @@ class Detector:
                 total=sets.total,
             )
             run = RunFolder(folder.path)
+            refuse_another_order(run)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
         with trusting_code():
-            bundle = make_bundle(run, alpha=self._alpha, model=self.model, samples=first.inputs, scores=self._scores)
+            try:
+                bundle = make_bundle(
+                    run, alpha=self._alpha, model=self.model, samples=first.inputs, scores=self._scores
+                )
+            except EvaluationError as error:
+                if sets.calibration is not None:
+                    raise
+                raise EvaluationError(f"{error}{self._enough(run, sets)}") from None
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = _Fitted(folder, config, sets.form, extractor, thumbnails)
         # That there is no OOD set to report on is no news here.
@@ -270,6 +282,19 @@ class Detector:
             skipped.append(ONE_CLASS)
         notices = [*summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = by_urgency(dict.fromkeys(notices))
+
+    def _enough(self, run: RunFolder, sets: FitSets) -> str:
+        """How many samples `fit` needs where a share of them is too few to calibrate on, as far as that is known."""
+        right = run.read(CALIBRATION, ["correct"])["correct"]
+        fitting, count = run.manifest.splits[FIT].rows, int(right.sum())
+        needed = samples_needed(self._alpha / len(DETECTED))
+        if not 0 < count < needed:
+            return ""
+        enough = ceil(needed / count * (fitting + len(right)))
+        return (
+            f". fit() got {fitting + len(right)} samples and held out {len(right)} of them (holdout={sets.holdout:g}); "
+            f"with about {enough} like these it has enough"
+        )
 
     @property
     def bundle(self) -> Bundle:

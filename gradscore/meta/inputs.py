@@ -299,6 +299,13 @@ def widening(once: FloatArray, again: FloatArray, *, unit: float) -> FloatArray:
     return np.asarray(np.maximum(1.0, moved / tolerance(unit)), dtype=np.float64)
 
 
+def _rounded_otherwise(frame: pd.DataFrame, unit: float) -> pd.DataFrame:
+    """A feature table whose logits (N, K) are up and down in turns by a unit of rounding."""
+    logits = logit_columns(frame.columns)
+    turns = np.add.outer(np.arange(len(frame)), np.arange(len(logits))) % 2 * 2 - 1
+    return frame.assign(**(frame[logits] * (1 + unit * turns)))
+
+
 def are_rounding(scaled: FloatArray, wider: FloatArray) -> BoolArray:
     """Which inputs are rounding: those of a wider scale that nearly no sample reaches.
 
@@ -389,8 +396,11 @@ class Inputs:
         whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
-        once, again = (whole.scaled(each) for each in twice.usable)
-        wider = widening(once, again, unit=twice.unit)
+        first, second = twice.usable
+        once, again = whole.scaled(first), whole.scaled(second)
+        # Logits may well come out the same twice, and yet the energy of log probabilities be made of their rounding.
+        other = whole.scaled(_rounded_otherwise(first, twice.unit))
+        wider = np.maximum(widening(once, again, unit=twice.unit), widening(once, other, unit=twice.unit))
         scaling = replace(scaling, scale=scaling.scale * wider)
         rounding = are_rounding(scaling.scaled(_array(values), names, logarithmic(names)), wider)
         if not scaling.scale[~rounding].any():

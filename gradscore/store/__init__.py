@@ -8,7 +8,15 @@ changes, `labels` doubts of labels; all that changes a run folder does so within
 from __future__ import annotations
 
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
-from .labels import EVERYWHERE, agreement_of, label_warnings, raw_labels, refuse_doubtful_labels, renaming_advice
+from .labels import (
+    EVERYWHERE,
+    agreement_of,
+    label_warnings,
+    raw_labels,
+    refuse_another_order,
+    refuse_doubtful_labels,
+    renaming_advice,
+)
 from .manifest import (
     Changes,
     CodeInputs,
@@ -90,6 +98,7 @@ __all__ = [
     "read_head",
     "read_note",
     "read_shard",
+    "refuse_another_order",
     "refuse_doubtful_labels",
     "refuse_run_files",
     "renaming_advice",

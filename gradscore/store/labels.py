@@ -134,7 +134,13 @@ With its pixels inverted, which no renaming repairs, the digits model reaches 0.
 
 
 def renaming_advice(
-    labels: IntArray, predictions: IntArray, *, classes: int, label_map: Mapping[int | str, int] | None = None
+    labels: IntArray,
+    predictions: IntArray,
+    *,
+    classes: int,
+    label_map: Mapping[int | str, int] | None = None,
+    are_names: bool = False,
+    how: str = "set label_map to",
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
 
@@ -143,6 +149,8 @@ def renaming_advice(
         predictions: (N,).
         classes: K.
         label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
+        are_names: the labels of the data are names of classes, whose order a configuration may say.
+        how: what to do with the map.
 
     Returns:
         A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
@@ -155,7 +163,7 @@ def renaming_advice(
     if not distinct or not renamed or counts.max(1).sum() < RELABELLED * len(labels):
         return ""
     own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
-    return _advice(seen, classes, own)
+    return _advice(seen, classes, own, are_names=are_names, how=how)
 
 
 def raw_labels(
@@ -177,7 +185,9 @@ def raw_labels(
     return {key: value for key, value in known.items() if isinstance(value, int)}
 
 
-def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int | str, int]) -> str:
+def _advice(
+    seen: Mapping[int, int], classes: int, label_map: Mapping[int | str, int], *, are_names: bool, how: str
+) -> str:
     named = dict(seen)
     free = [each for each in range(classes) if each not in named.values()]
     unseen = [label for label in range(classes) if label not in named]
@@ -185,11 +195,13 @@ def _advice(seen: Mapping[int, int], classes: int, label_map: Mapping[int | str,
         named[label] = free.pop(free.index(label) if label in free else 0)
     ordered = sorted(label_map.items(), key=_in_order)
     pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
+    names = [_in_yaml(raw) for raw, label in sorted(label_map.items(), key=lambda pair: named.get(pair[1], pair[1]))]
+    order = f"set data.class_names to [{', '.join(names)}], or " if are_names else ""
     guessed = [raw for raw, label in ordered if label in unseen]
     doubt = (
         f" (no input had label {some([str(raw) for raw in guessed])}, so check what stands there)" if guessed else ""
     )
-    return f"the classes are named otherwise: set label_map to {{{', '.join(pairs)}}}{doubt}"
+    return f"the classes are named otherwise: {order}{how} {{{', '.join(pairs)}}}{doubt}"
 
 
 def _in_yaml(raw: int | str) -> str:
@@ -284,6 +296,19 @@ def refuse_doubtful_labels(run: RunFolder) -> None:
     )
 
 
+def refuse_another_order(run: RunFolder) -> None:
+    """Ends a fit on samples of a program's whose labels are in another order than the classes of the network.
+
+    Raises:
+        DoubtfulLabelsError: with the map of labels that would repair it, where there is one.
+    """
+    fit = _labelled(run, FIT, run.config.model.num_classes, how="change labels by")
+    if fit.agreement.in_another_order is not None:
+        raise DoubtfulLabelsError(
+            f"{fit.doubt}: {fit.advice or 'give labels in the order of the outputs of the network'}"
+        )
+
+
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
     doubted = [each for each in found if each.doubt]
@@ -319,7 +344,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     return f"{why}; run gradscore doctor"
 
 
-def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
+def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label_map to") -> _Labelled:
     logits = [f"{LOGIT}{place}" for place in range(classes)]
     frame = run.read(split, columns=["label", "prediction", *logits])
     values = frame[logits].to_numpy(dtype=np.float64)
@@ -331,7 +356,12 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
     advice = renaming_advice(
-        labels, predictions, classes=classes, label_map=raw_labels(spec.label_map, run.manifest.class_names)
+        labels,
+        predictions,
+        classes=classes,
+        label_map=raw_labels(spec.label_map, run.manifest.class_names),
+        are_names=spec.label_map is None and bool(run.manifest.class_names),
+        how=how,
     )
     return _Labelled(
         split,

@@ -21,12 +21,14 @@ from gradscore.errors import (
     ConfigError,
     CoupledSamplesError,
     DataError,
+    DoubtfulLabelsError,
     EvaluationError,
     GradscoreError,
     ModelError,
     OutputError,
     StoreError,
 )
+from gradscore.losses import LOSSES, Loss, OfLogits
 from gradscore.store import RunFolder
 from gradscore.system import Inputs, sample_count
 
@@ -94,6 +96,39 @@ def test_far_samples_are_told_from_others(fitted) -> None:
 def test_drivers_explain_scores(fitted) -> None:
     table = fitted.score(X[:3], explain=2)
     assert {"because_wrong", "drivers_wrong", "because_ood", "drivers_ood"} < set(table.columns)
+
+
+def test_labels_in_another_order_are_refused_with_the_map() -> None:
+    model = net()
+    labels = model(X).argmax(1)
+    labels[::10] = 1 - labels[::10]
+    with pytest.raises(DoubtfulLabelsError, match=r"classes in another order: .* change labels by \{0: 1, 1: 0\}"):
+        make(model).fit((X, 1 - labels), ood={"far": FAR})
+
+
+def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
+    with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 180 like these"):
+        make().fit((X[:60], Y[:60]), ood={"far": FAR})
+
+
+def test_a_function_in_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pass the function alone"):
+        make(losses=[lambda logits: logits.sum(1)])
+
+
+def spread(logits: Tensor) -> Tensor:
+    return logits.square().sum(1)
+
+
+def test_a_loss_of_ones_own_is_asked_for_where_it_is_not_known(tmp_path, monkeypatch) -> None:
+    detector = make(features={"statistics": ["l2"]}, losses=spread, scores="meta")
+    path = detector.fit((X, Y), ood={"far": FAR}).save(tmp_path / "a.gradscore")
+    monkeypatch.delitem(LOSSES._entries, "spread")
+    with pytest.raises(BundleError, match=r"LOSSES\.add\('spread', Loss\(head=OfLogits\(function\)\)\)"):
+        gradscore.Detector.load(path, model=detector.model)
+    LOSSES.add("spread", Loss(head=OfLogits(lambda logits: logits.amax(1) - logits.amin(1))))
+    with pytest.raises(BundleError, match=r"self-test: score .* register the function .* as loss 'spread'"):
+        gradscore.Detector.load(path, model=detector.model)
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +467,7 @@ def test_thumbnails_are_small_and_few() -> None:
 def test_mixing_needs_two_classes() -> None:
     kept = FitSamples()
     kept.add(batch(IMAGES[:1]))
-    with pytest.raises(DataError, match="mixes two classes"):
+    with pytest.raises(DataError, match=r"mixes two classes.*auxiliary=\[\]"):
         list(kept.made(made_by("mixup"), seed=0))
 
 

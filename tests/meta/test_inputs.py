@@ -93,6 +93,15 @@ def test_inputs_that_come_out_otherwise_are_left_out(samples, tmp_path):
     np.testing.assert_allclose(inputs.scaled(noisy(3)), inputs.scaled(noisy(1)), atol=1e-4)
 
 
+def test_the_energy_of_log_probabilities_is_rounding_also_where_they_come_out_the_same():
+    logits = np.random.default_rng(0).normal(0, 3, (200, 3)).astype(np.float32)
+    log_p = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float64)
+    frame = pd.DataFrame({f"logit_{place}": values for place, values in enumerate(log_p.T)})
+    same = RecomputedRows(frame[:16], frame[:16], FLOAT32)
+    assert make_inputs(frame, twice=same).left_out == ["baseline/energy"]
+    assert make_inputs(frame + 5.0 * logits[:, :1], twice=same).left_out == []
+
+
 def test_samples_that_are_not_finite_say_nothing_of_rounding():
     seen = twice(3)
     seen.again.loc[0, "u/head/max"] = np.inf

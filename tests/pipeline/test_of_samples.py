@@ -114,7 +114,7 @@ PREPARED: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("data", "preprocessing"), PREPARED.values(), ids=PREPARED)
 def test_preprocessing_of_what_the_model_takes_as_it_is_is_refused(data, preprocessing) -> None:
-    message = f"preprocessing.{next(iter(preprocessing))} is for raw pixels .*leave preprocessing out"
+    message = f"preprocessing.{next(iter(preprocessing))} is for raw pixels .*leave preprocessing out.*scorer.judge"
     with pytest.raises(DataError, match=message):
         gradscore.features(nn.Linear(4, 3).eval(), data, preprocessing=preprocessing, **SETTINGS)
 

@@ -238,6 +238,10 @@ def test_an_empty_map_is_advised_in_full() -> None:
 
 def test_labels_that_stay_have_entries_too() -> None:
     labels = np.arange(60) % 3
+    named = renaming_advice(
+        labels, np.array([1, 0, 2])[labels], classes=3, label_map={"cat": 0, "dog": 1, "yak": 2}, are_names=True
+    )
+    assert "set data.class_names to [dog, cat, yak], or set label_map to {cat: 1, dog: 0, yak: 2}" in named
     assert "{0: 1, 1: 0, 2: 2}" in renaming_advice(labels, np.array([1, 0, 2])[labels], classes=3)
 
 

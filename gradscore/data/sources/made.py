@@ -274,7 +274,10 @@ def synthetic_source(request: Request) -> SyntheticSource:
             f"synthetic:{kind} is made of the in-distribution fit samples, so only OOD sets can be synthetic"
         )
     if kind in OF_TWO_CLASSES and (base.labels is None or len(np.unique(base.labels)) < 2):
-        raise DataError(f"synthetic:{kind} mixes two classes; the in-distribution fit samples have fewer")
+        raise DataError(
+            f"synthetic:{kind} mixes two classes, and the labels of the in-distribution samples to fit on have fewer; "
+            "leave it out of data.auxiliary (in Python: auxiliary=[] makes no synthetic set)"
+        )
     found = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
     with suppress(UnreadableImageError):  # what cannot be made of such samples is refused before anything is computed
         raw, is_of_images = base.sample(0), kind in SYNTHETIC
