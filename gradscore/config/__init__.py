@@ -23,11 +23,9 @@ from .schema import (
     placed,
     section,
 )
-from .yaml_source import FILL_IN
 
 __all__ = [
     "AUTO",
-    "FILL_IN",
     "Config",
     "DataConfig",
     "DatasetConfig",

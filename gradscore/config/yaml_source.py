@@ -11,11 +11,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from ..data import FILL_IN
 from ..errors import ConfigError
 from ..system import closest
-
-FILL_IN = "fill-in"
-"""Stands in a first configuration where something could not be found out; no setting accepts it."""
 
 _MOST_VALUES = 1_000_000
 """Far more than any configuration has; a few lines of nested aliases can stand for more than memory holds."""

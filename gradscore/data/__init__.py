@@ -60,9 +60,11 @@ from .sources.raw_samples import (
     is_image,
     is_pixels,
 )
+from .sources.tables import text_columns
 from .splits import (
     BANK,
     CALIBRATION,
+    FILL_IN,
     FIT,
     TEST,
     DataConfig,
@@ -93,6 +95,7 @@ __all__ = [
     "BANK",
     "CALIBRATION",
     "DECODING_ERRORS",
+    "FILL_IN",
     "FIT",
     "GIVEN",
     "IMAGE_SHIFTS",
@@ -169,6 +172,7 @@ __all__ = [
     "stacked",
     "table_column",
     "tensors_in",
+    "text_columns",
     "whole_batches",
     "with_made",
     "with_tensors",

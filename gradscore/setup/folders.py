@@ -6,9 +6,10 @@ import ast
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..data import (
     file_kinds,
     is_image,
     open_source,
+    text_columns,
 )
 from ..errors import ConfigError, DataError, GradscoreError
 from ..models import OTHER_MODELS, ModelConfig, class_names
@@ -59,6 +61,9 @@ TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images
 LARGEST = 1 << 27
 """Tables of more bytes are not looked into."""
 
+FEW = 4
+"""A column of text has classes where it has so many times as many rows as values."""
+
 FORM = "say which columns hold what under data: {source: csv:..., arguments: {inputs: COLUMN, labels: COLUMN}}"
 """What to do where the names of columns do not say it."""
 
@@ -73,6 +78,7 @@ class SampleSet:
         files: the images of a folder.
         count: how many samples there are.
         empty: names of folders beside those of classes that hold no image, which count as classes all the same.
+        labels: the column of a table that is taken to hold the classes, though its name does not say so.
     """
 
     path: Path
@@ -80,6 +86,7 @@ class SampleSet:
     files: tuple[Path, ...]
     count: int
     empty: tuple[str, ...] = ()
+    labels: str | None = None
 
     @property
     def is_table(self) -> bool:
@@ -352,8 +359,13 @@ class Tables:
     widths: dict[Path, int] = field(default_factory=dict)
 
 
-def look_at_tables(paths: Sequence[Path]) -> Tables:
-    """Reads tables as `extract` reads them where a configuration gives no arguments."""
+def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None) -> Tables:
+    """Reads tables as `extract` reads them where a configuration gives no arguments, or says which column has labels.
+
+    Args:
+        paths: of the tables.
+        names: of the classes of the network, if they are known.
+    """
     found = Tables()
     for path in paths:
         kind = file_kinds()[path.suffix.lower()]
@@ -362,7 +374,7 @@ def look_at_tables(paths: Sequence[Path]) -> Tables:
                 raise DataError(
                     "init reads .csv, .tsv and .parquet of less than 128 MiB; gradscore docs data has other kinds"
                 )
-            source = open_source(f"{kind}:{path}")
+            source, labels = _opened(kind, path, names)
             first = source.sample(0)
             if isinstance(first, np.ndarray) and first.ndim == 1:
                 noun, found.widths[path] = "rows", len(first)
@@ -370,11 +382,39 @@ def look_at_tables(paths: Sequence[Path]) -> Tables:
                 noun = "texts" if isinstance(first, str) else "images"
             else:
                 raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
-            samples = _set_of(path, source)
+            samples = replace(_set_of(path, source), labels=labels)
             found.sets.setdefault(noun, []).append(samples)
         except (GradscoreError, OSError) as error:
             found.unused[path] = f"{path}: not used: {str(error).splitlines()[0]}"
     return found
+
+
+def _opened(kind: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, str | None]:
+    """The samples of a table, and the column of their classes where its name does not say that it is one."""
+    try:
+        source, problem = open_source(f"{kind}:{path}"), None
+    except DataError as error:
+        source, problem = None, error
+    if source is None or source.labels is None:
+        with suppress(DataError):  # then the file is damaged, or the column holds the samples
+            column = _class_column(path, names)
+            if column is not None:
+                return open_source(f"{kind}:{path}", {"labels": column}), column
+    if source is None:
+        assert problem is not None
+        raise problem
+    return source, None
+
+
+def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
+    """The only column of text of which each value is there several times, or is the name of a class."""
+
+    def are_classes(values: Sequence[str | None]) -> bool:
+        counts = Counter(values)
+        return len(counts) > 1 and (set(counts) <= set(names or ()) or len(counts) <= len(values) / FEW)
+
+    found = [name for name, values in text_columns(path).items() if are_classes(values)]
+    return found[0] if len(found) == 1 else None
 
 
 def _set_of(path: Path, source: ImageSource) -> SampleSet:

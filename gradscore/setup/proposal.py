@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from ..config import FILL_IN, load_config
-from ..data import NAME_CLASSES
+from ..config import load_config
+from ..data import FILL_IN, NAME_CLASSES
 from ..errors import ConfigError, OutputError
 from ..models import read_weights
 from ..system import some, write_text
@@ -113,7 +113,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             "samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
         )
     saved = saved_classifier(found.checkpoints)
-    tables = look_at_tables(found.tables)
+    tables = look_at_tables(found.tables, names=None if saved is None else saved.names)
     noun = _noun(found, saved, tables)
     if saved is None:
         no_texts = "no classifier of transformers is there; see gradscore docs tutorial-text"
@@ -337,6 +337,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
         key = f"data.in_dist.{role}"
         if role in parts:
             entry, why = entries[role]
+            why += "" if parts[role].labels is None else f"; classes of column {parts[role].labels!r}, check"
             why += "" if parts[role].is_called_so or parts[role].role is None else "; by a word of its name, check"
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
@@ -389,7 +390,8 @@ def _note_classes(made: Proposal, parts: Mapping[str, SampleSet]) -> None:
 
 
 def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
-    return {"source": f"{of.source}:{made.near(of.path)}"}
+    arguments = {} if of.labels is None else {"arguments": {"labels": of.labels}}
+    return {"source": f"{of.source}:{made.near(of.path)}", **arguments}
 
 
 def _ood(made: Proposal, sets: Sequence[SampleSet]) -> Iterator[dict[str, Any]]:

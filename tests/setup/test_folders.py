@@ -41,6 +41,16 @@ def test_a_table_says_the_classes_of_images_in_a_folder(tmp_path: Path, classes:
     assert "6 images of 2 classes" in made.reasons["data.in_dist.fit"]
 
 
+def test_the_only_text_of_few_values_beside_numbers_is_the_classes(tmp_path: Path) -> None:
+    rows = [f"{number}.5,{number % 3},{('benign', 'malignant')[number % 2]}" for number in range(12)]
+    (tmp_path / "fit.csv").write_text("\n".join(["radius,texture,diagnosis", *rows]) + "\n")
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.fit"]["arguments"] == {"labels": "diagnosis"}
+    assert made.reasons["data.in_dist.fit"].startswith("12 rows of 2 classes")
+    assert "classes of column 'diagnosis', check" in made.reasons["data.in_dist.fit"]
+
+
 PARTS = {
     "words": ("train_labels.csv", "val_labels.csv", "test_labels.csv"),
     "capitals": ("trainLabels.csv", "validLabels.csv", "testLabels.csv"),

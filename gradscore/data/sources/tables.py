@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...system import closest
-from .columns import ColumnSource, Table, column_source, found_columns
+from .columns import ColumnSource, Table, column_source, found_columns, is_text
 from .raw_samples import Raw, Request, UnreadableImageError, no_file
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
@@ -51,6 +51,19 @@ def csv_source(request: Request) -> ColumnSource:
     except DAMAGE as error:
         raise _unreadable(path, error, "a table with the names of its columns in the first line") from None
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
+
+
+def text_columns(path: Path) -> dict[str, list[str | None]]:
+    """The columns of text of a table (.csv, .tsv, .parquet) by name.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        rows = pq.ParquetFile(path).read() if path.suffix.lower() == ".parquet" else read_text_table(path)
+    except DAMAGE as error:
+        raise _unreadable(path, error, "a table with the names of its columns") from None
+    return {field.name: rows.column(field.name).to_pylist() for field in rows.schema if is_text(field.type)}
 
 
 def parquet_source(request: Request) -> ColumnSource:
