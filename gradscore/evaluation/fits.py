@@ -40,7 +40,7 @@ from ..meta import (
     mean_area,
 )
 from ..notices import Notice, notes
-from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings
+from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, some
 from .choosing import ScoreChooser, ordinary_of
 from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates
@@ -115,10 +115,12 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
 
     Raises:
         EvaluationError: not a single model can be fitted.
+        DataError: no sample of `in_dist.fit` has a label.
         ConfigError: the features hold those of a loss that looks at given labels.
         StoreError: the run is not finished or damaged, or another process writes to it.
     """
     refuse_with_labels(run.config.features.losses, where=str(run.path))
+    refuse_unlabelled(run)
     models: list[Fitted] = []
     kept: list[str] = []
     there = {path.parent for path in run.meta_path.glob(f"*/*/*/{DESCRIPTION}")}
@@ -219,6 +221,8 @@ def class_notices(run: RunFolder) -> list[Notice]:
     if TEST not in {info.name for info in run.splits()}:
         return []
     classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
+    if not classes[TEST]:
+        return [Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")]
     lacking = []
     for split, other in ((FIT, TEST), (TEST, FIT)):
         missing = sorted(classes[other] - classes[split])

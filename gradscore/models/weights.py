@@ -118,7 +118,15 @@ def read_state_dict(path: Path) -> StateDict:
         raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong:
-        raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}")
+        key = next((name for name in wrong if isinstance(state[name], StandIn)), None)
+        whole = f"torch.load('{path.name}', weights_only=False)"
+        advice = (
+            "wanted a state dict: names and tensors"
+            if key is None
+            else f"where {key!r} is the network and you trust the file, save its weights alone: "
+            f"torch.save({whole}[{key!r}].state_dict(), 'weights.pt')"
+        )
+        raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}; {advice}")
     return StateDict({str(name): value for name, value in state.items()}, keys, beside)
 
 

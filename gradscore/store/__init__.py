@@ -15,6 +15,7 @@ from .labels import (
     raw_labels,
     refuse_another_order,
     refuse_doubtful_labels,
+    refuse_unlabelled,
     renaming_advice,
 )
 from .manifest import (
@@ -101,6 +102,7 @@ __all__ = [
     "refuse_another_order",
     "refuse_doubtful_labels",
     "refuse_run_files",
+    "refuse_unlabelled",
     "renaming_advice",
     "shard_path",
     "split_folder",

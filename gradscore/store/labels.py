@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
-from ..errors import DoubtfulLabelsError
+from ..errors import DataError, DoubtfulLabelsError
 from ..notices import Notice
 from ..system import BoolArray, IntArray, some
 from .run_folder import RunFolder
@@ -274,6 +274,20 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
 
 
+def refuse_unlabelled(run: RunFolder) -> None:
+    """Makes sure that samples of `in_dist.fit` have labels, by which it is known what is predicted right.
+
+    Raises:
+        DataError: none has.
+    """
+    labels = run.read(FIT, columns=["label"])["label"]
+    if not (labels >= 0).any():
+        raise DataError(
+            f"{run.path}: {FIT}: wanted labelled samples, and none of its {len(labels)} has a label; say where the "
+            f"labels are in data.{FIT} (gradscore docs data)"
+        )
+
+
 def refuse_doubtful_labels(run: RunFolder) -> None:
     """Ends a run of which `in_dist.fit` is there where its labels are probably not those that the network learned.
 
@@ -284,8 +298,10 @@ def refuse_doubtful_labels(run: RunFolder) -> None:
         run: a run folder; its other splits need not be finished.
 
     Raises:
+        DataError: no sample of it has a label.
         DoubtfulLabelsError: with the map of labels that would repair it, where there is one.
     """
+    refuse_unlabelled(run)
     fit, declared = _labelled(run, FIT, run.config.model.num_classes), run.config.model.declared_accuracy
     is_expected = declared is not None and declared - fit.accuracy < GAP
     if is_expected or not (fit.agreement.is_at_chance or fit.agreement.in_another_order is not None):

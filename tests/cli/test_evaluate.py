@@ -24,11 +24,11 @@ NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
 def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE, classes: int = 2) -> ShardRows:
     generator = np.random.default_rng(list(split.encode()))
     ood = split.startswith("ood")
-    labels = generator.integers(0, classes, SIZE)
+    labels = generator.integers(0, max(1, classes), SIZE)
     return ShardRows(
         split=split,
         sample_ids=[str(place) for place in range(SIZE)],
-        labels=np.full(SIZE, -1) if ood else labels,
+        labels=np.full(SIZE, -1) if ood or not classes else labels,
         predictions=np.where(np.arange(SIZE) < wrong, 1 - labels, labels),
         content_hashes=[
             f"{'in_dist.fit' if copied and place < 3 else split}-{place % distinct}" for place in range(SIZE)
@@ -198,6 +198,21 @@ CLASSES = {
     ),
     "names": (["cat", "emu"], {"in_dist.test": 1}, "in_dist.test has no sample of class emu, which in_dist.fit has: "),
 }
+
+
+def test_a_test_set_without_labels_is_called_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5, classes={"in_dist.test": 0})
+    result = CliRunner().invoke(app, ["fit-meta", str(run), "-q"])
+    assert "warning: in_dist.test has no labels, so nothing is said of wrong predictions there" in result.stdout
+    assert "no sample of" not in result.output
+    assert CliRunner().invoke(app, ["evaluate", str(run), "-q"]).exit_code in (0, 3)
+
+
+def test_samples_to_fit_on_without_labels_are_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5, classes={"in_dist.fit": 0})
+    result = CliRunner().invoke(app, ["fit-meta", str(run), "-q"])
+    assert result.exit_code == 2
+    assert "in_dist.fit: wanted labelled samples, and none of its 30 has a label; say where" in result.stderr
 
 
 @pytest.mark.parametrize(("names", "classes", "message"), CLASSES.values(), ids=CLASSES)

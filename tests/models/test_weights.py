@@ -99,6 +99,10 @@ MISFITS = {
     "wrong shape": ({**STATE, "bias": torch.zeros(5)}, r"bias \(model \(2,\), file \(5,\)\)"),
     "a long list": ({**STATE, **MANY}, r"20 unexpected: extra0, .*, extra7 and 12 more\."),
     "not tensors": ({**STATE, "epoch": 3}, "1 entries that are not tensors: epoch"),
+    "a network beside other things": (
+        {"model": nn.Linear(3, 2), "epoch": 3},
+        r"save its weights alone: torch\.save\(.*\['model'\]\.state_dict\(\)",
+    ),
     "a list": ([1, 2], "holds list, wanted a state dict"),
     "nothing": ({}, "holds dict, wanted a state dict"),
 }
