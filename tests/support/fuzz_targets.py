@@ -19,7 +19,7 @@ from torch import nn
 
 from gradscore.baselines import FittedBaselines, InDistribution, NetworkOutputs
 from gradscore.check import ExpectedFigures, Policy, read_expected, write_expected
-from gradscore.check.expected import Probe, SplitScores
+from gradscore.check.expected import HASH_DIGITS, Probe, SplitScores
 from gradscore.config import FeaturesConfig, ModelConfig, PreprocessingConfig, dump_config, load_config, parse_config
 from gradscore.data import open_source, open_user_samples
 from gradscore.deployment import Bundle, KnownSet, KnownSets, read_bundle, write_bundle
@@ -203,7 +203,10 @@ def _read_bundle(path: Path) -> None:
 
 def _expected(folder: Path) -> None:
     scores = SplitScores(
-        content_hash=["a", "b", "c"], correct="10-", classes=[0, 1, 2], scores={"wrong": [0.1, 0.2, 0.3]}
+        content_hash=[letter * HASH_DIGITS for letter in "abc"],
+        correct="10-",
+        classes=[0, 1, 2],
+        scores={"wrong": [0.1, 0.2, 0.3]},
     )
     made = ExpectedFigures(
         policy=Policy(),
@@ -215,7 +218,7 @@ def _expected(folder: Path) -> None:
         thresholds={"wrong": 0.5},
         notices=[],
         splits={"in_dist.test": scores},
-        probe=Probe(content_hash=["a"], columns={"uniform/a/max": [1.0]}),
+        probe=Probe(content_hash=["a" * HASH_DIGITS], columns={"uniform/a/max": [1.0]}),
     )
     write_expected(folder / "expected.json", made)
 
