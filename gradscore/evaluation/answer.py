@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..baselines import describe_baseline
-from ..meta import CHOSEN, META, ScoreChoice
+from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
 from .records import (
@@ -33,6 +33,7 @@ WORDS = {
     SCORE_LR: "the regression on all scores without gradients",
     LOGIT_LR: "the regression on scores of the logits",
     META_WRONG: "the meta model of wrong predictions",
+    CHOSEN_APART: "the score chosen without knowing the set",
 }
 """What a sentence calls scores that are no baselines."""
 
@@ -172,12 +173,12 @@ def answer_of(
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
     uses = [Use(task=task, score=choices[task].score, words=score_in_words(choices[task].score)) for task in tasks]
     caught = [each for each in _caught(found, records, groups) if each.task in tasks]
-    used = {each.task: each.score for each in uses}
     sentences = [
         _use(uses),
-        _catches(uses, caught, apart=_chosen_otherwise(used.get("ood"), found, records)),
-        _compared(useful, used),
-        *_advice(told, used),
+        _catches(uses, caught),
+        _apart(_caught(found, records, groups, score=CHOSEN_APART)),
+        _compared(useful),
+        *_advice(told),
         _gradients(useful, uses, without_gradients),
         *(f"{each}." for each in wanting),
     ]
@@ -228,14 +229,20 @@ def _rounded(count: float) -> str:
     return f"{math.ceil(round(count / unit, 6)) * unit:,}"
 
 
-def _caught(found: Sequence[Verdict], records: Sequence[Record], groups: Mapping[str, Sequence[str]]) -> list[Caught]:
+def _caught(
+    found: Sequence[Verdict],
+    records: Sequence[Record],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    score: str = CHOSEN,
+) -> list[Caught]:
     """What is caught of every OOD set under the protocol of the verdict, and then of wrong predictions."""
     protocols = {each.area.task: each.protocol for each in found}
     group_of = {name: group for group, names in groups.items() if group != "all" for name in names}
     shares = [
         each
         for each in records
-        if each.score == CHOSEN and each.metric == "fpr95_id_positive" and not is_group(each.dataset)
+        if each.score == score and each.metric == "fpr95_id_positive" and not is_group(each.dataset)
         and protocols.get(each.task) == each.protocol and each.value is not None
     ]  # fmt: skip
     shares.sort(key=lambda each: each.task != "ood")
@@ -258,23 +265,7 @@ def _use(uses: Sequence[Use]) -> str:
     return f"Use {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
 
 
-def _chosen_otherwise(score: str | None, found: Sequence[Verdict], records: Sequence[Record]) -> bool:
-    """Whether the figures of some OOD set are those of another score, chosen without that set."""
-    protocols = {each.protocol for each in found if each.area.task == "ood"}
-
-    def areas(name: str | None) -> dict[str, float | None]:
-        return {
-            each.dataset: each.value
-            for each in records
-            if (each.task, each.score, each.metric) == ("ood", name, "auroc") and each.protocol in protocols
-        }
-
-    of_score = areas(score)
-    return any(name in of_score and of_score[name] != value for name, value in areas(CHOSEN).items())
-
-
-def _catches(uses: Sequence[Use], caught: Sequence[Caught], *, apart: bool) -> str:
-    """`apart`: some figures are of a score that was chosen without the set; see `_chosen_otherwise`."""
+def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
@@ -287,24 +278,30 @@ def _catches(uses: Sequence[Use], caught: Sequence[Caught], *, apart: bool) -> s
         lowest, highest = (math.floor(100 * pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest} to {highest} % of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
-    kept = " and each OOD set kept out of the choice" if apart else ""
-    return f"With 5 % of good samples rejected{kept}, {subject} {', '.join(named)}."
+    return f"With 5 % of good samples rejected, {subject} {', '.join(named)}."
 
 
-def _compared(found: Sequence[Verdict], used: Mapping[str, str]) -> str:
-    """How the chosen scores do against the best baseline of each set, and what would settle what is open.
+def _apart(caught: Sequence[Caught]) -> str:
+    """What is caught of sets that would have another score chosen, if they were not known."""
+    if not caught:
+        return ""
+    named = [f"{math.floor(100 * each.share)} % of {each.what}" for each in caught]
+    return f"Another score would be chosen without knowing these sets, and catch {_listed(named)}."
 
-    Where that baseline is the one to use, only a choice made without the set falls behind it.
-    """
+
+def _compared(found: Sequence[Verdict]) -> str:
+    """How the chosen scores do against the best baseline of each set, and what would settle what is open."""
     each_once = singles(found)
     parts = []
     for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
         names = [
-            f"{each.what} ({_behind(each, used)})" if outcome == "worse" else each.what
+            f"{each.what} ({each.best} by {_points(-gained(each))})" if outcome == "worse" else each.what
             for each in each_once
             if each.outcome == outcome
         ]
         parts += [f"{words} {_listed(names)}"] if names else []
+    same = [each.what for each in each_once if each.outcome == "best"]
+    parts += [f"the best baseline itself on {_listed(same)}"] if same else []
     undecided = [each for each in each_once if each.outcome == "open" and each.gain is not None]
     if undecided:
         nearest = min(undecided, key=_times_to_settle)
@@ -318,18 +315,12 @@ def _compared(found: Sequence[Verdict], used: Mapping[str, str]) -> str:
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _behind(verdict: Verdict, used: Mapping[str, str]) -> str:
-    behind = -gained(verdict)
-    by = f"{verdict.best} by {f'{behind:.2f}' if behind >= 0.005 else 'less than 0.01'}"
-    return f"{by}, which a bundle uses" if used.get(verdict.area.task) == verdict.best else by
-
-
-def _advice(found: Sequence[Verdict], used: Mapping[str, str]) -> list[str]:
-    """What to do where a baseline that is not used is better: it can decide, unless no score finds anything."""
+def _advice(found: Sequence[Verdict]) -> list[str]:
+    """What to do where a baseline is better: it can decide, unless no score finds anything."""
     lost = [
         each
         for each in found
-        if each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS and each.best != used.get(each.area.task)
+        if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
     parts = [f"for {_kind(each)} {each.best} ({_option(each)})" for each in lost]
     parts[:1] = [f"For {_kind(each)} let {each.best} decide ({_option(each)})" for each in lost[:1]]
@@ -386,7 +377,11 @@ def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | Non
 
 
 def _auroc(value: float) -> str:
-    return f"{value:.2f} AUROC" if value >= 0.005 else "less than 0.01 AUROC"
+    return f"{_points(value)} AUROC"
+
+
+def _points(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.005 else "less than 0.01"
 
 
 def singles(found: Sequence[Verdict]) -> list[Verdict]:

@@ -19,11 +19,12 @@ from ..notices import Notice, by_urgency
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, some, write_text
 from .answer import Answer, answer_of, bundle_command, choices_of, without_gradients
+from .choosing import deployed_protocol
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, rounding_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
-from .protocols import FitIdentities
+from .protocols import FitIdentities, MetaModelSpec
 from .records import (
     Record,
     Verdict,
@@ -147,7 +148,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
             for spec in found.specs
             if not scorer.has_model(spec)
         ]
-        blocks = scorer.blocks([spec for spec in fitted if spec.reported], wrong=wrong)
+        blocks = scorer.blocks(_headline_first(run, [spec for spec in fitted if spec.reported]), wrong=wrong)
         if not blocks:
             raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
         records = list(score_records(blocks))
@@ -180,6 +181,19 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         next_command=bundle_command(run.path, has_code=run.names_code),
         without_gradients=without_gradients(run),
     )
+
+
+def _headline_first(run: RunFolder, specs: Sequence[MetaModelSpec]) -> list[MetaModelSpec]:
+    """The protocol that says how good the model of bundles is, before the others.
+
+    It is the model's own; of one that knows all OOD sets it is `leave_one_dataset_out`, where nothing is fitted on the
+    set that is judged.
+    """
+    protocols = ["leave_one_dataset_out", "auxiliary", "in_dist_only", "known"]
+    deployed = deployed_protocol(run)
+    if deployed is not None and (deployed != "known" or not any(each.protocol == protocols[0] for each in specs)):
+        protocols = [deployed, *protocols]
+    return sorted(specs, key=lambda each: (each.task == "ood", protocols.index(each.protocol)))
 
 
 def stored_verdicts(run: RunFolder) -> list[Verdict]:

@@ -334,9 +334,6 @@ def _placed(block: Block, score: str) -> Placements:
     return found
 
 
-HEADLINE_PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only", "known")
-"""Protocols of the task `ood`; the first one there is makes the verdict."""
-
 CHANCE = 0.5
 """The AUROC of a score that knows nothing; what is not shown to be above it is not called better than others."""
 
@@ -360,9 +357,10 @@ COMPARED = (
 )
 """What the words of a verdict stand for."""
 
-Outcome = Literal["better", "ahead", "mixed", "open", "worse"]
+Outcome = Literal["better", "ahead", "mixed", "best", "open", "worse"]
 """Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
-is better in the mean over sets, and worse on one or more of them; `open` is neither shown to be better nor worse."""
+is better in the mean over sets, and worse on one or more of them; `best`: that baseline is the chosen score; `open` is
+neither shown to be better nor worse."""
 
 Gradients = Literal["add", "nothing", "open"]
 
@@ -387,6 +385,7 @@ class Verdict:
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
         complete: whether the baselines that are often the strongest were computed, at their best.
+        is_best: whether the chosen score is that baseline.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
 
@@ -402,6 +401,7 @@ class Verdict:
     false_alarms: float | None
     caught: float | None = None
     complete: bool = True
+    is_best: bool = False
     sets: tuple[Verdict, ...] = ()
 
     @property
@@ -429,6 +429,8 @@ class Verdict:
         below 0.05 over the number of scores (Bonferroni). Nothing is corrected for the number of sets.
         """
         found = self._against_best
+        if self.is_best:
+            return "best"
         if found != "better":
             return found
         if any(each.outcome == "worse" for each in self.sets):
@@ -440,11 +442,11 @@ class Verdict:
         """On how many sets of a group it is better or open, and on which it is worse; empty without several."""
         if len(self.sets) < 2:
             return ""
-        named: dict[str, list[str]] = {"better": [], "ahead": [], "open": [], "worse": []}
+        named: dict[str, list[str]] = {"better": [], "ahead": [], "best": [], "open": [], "worse": []}
         for each in self.sets:
             named[each.outcome].append(each.what)
         won = "better" if self.complete else "ahead"
-        counts = [f"{word} on {len(named[word])}" for word in (won, "open") if named[word]]
+        counts = [f"{word} on {len(named[word])}" for word in (won, "best", "open") if named[word]]
         counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
         counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
         return ", ".join(counts)
@@ -455,6 +457,8 @@ class Verdict:
         if self.best is None:
             return "not compared with any baseline"
         outcome = self.outcome
+        if outcome == "best":
+            return "; ".join(part for part in (f"the best baseline itself, {self.best}", self.by_set) if part)
         won = "better than the best baseline" if self.complete else "ahead of the best baseline computed"
         is_ahead = outcome in ("better", "ahead", "mixed")
         compared = won if is_ahead else f"{_OTHERWISE[outcome]} the best baseline"
@@ -479,7 +483,7 @@ def verdicts(
     """The verdicts on wrong predictions and on OOD sets, groups of them where there are any.
 
     Args:
-        records: as `evaluate_run` gives them.
+        records: as `evaluate_run` gives them: of OOD sets the first protocol makes the verdict.
         groups: name of a group -> names of its data sets.
         complete: whether the baselines that are often the strongest were computed, at their best; without them
             nothing is called better.
@@ -500,8 +504,7 @@ def _verdicts(records: Sequence[Record], groups: Mapping[str, Sequence[str]], co
     areas = [each for each in records if each.metric == "auroc" and each.score == CHOSEN and each.value is not None]
     for area in (each for each in areas if each.task == "misclassification"):
         yield _verdict("wrong predictions", area, records, complete)
-    there = {each.protocol for each in areas if each.task == "ood"}
-    protocol = next((name for name in HEADLINE_PROTOCOLS if name in there), None)
+    protocol = next((each.protocol for each in areas if each.task == "ood"), None)
     ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
     means = {name: each for name, each in ood.items() if name.endswith(MEAN)}
     for dataset, area in (means or ood).items():
@@ -522,11 +525,14 @@ def _verdict(
     areas = baseline_areas(same)
     best = areas[0].score if areas else None
     chosen, meta = ({each.metric: each for each in same if each.score == name} for name in (CHOSEN, META))
+    figures = {each.metric: each.value for each in same if each.score == best and not each.metric.startswith(GAIN)}
     alarms, missed = chosen.get("fpr95_ood_positive"), chosen.get("fpr95_id_positive")
     without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
     gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
     return Verdict(
         complete=complete,
+        is_best=best is not None
+        and all(chosen[name].value == value for name, value in figures.items() if name in chosen),
         sets=tuple(sets),
         baselines=len(areas),
         by_gradients=gains[0] if gains else None,
@@ -571,10 +577,8 @@ class Records:
         return None if record is None or record.value is None else record
 
     def protocols(self, task: str) -> list[str]:
-        """The protocols of a task, in order, the headline first."""
-        found = _distinct(key[1] for key in self._records if key[0] == task)
-        order = HEADLINE_PROTOCOLS
-        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+        """The protocols of a task, in order, that of the verdict first."""
+        return _distinct(key[1] for key in self._records if key[0] == task)
 
     def datasets(self, task: str, protocol: str) -> list[str]:
         """The data sets of a protocol, without groups of them."""

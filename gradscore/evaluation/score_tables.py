@@ -22,7 +22,17 @@ import pyarrow.parquet as pq
 
 from ..data import CALIBRATION, FIT
 from ..errors import StoreError
-from ..meta import CHOSEN, META, BaselineScore, Inputs, MetaModel, chosen_model
+from ..meta import (
+    CHOSEN,
+    CHOSEN_APART,
+    META,
+    BaselineScore,
+    Inputs,
+    MetaModel,
+    ScoreChoice,
+    chosen_model,
+    read_notes,
+)
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
 from .duplicates import common
@@ -62,6 +72,9 @@ SCORE_LR = "score_lr"
 
 META_WRONG = "meta_wrong"
 """Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
+
+OOD_MODEL = "ood/known/all"
+"""Where the OOD model that knows all sets lies below the meta models of a run."""
 
 MISCLASSIFICATION_MODEL = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
@@ -197,9 +210,11 @@ class ScoreTables:
     def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
         """Where the scores of a data set come from, by name."""
         folder = self._folder(spec)
-        chosen = self._deciding(spec).name
         regressions = {name: folder / name for name in self._regressions}
-        places: dict[str, Place] = {CHOSEN: {META: folder, **regressions}.get(chosen, chosen), META: folder}
+        of_model: dict[str, Place] = {META: folder, **regressions}
+        apart, chosen = ScoreChoice.of_notes(self._models[folder].notes, where=folder).score, self._choice(spec).score
+        places: dict[str, Place] = {CHOSEN: of_model.get(chosen, chosen), META: folder}
+        places |= {} if apart == chosen else {CHOSEN_APART: of_model.get(apart, apart)}
         places |= regressions
         if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
             fitted = self._run.read(FIT, ["content_hash"], rows=wrong.fit[FIT])["content_hash"]
@@ -288,8 +303,20 @@ class ScoreTables:
         """The score that was chosen for a spec."""
         folder = self._folder(spec)
         if folder not in self._chosen:
-            self._chosen[folder] = chosen_model(folder, self._models[folder])
+            choice = self._choice(spec)
+            found = chosen_model(folder, self._models[folder], score=choice.score)
+            if isinstance(found, BaselineScore):
+                found = replace(found, log_odds=choice.log_odds, shift=choice.shift)
+            self._chosen[folder] = found
         return self._chosen[folder]
+
+    def _choice(self, spec: MetaModelSpec) -> ScoreChoice:
+        """The choice for a spec: figures of sets that were left out are those of the score of the model of all sets."""
+        of_all = self._run.meta_path / OOD_MODEL
+        if spec.task == "ood" and spec.protocol == "leave_one_dataset_out" and of_all.is_dir():
+            return ScoreChoice.of_notes(read_notes(of_all), where=of_all)
+        folder = self._folder(spec)
+        return ScoreChoice.of_notes(self._models[folder].notes, where=folder)
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)

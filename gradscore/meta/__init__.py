@@ -11,7 +11,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .choice import CHOSEN, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
+from .choice import (
+    CHOSEN,
+    CHOSEN_APART,
+    MARGIN,
+    META,
+    BaselineScore,
+    ScoreChoice,
+    choose_score,
+    chosen_model,
+)
 from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, group_of, outputs_of, tolerance
 from .models import (
     Driver,
@@ -50,6 +59,7 @@ __all__ = [
     "ARRAYS",
     "BASELINE_PREFIX",
     "CHOSEN",
+    "CHOSEN_APART",
     "DESCRIPTION",
     "LEAST_SETS",
     "MARGIN",

@@ -19,6 +19,9 @@ from .models import MetaModel, probabilities
 CHOSEN = "chosen"
 """Name of the chosen score, among the others of a report."""
 
+CHOSEN_APART = "chosen_apart"
+"""Name of the score that is chosen where the reported set is kept out of the choice, too."""
+
 META = "meta"
 """Name of the score of the meta model with gradients."""
 

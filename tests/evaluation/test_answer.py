@@ -88,12 +88,27 @@ def test_a_small_loss_is_not_rounded_to_nothing() -> None:
     assert "worse on noise (knn by less than 0.01)" in answer([*BAGS, *lost]).sentences[2]
 
 
-def test_a_baseline_that_is_used_already_is_not_advised() -> None:
-    """Models that were kept from a set can choose another score than the one that knows all sets."""
-    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
-    found = answer([*WRONG, *lost], ood="knn").sentences
-    assert found[1].startswith("With 5 % of good samples rejected and each OOD set kept out of the choice, they catch")
-    assert "worse on noise (knn by 0.10, which a bundle uses)" in found[2]
+def test_a_baseline_that_decides_is_not_compared_with_itself() -> None:
+    itself = [
+        *of_set("noise", gain=(0.0, 0.0, 1.0), by_gradients=LOST, caught=0.5, area=0.8),
+        replace(WRONG[0], task="ood", dataset="noise", protocol="leave_one_dataset_out", score="knn", value=0.8),
+    ]
+    found = answer([*WRONG, *itself], ood="knn").sentences
+    assert "Against the best baseline of each set: the best baseline itself on noise; open on" in found[2]
+    assert not any("decide" in each for each in found)
+
+
+def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
+    noise = of_set("noise", gain=SURE, by_gradients=SURE, caught=0.97)
+    apart = replace(noise[1], score="chosen_apart", value=1 - 0.07)
+    found = answer([*WRONG, *noise, apart]).sentences
+    assert "97 % of noise" in found[1]
+    assert found[2] == "Another score would be chosen without knowing these sets, and catch 7 % of noise."
+
+
+def test_a_baseline_that_is_hardly_better_is_not_advised() -> None:
+    found = answer([*WRONG, *of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=NONE, caught=0.5)]).sentences
+    assert "worse on noise (knn by less than 0.01)" in found[2]
     assert not any("decide" in each for each in found)
 
 
