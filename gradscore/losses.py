@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .columns import AUGMENTATION
-from .errors import ConfigError, EngineError
+from .errors import ConfigError, CoupledSamplesError, EngineError
 from .system import Registry, first_line
 
 _SMALL = -600.0
@@ -318,6 +318,10 @@ OF_BATCHES = "def loss(model, batch): ... to the loss of each sample of the batc
 """What functions of a program may be that are losses."""
 
 
+SAME = 1e-9
+"""Values and gradients of a loss differ by no more between two batches: both are of float64."""
+
+
 @dataclass(frozen=True)
 class OfLogits:
     """A function of a program's from logits (N, K) to the losses of samples (N,), differentiated by autograd."""
@@ -328,31 +332,56 @@ class OfLogits:
         """The gradient at the logits.
 
         Raises:
+            CoupledSamplesError: the value of a sample depends on others of its batch, or changes from call to call.
             EngineError: the function fails, or returns something else than one differentiable value for each sample.
         """
-        own = logits.detach().double().requires_grad_()
+        gradient, value = self._at(logits)
+        # Each sample once more, without the first one: what a sample's loss is must not depend on its batch.
+        fewer = logits[1:] if len(logits) > 1 else logits.repeat(2, 1)
+        for again, before in zip(self._at(fewer), (gradient, value), strict=True):
+            same = before[1:] if len(logits) > 1 else before.expand_as(again)
+            if not torch.allclose(
+                again, same, rtol=SAME, atol=SAME * float(same.nan_to_num().abs().max()), equal_nan=True
+            ):
+                raise CoupledSamplesError(
+                    f"loss '{name_of(self.function)}': the value of a sample changes with the other samples of its "
+                    f"batch, or from call to call; wanted {OF_LOGITS}, each by its own row: reduce over classes, dim=1"
+                )
+        return normalised(gradient, torch.zeros_like(gradient[:, 0]), value)
+
+    def _at(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient (N, K) and the values (N,)."""
+        own = logits.detach().to(torch.float64, copy=True).requires_grad_()
         name = name_of(self.function)
         with torch.enable_grad():
             try:
                 value = self.function(own)
             except Exception as error:  # the function is anyone's and may raise anything
-                raise EngineError(
-                    f"loss '{name}': fails for logits of shape {tuple(own.shape)}: {type(error).__name__}: {error}; "
-                    f"wanted {OF_LOGITS}"
-                ) from error
+                raise self._failure(own, error) from error
             if not isinstance(value, Tensor) or value.shape != own.shape[:1]:
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise EngineError(
                     f"loss '{name}': wanted one value for each sample, ({len(own)},), got {got}: {OF_LOGITS}; those of "
                     "torch have reduction='none'"
                 )
-            if not value.requires_grad:
+            if value.is_complex():
+                raise EngineError(f"loss '{name}': wanted real values, got {value.dtype}: take real, or abs")
+            try:
+                found = torch.autograd.grad(value.sum(), own, allow_unused=True)[0] if value.requires_grad else None
+            except RuntimeError as error:  # what it saved was changed in place, for one
+                raise self._failure(own, error) from error
+            if found is None:
                 raise EngineError(
                     f"loss '{name}': its values have no gradient with respect to the logits: leave out detach(), "
                     "no_grad(), argmax and rounding"
                 )
-            (gradient,) = torch.autograd.grad(value.sum(), own)
-        return normalised(gradient, torch.zeros_like(gradient[:, 0]), value.detach())
+        return found, value.detach()
+
+    def _failure(self, logits: Tensor, error: Exception) -> EngineError:
+        return EngineError(
+            f"loss '{name_of(self.function)}': fails for logits of shape {tuple(logits.shape)}: "
+            f"{type(error).__name__}: {error}; wanted {OF_LOGITS}"
+        )
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -339,26 +339,32 @@ def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Calla
         raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
     if count > 1:
         with torch.no_grad():
-            _refuse_dependence(model, images, logits[0])
+            for place in range(count):
+                _refuse_dependence(model, images, logits, place)
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
 
 
-def _refuse_dependence(model: nn.Module, images: Inputs, together: Tensor) -> None:
-    """Raises an error if the output for the first image is another one when the image comes alone."""
+def _refuse_dependence(model: nn.Module, images: Inputs, logits: Tensor, place: int) -> None:
+    """Raises an error if the output for an image is another one when the image comes alone.
+
+    Every image is asked: one that looks at the first image, or at its place in the batch, has the first one right.
+    """
+    together = logits[place]
     try:
-        alone = _outputs(model, rows_of(images, slice(1)))[0]
+        alone = _outputs(model, rows_of(images, slice(place, place + 1)))[0]
     except (RuntimeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CoupledSamplesError(
-            f"the model takes {sample_count(images)} images but not the first of them alone ({reason}); per-sample "
+            f"the model takes {sample_count(images)} images but not one of them alone ({reason}); per-sample "
             "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
         ) from error
     difference = (alone - together).abs().max()
     if not bool(difference > INDEPENDENCE_TOLERANCE * together.abs().max()):
         return
     # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
-    of_first_alone = each_input(images, lambda each: each[:1].expand_as(each))
-    if torch.equal(_outputs(model, of_first_alone)[0], together):
+    repeated = each_input(images, lambda each: each[place : place + 1].expand_as(each))
+    copies = _outputs(model, repeated)
+    if torch.equal(copies[place], together) and torch.equal(copies[0], copies[-1]):
         raise AmplifiedRoundingError(
             "the model's output for an image changes with the size of its batch "
             f"(by {float(difference):.3g}), not with the images in it: it amplifies "

@@ -118,7 +118,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
-    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "meta_wrong"]
+    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "chosen_apart", "meta_wrong"]
 
 
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
@@ -226,12 +226,12 @@ def test_classes_that_are_not_fitted_on_are_warned_of(tmp_path: Path, names, cla
     assert "Use " in result.stdout  # the verdict stays
 
 
-def test_one_ood_set_is_reported_by_the_model_that_saw_none(tmp_path: Path) -> None:
+def test_one_ood_set_is_reported_by_the_model_of_bundles(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=3, ood=("far",))
     CliRunner().invoke(app, ["fit-meta", str(run)])
     found = evaluate_run(RunFolder(run))
     assert "ood/leave_one_dataset_out/far: no other OOD set" in "\n".join(found.notices)
-    assert found.verdicts[-1].protocol == "in_dist_only"
+    assert found.verdicts[-1].protocol == "known"
 
 
 def test_nothing_to_tell_from_the_rest_is_inconclusive(tmp_path: Path) -> None:

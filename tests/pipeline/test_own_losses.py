@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gradscore
-from gradscore.errors import ConfigError, EngineError, GradscoreError
+from gradscore.errors import ConfigError, CoupledSamplesError, EngineError, GradscoreError
 
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 
@@ -60,6 +60,15 @@ def test_a_detector_is_fitted_on_it(model: nn.Module) -> None:
     assert any(name.startswith("to_all_classes/") for name in detector.bundle.columns)
 
 
+def changing(logits: Tensor) -> Tensor:
+    value = logits.logsumexp(1)
+    with torch.no_grad():
+        logits.zero_()
+    return value
+
+
+COUPLED = r"changes with the other samples of its batch, or from call to call"
+WEIGHT = nn.Parameter(torch.ones(3, dtype=torch.float64))
 OF_LOGITS = r"def loss\(logits\): \.\.\. from logits \(N, K\) to the loss of each sample \(N,\)"
 MISTAKES: dict[str, tuple[Callable[..., Any], type[GradscoreError], str]] = {
     "no argument": (lambda: X, ConfigError, rf"wanted {OF_LOGITS}; or, for any model, def loss\(model, batch\)"),
@@ -71,12 +80,64 @@ MISTAKES: dict[str, tuple[Callable[..., Any], type[GradscoreError], str]] = {
     "a number": (lambda logits: 1.0, EngineError, r"got float"),
     "a value for each class": (lambda logits: logits, EngineError, r"got shape \(\d+, 3\)"),
     "no gradient": (lambda logits: logits.detach().amax(1), EngineError, r"no gradient with respect to the logits"),
+    "values of the network": (
+        lambda logits: WEIGHT.sum().expand(len(logits)),
+        EngineError,
+        r"no gradient with respect",
+    ),
+    "changes in place what it needs": (changing, EngineError, r"fails for logits .*inplace"),
+    "complex values": (lambda logits: logits.sum(1).to(torch.complex128), EngineError, r"wanted real values"),
+    "softmax over samples": (lambda logits: -logits.softmax(0).log().mean(1), CoupledSamplesError, COUPLED),
+    "less the batch's mean": (lambda logits: (logits - logits.mean(0)).square().sum(1), CoupledSamplesError, COUPLED),
+    "sums along the batch": (lambda logits: logits.cumsum(0).sum(1), CoupledSamplesError, COUPLED),
+    "random numbers": (lambda logits: torch.randn(len(logits)) * logits.sum(1), CoupledSamplesError, COUPLED),
     "a failure": (lambda logits: logits[:, 9], EngineError, rf"IndexError.*wanted {OF_LOGITS}"),
     "a module of torch": (nn.CrossEntropyLoss(), EngineError, r"wanted def loss\(model, batch\)"),
 }
 
 
+def test_one_sample_alone_shows_a_loss_across_samples(model: nn.Module) -> None:
+    with pytest.raises(CoupledSamplesError, match=COUPLED):
+        gradscore.features(model, X[:1].double(), losses=lambda logits: -logits.softmax(0).log().mean(1) * logits[:, 0])
+
+
+def test_a_loss_cannot_change_the_logits(model: nn.Module) -> None:
+    def loss(logits: Tensor) -> Tensor:
+        value = logits.sum(1)
+        with torch.no_grad():
+            logits.zero_()
+        return value
+
+    table = gradscore.features(model, X.double(), losses=loss)
+    assert table["logit_0"].to_numpy() == pytest.approx(model(X.double())[:, 0].detach().numpy())
+
+
 @pytest.mark.parametrize(("loss", "error", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_are_answered_with_the_signature(model: nn.Module, loss: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
-        gradscore.features(model, X if error is not EngineError else [X.double()], losses=loss)
+        gradscore.features(model, X if issubclass(error, ConfigError) else [X.double()], losses=loss)
+
+
+class LooksAtFirst(nn.Module):
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows + rows[:1].detach()
+
+
+class LooksAtPlace(nn.Module):
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * (1 + torch.arange(len(rows), dtype=rows.dtype)[:, None])
+
+
+class Sorts(nn.Module):
+    """As sequences are packed, but not put back."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows[rows[:, 0].argsort()]
+
+
+@pytest.mark.parametrize("kind", [LooksAtFirst, LooksAtPlace, Sorts])
+def test_networks_that_mix_samples_are_refused_whichever_comes_first(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), kind(), nn.Linear(5, 3)).eval()
+    with pytest.raises(CoupledSamplesError, match="changes with the other images of its batch"):
+        gradscore.features(model, X.float())
