@@ -77,7 +77,7 @@ def test_processes_at_once_of_which_one_is_killed(config: Config, local: Path, t
     config = config.model_copy(update={"run": tmp_path / "run"})
     (tmp_path / "config.yaml").write_text(dump_config(config))
     command = [sys.executable, "-c", MAKE_SHARE, str(tmp_path / "config.yaml")]
-    killed = subprocess.Popen([*command, "0/2"], env=os.environ | {"GRADSCORE_TEST_KILL_AT": "12"})
+    killed = subprocess.Popen([*command, "0/2"], env=os.environ | {"GRADSCORE_TEST_KILL_AT": "15"})
     other = subprocess.Popen([*command, "1/2"])
     assert (killed.wait(), other.wait()) == (-9, 0)
     with pytest.raises(StoreError, match=r"(is|are) missing"):

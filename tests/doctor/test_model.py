@@ -94,7 +94,7 @@ FINDINGS = {
     ),
     "coupled losses": (
         lambda: network(nn.BatchNorm1d(6, track_running_stats=False)),
-        "problem: coupled samples: the model takes 4 images but not the first of them alone",
+        "problem: coupled samples: the model takes 4 images but not one of them alone",
     ),
     "no parameters": (nn.Identity, "problem: no parameters"),
     "all frozen": (lambda: frozen(ALL), "problem: frozen parameters: all of them.*requires_grad_"),

@@ -29,7 +29,7 @@ class Small(nn.Sequential):
 
     def forward(self, images):
         Small.calls += 1
-        if str(Small.calls) == os.environ.get("GRADSCORE_TEST_KILL_AT") or (Small.calls > 8 and is_picked()):
+        if str(Small.calls) == os.environ.get("GRADSCORE_TEST_KILL_AT") or (Small.calls > 11 and is_picked()):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(images)
 
