@@ -35,6 +35,7 @@ from ..evaluation import (
 )
 from ..extractor import Extractor, input_dtype
 from ..meta import (
+    MARGIN,
     META,
     BaselineScore,
     Inputs,
@@ -219,8 +220,9 @@ def _deployed_models(
     notices = [*_about_verdicts(run, found, wanted), *notices]
     if protocol is not None and "ood" not in wanted and np.isfinite(auroc_left_out(run, protocol)):
         notices.append(
-            f"detector 'ood': of protocol {protocol}, whose models have the highest mean AUROC, "
-            f"{auroc_left_out(run, protocol):.3f}, on OOD sets that were left out of their fits"
+            f"detector 'ood': of protocol {protocol}, whose models have a mean AUROC of "
+            f"{auroc_left_out(run, protocol):.3f} on OOD sets left out of their fits; none is more than "
+            f"{MARGIN} ahead"
         )
     return found, notices
 

@@ -129,7 +129,9 @@ def choices_of(run: RunFolder, notes: Mapping[str, Mapping[str, object]]) -> dic
 
 def bundle_command(run: Path, *, has_code: bool) -> str:
     """The command that packs a run into a file that decides on new samples."""
-    return f"gradscore bundle {quote(str(run))} --out scorer.gradscore{' --trust-code' if has_code else ''}"
+    here = Path.cwd()
+    shown = run.relative_to(here) if run.is_relative_to(here) else run
+    return f"gradscore bundle {quote(str(shown))} --out scorer.gradscore{' --trust-code' if has_code else ''}"
 
 
 def without_gradients(run: RunFolder) -> str | None:

@@ -19,6 +19,7 @@ from ..config import Protocol
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
+    MARGIN,
     META,
     MOST_ROWS,
     Inputs,
@@ -185,8 +186,9 @@ def _penalty(model: MetaModel) -> Penalty:
 def deployed_protocol(run: RunFolder) -> Protocol | None:
     """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
 
-    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. Both a
-    bundle and a check look at this one.
+    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. One that
+    knows more stays unless another is ahead by more than `MARGIN`: a few sets tell no smaller difference, and the model
+    of ordinary samples alone, the last, gives no probability. Both a bundle and a check look at this one.
 
     Args:
         run: a run folder with meta models.
@@ -199,7 +201,8 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
     """
     wanted = [name for name in PROTOCOLS if name in run.config.evaluate.protocols]
     there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
-    return max(there, key=lambda name: auroc_left_out(run, name), default=None)
+    found = {name: auroc_left_out(run, name) for name in there}
+    return next((name for name in there if found[name] >= max(found.values()) - MARGIN), None)
 
 
 def ood_place(protocol: str) -> str:

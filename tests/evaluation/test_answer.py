@@ -177,3 +177,5 @@ def test_the_next_command_can_be_pasted() -> None:
     assert bundle_command(Path("my runs/a"), has_code=True) == (
         "gradscore bundle 'my runs/a' --out scorer.gradscore --trust-code"
     )
+    assert bundle_command(Path.cwd() / "runs/a", has_code=False) == "gradscore bundle runs/a --out scorer.gradscore"
+    assert "/elsewhere/a" in bundle_command(Path("/elsewhere/a"), has_code=False)
