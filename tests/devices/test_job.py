@@ -69,7 +69,9 @@ def jobs(device: str, make_run: Callable[..., Path]) -> Jobs:
 def bundles(jobs: Jobs) -> tuple[Path, Path]:
     def bundle(run: Path) -> Path:
         path = run.parent / "scorer.gradscore"
-        command("bundle", run, "--out", path, "--alpha", "0.1", "--monitor")
+        command(
+            "bundle", run, "--out", path, "--alpha", "0.1", "--monitor", "--score", "ood=meta", "--score", "wrong=meta"
+        )
         return path
 
     return jobs.both(bundle)
