@@ -23,7 +23,7 @@ from models import MODELS, build, images
 from pages import put_table
 
 from gradscore import GradientMetricCollector
-from gradscore.statistics.metrics import Max, MeanStd, Min, PNorm
+from gradscore.statistics.gradient_metrics import Max, MeanStd, Min, PNorm
 
 PEERS = {
     "gradient_metrics": ["gradient-metrics==0.5.0"],

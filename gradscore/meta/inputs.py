@@ -83,8 +83,8 @@ REACHED = 0.99
 """The share of ordinary samples of which an input that is rounding tells nothing."""
 
 
-class Layout:
-    """Where things are among the columns of a feature table, and which inputs of meta models its features give.
+class FeatureColumns:
+    """The columns of a feature table: where outputs and gradients are, and which inputs of meta models they give.
 
     One sample is scored in less time than its columns are looked through, so that is done once for many tables.
 
@@ -167,7 +167,7 @@ class Layout:
 
 def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     """What a feature table says of its samples beside their gradients."""
-    return Layout(frame.columns).outputs(frame)
+    return FeatureColumns(frame.columns).outputs(frame)
 
 
 def _array(columns: pd.DataFrame) -> FloatArray:
@@ -385,11 +385,11 @@ class Inputs:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
-        layout = Layout(ordinary.columns)
-        known = baselines.table(layout.outputs(ordinary)) if table is None else table
+        features = FeatureColumns(ordinary.columns)
+        known = baselines.table(features.outputs(ordinary)) if table is None else table
         scores = known[baselines.inputs]
-        names = [*layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
-        values = pd.DataFrame(np.concatenate([layout.gradient_inputs(ordinary), scores], axis=1), columns=names)
+        names = [*features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
+        values = pd.DataFrame(np.concatenate([features.gradient_inputs(ordinary), scores], axis=1), columns=names)
         scaling = Scaling.fit(values)
         if not scaling.scale.any():
             raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
@@ -441,9 +441,9 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered, layout = self._in_order(frame)
+        ordered, features = self._in_order(frame)
         starts = range(0, max(len(frame), 1), BLOCK)
-        parts = [self.baselines.table(layout.outputs(ordered.iloc[start : start + BLOCK])) for start in starts]
+        parts = [self.baselines.table(features.outputs(ordered.iloc[start : start + BLOCK])) for start in starts]
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def scaled(self, frame: pd.DataFrame, baselines: pd.DataFrame | None = None) -> FloatArray:
@@ -456,14 +456,14 @@ class Inputs:
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered, layout = self._in_order(frame)
+        ordered, features = self._in_order(frame)
         table = self.baseline_table(ordered) if baselines is None else baselines
         looked_up, places, magnitudes = self._wanted
         scores = np.take(table.to_numpy(dtype=np.float64), looked_up, axis=1)
         scaled = np.empty((len(frame), len(self.names)))
         for start in range(0, len(frame), BLOCK):
             rows = slice(start, start + BLOCK)
-            raw = np.concatenate([layout.gradient_inputs(ordered.iloc[rows]), scores[rows]], axis=1)
+            raw = np.concatenate([features.gradient_inputs(ordered.iloc[rows]), scores[rows]], axis=1)
             scaled[rows] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 
@@ -495,14 +495,14 @@ class Inputs:
         )
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _features(self) -> FeatureColumns:
         """That of the columns that were fitted on."""
-        return Layout(pd.Index(self.columns))
+        return FeatureColumns(pd.Index(self.columns))
 
     @cached_property
     def _wanted(self) -> tuple[list[int], list[int], BoolArray]:
         """Where the inputs among baselines are, where inputs among all that are given; which are logarithmic."""
-        given = [*self._layout.gradients, *(f"{BASELINE_PREFIX}{name}" for name in self.baselines.inputs)]
+        given = [*self._features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in self.baselines.inputs)]
         places = {name: place for place, name in enumerate(given)}
         missing = [name for name in self.names if name not in places]
         if missing:
@@ -512,10 +512,10 @@ class Inputs:
         baselines = [self.baselines.names.index(name) for name in self.baselines.inputs]
         return baselines, [places[name] for name in self.names], logarithmic(self.names)
 
-    def _in_order(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Layout]:
+    def _in_order(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, FeatureColumns]:
         """The frame with its columns in the order that was fitted on, and where things are among them."""
-        if frame.columns.equals(self._layout.columns):
-            return frame, self._layout
+        if frame.columns.equals(self._features.columns):
+            return frame, self._features
         got = _columns(frame)
         there, wanted = set(got), set(self.columns)
         missing = [name for name in self.columns if name not in there]
@@ -528,7 +528,7 @@ class Inputs:
         ordered = (
             frame if got == self.columns else frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
         )
-        return ordered, Layout(ordered.columns)
+        return ordered, FeatureColumns(ordered.columns)
 
 
 def group_of(name: str) -> Group:

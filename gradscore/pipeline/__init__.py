@@ -13,7 +13,7 @@ from .data_frames import feature_table, features, given_samples, warn_of_overflo
 from .defaults import resolved
 from .extraction import ExtractSummary, SplitSummary, complete_run, extract, extract_given, write_shards
 from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
-from .plan import RunPlan, open_datasets, open_split, outdated
+from .run_plan import RunPlan, open_datasets, open_split, outdated
 
 __all__ = [
     "Counter",

@@ -35,7 +35,7 @@ from ..store import (
 )
 from ..system import rows_of
 from .loop import Counter, Cut, OnBatch, Pace, Progress, RowExtractor, Sink, Values, run, shard_rows
-from .plan import RunPlan
+from .run_plan import RunPlan
 
 PROBED = 8
 """Samples of each split whose logits are computed again where kept rows are checked."""

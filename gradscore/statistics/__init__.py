@@ -8,7 +8,7 @@ gradient_metrics.
 
 from __future__ import annotations
 
-from .metrics import GradientMetric, GradientMetricCollector, Max, Mean, MeanStd, Min, PNorm
+from .gradient_metrics import GradientMetric, GradientMetricCollector, Max, Mean, MeanStd, Min, PNorm
 from .moments import Moments
 from .reduce import reduce_gradients
 from .statistic import STATISTICS, Statistic, find_statistic

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, RecomputedRows, group_of
 from gradscore.meta import inputs as module
-from gradscore.meta.inputs import Layout, Scaling, logarithmic
+from gradscore.meta.inputs import FeatureColumns, Scaling, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
 
 FRAME = pd.DataFrame(
@@ -40,8 +40,8 @@ SHAPES = {
 
 
 def gradient_inputs(frame):
-    layout = Layout(frame.columns)
-    return pd.DataFrame(layout.gradient_inputs(frame), columns=layout.gradients)
+    features = FeatureColumns(frame.columns)
+    return pd.DataFrame(features.gradient_inputs(frame), columns=features.gradients)
 
 
 @pytest.mark.parametrize(("name", "wanted"), SHAPES.items(), ids=SHAPES)
@@ -229,14 +229,14 @@ def test_blocks_are_no_larger(monkeypatch):
     """What is held at a time besides the inputs themselves is a block."""
     seen = []
 
-    outputs = Layout.outputs
+    outputs = FeatureColumns.outputs
 
-    def spied(layout, frame):
+    def spied(features, frame):
         seen.append(len(frame))
-        return outputs(layout, frame)
+        return outputs(features, frame)
 
     monkeypatch.setattr(module, "BLOCK", 16)
-    monkeypatch.setattr(Layout, "outputs", spied)
+    monkeypatch.setattr(FeatureColumns, "outputs", spied)
     INPUTS.scaled(NEW)
     assert seen == [16, 16, 8]
 

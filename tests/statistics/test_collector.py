@@ -8,7 +8,7 @@ from torch import nn
 from gradscore import GradientMetricCollector, GradientWarning
 from gradscore.errors import CoupledSamplesError
 from gradscore.gradients import engine, reference_gradients
-from gradscore.statistics.metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
+from gradscore.statistics.gradient_metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 
 N = 6
 

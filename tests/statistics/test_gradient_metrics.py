@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.statistics.metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
+from gradscore.statistics.gradient_metrics import GradientMetric, Max, Mean, MeanStd, Min, PNorm
 
 PARTS = [torch.tensor([[1.0, -4.0], [2.0, 0.5]]), torch.tensor([3.0, -1.0])]
 ALL = torch.cat([part.flatten() for part in PARTS]).numpy().astype(np.float64)
