@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,9 +118,27 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
         "sha256": sha256,
         "alpha": made.alpha,
         "detectors": detectors,
+        "rejections": made.rejections,
         "weights": weights,
         "notices": made.notices,
     }
+
+
+def _catches(made: Bundle) -> str:
+    """What a bundle rejects of the samples that its run reports, in the words of the verdict."""
+    from gradscore.deployment import RIGHT
+
+    shares = {each: 100 * each.rejected / each.samples for each in made.rejections}
+    good = next(
+        (f"{share:.1f}" for each, share in shares.items() if each.what == RIGHT), f"at most {100 * made.alpha:.4g}"
+    )
+    caught = [
+        f"{math.floor(share)} % of {each.what}{'' if each.group is None else f' ({each.group})'}"
+        for each, share in shares.items()
+        if each.what != RIGHT
+    ]
+    subject = "both together catch" if len(made.detectors) > 1 else "it catches"
+    return f"With {good} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
@@ -133,6 +152,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
         table.add_row(WHAT[name], detector.protocol if detector.model.name == META else detector.model.name, *cells)
     output.show(table)
+    output.say(_catches(made), wrap=True)
     output.say(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",

@@ -1,15 +1,15 @@
 """Decisions on new samples.
 
 In comes an evaluated run; out comes a bundle (`bundling` makes it, `bundle` is the file) of detectors whose thresholds
-keep a promise (`calibration`), and from a bundle and new samples decisions (`scorer`), in files of `results`.
-`known_sets` is what a monitor compares with.
+keep a promise (`calibration`; `rejections` measures what they catch), and from a bundle and new samples decisions
+(`scorer`), in files of `results`. `known_sets` is what a monitor compares with.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .bundle import Bundle, check_bundle_target, read_bundle, write_bundle
+from .bundle import RIGHT, Bundle, Rejections, check_bundle_target, read_bundle, write_bundle
 from .calibration import samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import ResultFolder, table_writer
@@ -23,11 +23,13 @@ __all__ = [
     "CONFIDENCE",
     "COPIES",
     "FEATURE",
+    "RIGHT",
     "WATCHED",
     "BatchScorer",
     "Bundle",
     "KnownSet",
     "KnownSets",
+    "Rejections",
     "ResultFolder",
     "Scorer",
     "check_bundle_target",

@@ -43,7 +43,10 @@ from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
 
 FORMAT = "gradscore bundle"
-VERSION = 4
+VERSION = 5
+
+RIGHT, WRONG = "good samples", "wrong predictions"
+"""In-distribution samples that are predicted right, and the others."""
 
 _INDEX = "bundle.json"
 _CHECKSUM = "bundle.sha256"
@@ -107,6 +110,23 @@ def _as_input(array: NDArray[Any]) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rejections:
+    """How many samples of a kind are rejected.
+
+    Attributes:
+        what: `RIGHT`, `WRONG`, or the name of an OOD set.
+        group: the group of the OOD set, None without one.
+        rejected: how many of them.
+        samples: how many there are.
+    """
+
+    what: str
+    group: str | None
+    rejected: int
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bundle:
     """What `gradscore score` works with.
 
@@ -126,6 +146,7 @@ class Bundle:
         weights: the weights, if they are inside.
         versions: packages it was made with.
         provenance: where it comes from; plain values.
+        rejections: what it rejects of the samples that the run reports, with all detectors.
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
         input_columns: names of the columns of a table that the model takes, of numbers in its order, or one of text;
@@ -146,6 +167,7 @@ class Bundle:
     versions: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     augmentation_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
+    rejections: list[Rejections] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     class_names: Sequence[str] | None = None
     input_columns: Sequence[str] | None = None
@@ -182,6 +204,7 @@ class _Index(BaseModel, extra="forbid"):
     detectors: dict[str, _DetectorEntry]
     versions: dict[str, str]
     provenance: dict[str, Any]
+    rejections: list[Rejections]
     notices: list[str]
     class_names: list[str] | None
     input_columns: list[str] | None

@@ -27,6 +27,7 @@ from ..evaluation import (
     MISCLASSIFICATION_MODEL,
     SCORE_LR,
     FitIdentities,
+    MetaModelSpecs,
     auroc_left_out,
     deployed_protocol,
     ood_place,
@@ -53,6 +54,7 @@ from ..system import Inputs as ModelInputs
 from .bundle import Bundle, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
 from .known_sets import plain_sets, with_shifted_sets
+from .rejections import measured_rejections
 
 BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
@@ -139,7 +141,8 @@ def make_bundle(
     calibration = calibration_samples(run)
     right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))
     columns = [name for name in right.columns if name not in META_COLUMNS]
-    models, about_models = _deployed_models(run, scores)
+    specs, protocol = specs_of(run), deployed_protocol(run)
+    models, about_models = _deployed_models(run, scores, specs, protocol=protocol)
     detectors = calibrated(models, right, whole=whole, alpha=alpha)
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
@@ -178,6 +181,7 @@ def make_bundle(
         weights=model.state_dict() if with_weights else None,
         versions=package_versions(),
         provenance=_provenance(run, right),
+        rejections=measured_rejections(run, detectors, specs, protocol=protocol),
         notices=[*calibration.notices, *about_models, *about_self_test],
         class_names=run.manifest.class_names,
         known_sets=known_sets,
@@ -186,7 +190,7 @@ def make_bundle(
 
 
 def _deployed_models(
-    run: RunFolder, scores: Sequence[str]
+    run: RunFolder, scores: Sequence[str], specs: MetaModelSpecs, *, protocol: str | None
 ) -> tuple[dict[str, tuple[MetaModel | BaselineScore, str]], list[str]]:
     """What decides for each detector and its protocol, and what a user should know of the choice."""
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
@@ -197,8 +201,7 @@ def _deployed_models(
     if bank is not None:  # without the hashes by which samples of a run are told from themselves; new ones are others
         inputs = replace(inputs, baselines=replace(inputs.baselines, bank=replace(bank, content=None)))
     wanted = wanted_scores(scores, inputs)
-    identities = FitIdentities(run, specs_of(run))
-    protocol = deployed_protocol(run)
+    identities = FitIdentities(run, specs)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
     found: dict[str, tuple[MetaModel | BaselineScore, str]] = {}
     notices: list[str] = []

@@ -23,7 +23,7 @@ from .evaluated_runs import (
 from .fits import FitReport, Fitted, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
-from .protocols import FitIdentities
+from .protocols import FitIdentities, MetaModelSpecs
 from .records import (
     CLASSIFIER,
     COMPARED,
@@ -58,6 +58,7 @@ __all__ = [
     "FitIdentities",
     "FitReport",
     "Fitted",
+    "MetaModelSpecs",
     "Outcome",
     "Record",
     "Records",

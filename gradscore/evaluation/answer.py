@@ -280,7 +280,8 @@ def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
         lowest, highest = (math.floor(100 * pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest} to {highest} % of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
-    return f"With 5 % of good samples rejected, {subject} {', '.join(named)}."
+    cost = " for each" if len(uses) > 1 else ""
+    return f"With 5 % of good samples rejected{cost}, {subject} {', '.join(named)}."
 
 
 def _apart(caught: Sequence[Caught]) -> str:

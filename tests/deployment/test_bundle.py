@@ -106,11 +106,11 @@ DAMAGES = {
     "a size that is not true": (oversize, "claim to be larger than the file"),
     "another format": (
         lambda path: reindexed(path, lambda index: index.update(format="other")),
-        "wanted 'gradscore bundle' version 4, got 'other' version 4",
+        "wanted 'gradscore bundle' version 5, got 'other' version 5",
     ),
     "a newer version": (
-        lambda path: reindexed(path, lambda index: index.update(version=5)),
-        "got 'gradscore bundle' version 5; use the gradscore that wrote it",
+        lambda path: reindexed(path, lambda index: index.update(version=6)),
+        "got 'gradscore bundle' version 6; use the gradscore that wrote it",
     ),
     "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Extra inputs"),
     "a baseline that nothing gives": (

@@ -62,7 +62,7 @@ WRONG = of_set("in_dist.test", gain=OPEN, by_gradients=NONE, caught=0.416, task=
 def test_says_what_to_use_what_it_catches_and_what_comes_next() -> None:
     assert answer([*WRONG, *BAGS, *NEAR]).lines == [
         "Use the meta model for OOD samples, and the averaged probability for wrong predictions.",
-        "With 5 % of good samples rejected, they catch 69 % of bags (near), 41 % of wrong predictions.",
+        "With 5 % of good samples rejected for each, they catch 69 % of bags (near), 41 % of wrong predictions.",
         "Against the best baseline of each set: better on bags; open on wrong predictions (4 times as many samples "
         "would settle wrong predictions).",
         "Gradients add 0.03 AUROC on near sets and add nothing on wrong predictions.",

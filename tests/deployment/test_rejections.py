@@ -1,0 +1,61 @@
+"""What a bundle says that it rejects, against its decisions on those very samples."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradscore.data import collate
+from gradscore.deployment import Rejections, Scorer, make_bundle, read_bundle
+from gradscore.pipeline import open_datasets
+from gradscore.store import RunFolder
+from gradscore_cli.main import app
+
+
+def rejected(bundle: Path, run: Path, split: str) -> np.ndarray:
+    """Whether each sample is rejected, scored anew from its pixels."""
+    dataset = open_datasets(RunFolder(run).config, only=[split])[split]
+    samples = collate([dataset[place] for place in range(len(dataset))])
+    return Scorer.load(bundle, trust_code=True)(samples.inputs)["decision"].eq("reject").to_numpy()
+
+
+def test_rejections_are_those_of_the_scorer(small_run: Path, small_bundle: Path) -> None:
+    run = RunFolder(small_run)
+    of_test, of_noise = (rejected(small_bundle, small_run, split) for split in ("in_dist.test", "ood.noise"))
+    right = run.read("in_dist.test")["correct"].to_numpy(dtype=bool)
+    seed, hashes = run.config.evaluate.seed, run.read("ood.noise")["content_hash"]
+    other_half = np.array([sha256(f"{seed}:{each}".encode()).digest()[0] % 2 == 1 for each in hashes])
+    assert 0 < other_half.sum() < len(other_half)
+    assert read_bundle(small_bundle).rejections == [
+        Rejections(what="noise", group=None, rejected=of_noise[other_half].sum(), samples=other_half.sum()),
+        Rejections(what="wrong predictions", group=None, rejected=of_test[~right].sum(), samples=(~right).sum()),
+        Rejections(what="good samples", group=None, rejected=of_test[right].sum(), samples=right.sum()),
+    ]
+
+
+def test_good_samples_that_set_the_thresholds_measure_nothing(make_run) -> None:
+    bundle = make_bundle(RunFolder(make_run(calibration=False)), alpha=0.1, trust_code=True)
+    assert [each.what for each in bundle.rejections] == ["noise", "wrong predictions"]
+
+
+SCORES = {"both": [], "a baseline": ["--score", "energy"]}
+
+
+@pytest.mark.parametrize("options", SCORES.values(), ids=SCORES)
+def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]) -> None:
+    target = tmp_path / "x.gradscore"
+    command = ["bundle", str(small_run), "--out", str(target), "--alpha", "0.1", "--trust-code", *options]
+    said, document = (CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--json"]))
+    noise, wrong, good = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
+    assert (
+        f"With {good:.1f} % of good samples rejected, both together catch {int(noise)} % of noise, "
+        f"{int(wrong)} % of wrong predictions.\n"
+    ) in said
+    assert [each["what"] for each in json.loads(document)["rejections"]] == [
+        "noise",
+        "wrong predictions",
+        "good samples",
+    ]
