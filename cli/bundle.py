@@ -145,7 +145,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     from gradscore.meta import META
 
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
-    table = figures_table(["tells", "by"], figures)
+    table = figures_table(["finds", "score"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
         low, high = limit.realised_rate()

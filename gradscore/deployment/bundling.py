@@ -28,7 +28,6 @@ from ..evaluation import (
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
-    auroc_left_out,
     deployed_protocol,
     ood_place,
     specs_of,
@@ -36,7 +35,6 @@ from ..evaluation import (
 )
 from ..extractor import Extractor, input_dtype
 from ..meta import (
-    MARGIN,
     META,
     BaselineScore,
     Inputs,
@@ -213,65 +211,51 @@ def _deployed_models(
             deciding = chosen_model(folder, model, score=asked)
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
-            notices += _about_choice(name, ScoreChoice.of_notes(model.notes, where=folder), asked)
+            notices += _about_request(name, ScoreChoice.of_notes(model.notes, where=folder), asked)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
+            task = "ood" if name == "ood" else "misclassification"
+            wanting = [each.label for each in specs.specs if each.task == task and each.name == "all"]
+            if wanting:
+                raise BundleError(
+                    f"{run.path}: the configuration asks for a meta model in {run.meta_path / wanting[0]}, and there "
+                    f"is none; run `gradscore fit-meta {run.path}`, which says so if it cannot be fitted, or have a "
+                    f"baseline decide: --score {name}=NAME, in Python scores=['{name}=NAME']"
+                )
             notices.append(f"no detector '{name}': {run.path / 'meta'} has no model for it")
     if not found:
         raise BundleError(nothing)
-    notices = [*_about_verdicts(run, found, wanted), *notices]
-    if protocol is not None and "ood" not in wanted and np.isfinite(auroc_left_out(run, protocol)):
-        notices.append(
-            f"detector 'ood': of protocol {protocol}, whose models have a mean AUROC of "
-            f"{auroc_left_out(run, protocol):.3f} on OOD sets left out of their fits; none is more than "
-            f"{MARGIN} ahead"
-        )
-    return found, notices
+    return found, [*_better_baselines(run, found, wanted), *notices]
 
 
-def _about_verdicts(
+def _better_baselines(
     run: RunFolder, found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
 ) -> list[str]:
-    """A line for each detector whose score is not shown to be better than every baseline, with advice if worse."""
+    """A sentence on detectors whose score is shown to be worse than a baseline in the report, if there are any."""
     lines: dict[str, str] = {}
-    for verdict in sorted(stored_verdicts(run), key=lambda each: each.outcome != "worse"):
+    for verdict in stored_verdicts(run):
         name = "ood" if verdict.area.task == "ood" else "wrong"
-        decides = found[name][0].name if name in found else verdict.best
-        if name in asked or verdict.best in (None, decides) or verdict.outcome not in ("worse", "open"):
-            continue
-        if (verdict.best_auroc or 0.0) <= 0.5:  # no score tells these samples from the others
-            continue
-        gain = verdict.gain.value if verdict.gain is not None else None
-        is_worse = verdict.outcome == "worse"
-        shown = "worse than" if is_worse else "not shown to be better than"
-        advice = f"; --score {name}={verdict.best} has that decide" if is_worse else ""
-        by = "" if gain is None else f" ({gain:+.3f} AUROC)"
-        lines.setdefault(
-            name,
-            f"detector '{name}': in the report, the chosen score is {shown} {verdict.best} on {verdict.what}{by}"
-            f"{advice}",
-        )
-    return list(lines.values())
-
-
-def _about_choice(detector: str, choice: ScoreChoice, asked: str | None) -> list[str]:
-    """Which score decides in the place of a meta model, and what it costs to ask for another than the chosen one."""
-    judged, held_out = choice.judged, HELD_OUT.get(choice.judged_by or "")
-    if asked is not None and asked != choice.score:
-        cost = "nothing could be held out of the fits to judge it by"
-        if asked in judged:
-            cost = (
-                f"on {held_out} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, which was chosen, "
-                f"{judged[choice.score]:.3f}"
+        is_useless = (verdict.best_auroc or 0.0) <= 0.5  # no score tells these samples from the others
+        if name in found and name not in asked and verdict.outcome == "worse" and not is_useless:
+            by = abs(verdict.gain.value) if verdict.gain is not None and verdict.gain.value is not None else 0.0
+            lines.setdefault(
+                name, f"{verdict.best} on {verdict.what} by {by:.3f} AUROC (--score {name}={verdict.best})"
             )
-        return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
-    if asked is None and choice.score != META and choice.gain is not None:
-        return [
-            f"detector '{detector}': {choice.score} decides, which needs no gradients; on {held_out} these "
-            f"would change the AUROC by {choice.gain:+.3f} (standard error {choice.error:.3f})"
-        ]
-    return []
+    return [f"by the report a baseline would do better: {', '.join(lines.values())}"] if lines else []
+
+
+def _about_request(detector: str, choice: ScoreChoice, asked: str | None) -> list[str]:
+    """What it costs to ask for another score than the chosen one."""
+    if asked in (None, choice.score):
+        return []
+    judged, cost = choice.judged, "nothing could be held out of the fits to judge it by"
+    if asked in judged:
+        cost = (
+            f"on {HELD_OUT[choice.judged_by or '']} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, "
+            f"which was chosen, {judged[choice.score]:.3f}"
+        )
+    return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:

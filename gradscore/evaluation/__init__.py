@@ -10,7 +10,7 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 from __future__ import annotations
 
 from .answer import Answer, Caught, Use, score_in_words
-from .choosing import auroc_left_out, deployed_protocol, ood_place
+from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import (
     PAGES,
     Compared,
@@ -66,7 +66,6 @@ __all__ = [
     "Use",
     "Verdict",
     "auroc",
-    "auroc_left_out",
     "compare_runs",
     "deployed_protocol",
     "evaluate_run",

@@ -1,6 +1,8 @@
 """Bundles in which a baseline decides: the score of the table, with thresholds of its own."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,17 +68,40 @@ def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
     assert any("'ood': energy decides" in notice for notice in bundle.notices)
 
 
-def test_a_bundle_says_what_the_report_does_not_show(small_run: Path) -> None:
+def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence for both detectors, of what the report shows to be worse, and nothing of what is open."""
     run = RunFolder(small_run)
     found = evaluate_run(run).verdicts
     assert [(each.what, each.best) for each in stored_verdicts(run)] == [(each.what, each.best) for each in found]
-    (wrong,) = (each for each in found if each.what == "wrong predictions")
-    assert wrong.outcome == "open"
-    said = [line for line in make_bundle(run, alpha=ALPHA, trust_code=True).notices if "in the report" in line]
-    assert said == [
-        f"detector 'wrong': in the report, the chosen score is not shown to be better than {wrong.best} on wrong "
-        f"predictions ({wrong.gain.value:+.3f} AUROC)"
+    wrong, noise = found
+    assert (wrong.what, wrong.outcome, noise.what) == ("wrong predictions", "open", "noise")
+    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == []
+    worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
+                     best="energy", is_best=False) for each in found]  # fmt: skip
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
+    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [
+        "by the report a baseline would do better: energy on wrong predictions by 0.050 AUROC (--score wrong=energy), "
+        "energy on noise by 0.050 AUROC (--score ood=energy)"
     ]
+
+
+MISSING = {"wrong": "misclassification/in_dist_only/all", "ood": "ood/known/all"}
+
+
+@pytest.mark.parametrize(("detector", "place"), MISSING.items(), ids=MISSING)
+def test_a_meta_model_that_is_missing(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str, place: str
+) -> None:
+    monkeypatch.chdir(small_run.parent)  # where the model's code is
+    copy = tmp_path / "run"
+    shutil.copytree(small_run, copy)
+    shutil.rmtree(copy / "meta" / place)
+    command = ["bundle", str(copy), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code"]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, (tmp_path / "x.gradscore").exists()) == (2, False)
+    assert f"asks for a meta model in {copy / 'meta' / place}, and there is none" in refused.stderr
+    instead = CliRunner().invoke(app, [*command, "--score", f"{detector}=energy"])
+    assert instead.exit_code == 0, instead.output
 
 
 def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Path) -> None:
