@@ -32,6 +32,9 @@ NEAREST = 50
 NEAREST_OF_CLASS = 10
 """Neighbours of the predicted class that are looked for."""
 
+GUIDES = 10
+"""Samples of the bank that guide the energy in NNGuide: the k of its authors' code."""
+
 FARTHEST = 2.0
 """Distance of opposite features, which stands where a class has no sample in the bank."""
 
@@ -45,11 +48,13 @@ class Neighbours:
             the size of a smaller bank.
         places: (N, k) int64 places in the bank.
         of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
+        guidance: (N,) see `Bank.guidance`; None where the bank has no logits.
     """
 
     distances: FloatArray
     places: IntArray
     of_class: FloatArray
+    guidance: FloatArray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +238,12 @@ def _of_neighbours(
     )
 
 
+def _nnguide(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
+    assert outputs.neighbours is not None, "a bank finds them"
+    assert outputs.neighbours.guidance is not None, "with them"
+    return formulas.nnguide(outputs.neighbours.guidance, outputs.logits)
+
+
 def _of_augmentations(
     function: Callable[[FloatArray], FloatArray], summary: str, *, words: str = "", is_compared: bool = False
 ) -> Baseline:
@@ -315,6 +326,14 @@ BASELINES: Registry[Baseline] = Registry(
             is_compared=True,
         ),
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
+        "nnguide": Baseline(
+            fit=learns_nothing,
+            of=_nnguide,
+            needs="neighbours",
+            summary="energy times the mean of the 10 largest products of cosine and energy over the bank",
+            words="NNGuide",
+            source="Park, Jung, Teoh 2023",
+        ),
         "mahalanobis": of_penultimate(
             formulas.class_means,
             formulas.mahalanobis,
@@ -476,18 +495,27 @@ class Bank:
         features: (M, D) float32, of unit length.
         classes: (M,) int64.
         content: (M,) hashes of their content, None if unknown.
+        energies: (M,) float64, None if unknown.
     """
 
     features: NDArray[np.float32]
     classes: IntArray
     content: NDArray[np.str_] | None = None
+    energies: FloatArray | None = None
 
     @classmethod
-    def of(cls, penultimate: FloatArray, classes: IntArray, content: NDArray[np.str_] | None) -> Bank:
-        """The bank of samples with these penultimate features (M, D)."""
+    def of(
+        cls,
+        penultimate: FloatArray,
+        classes: IntArray,
+        content: NDArray[np.str_] | None,
+        logits: FloatArray | None = None,
+    ) -> Bank:
+        """The bank of samples with these penultimate features (M, D) and, for NNGuide, logits (M, K)."""
         if len(penultimate) < 2:
             raise _too_few(penultimate)
-        return cls(features=unit_length(penultimate), classes=classes, content=content)
+        energies = None if logits is None else formulas.energy(logits)
+        return cls(features=unit_length(penultimate), classes=classes, content=content, energies=energies)
 
     def __len__(self) -> int:
         """M."""
@@ -514,7 +542,8 @@ class Bank:
                 found, _ = _nearest(queries[rows], self.features[members], own, NEAREST_OF_CLASS)
                 of_class[np.flatnonzero(rows), : found.shape[1]] = found
                 of_class[np.flatnonzero(rows), found.shape[1] :] = found[:, -1:]
-        return Neighbours(distances=distances, places=places, of_class=of_class)
+        guidance = None if self.energies is None else _guidance(queries, self.features, self.energies, known)
+        return Neighbours(distances=distances, places=places, of_class=of_class, guidance=guidance)
 
 
 _BANK = "bank/"
@@ -566,7 +595,8 @@ class FittedBaselines:
                 notices.append(str(error))
         bank = None
         if has_features:
-            bank = Bank.of(penultimate_of(ordinary.outputs), ordinary.classes, ordinary.outputs.content)
+            outputs = ordinary.outputs
+            bank = Bank.of(penultimate_of(outputs), ordinary.classes, outputs.content, outputs.logits)
         return cls(
             learned=learned,
             bank=bank,
@@ -629,6 +659,8 @@ class FittedBaselines:
         }
         if self.bank is not None:
             found |= {f"{_BANK}features": self.bank.features, f"{_BANK}classes": self.bank.classes}
+            if self.bank.energies is not None:
+                found[f"{_BANK}energies"] = self.bank.energies
             if content and self.bank.content is not None:
                 found[f"{_BANK}content"] = _as_bytes(self.bank.content)
         return found
@@ -658,6 +690,7 @@ class FittedBaselines:
             features=stored["features"],
             classes=stored["classes"],
             content=None if content is None else _as_text(content),
+            energies=stored.get("energies"),
         ) if stored else None  # fmt: skip
         learned = {name: dict(_below(f"{name}/", arrays)) for name in names}
         return cls(learned=learned, bank=bank, augmentations=tuple(augmentations))
@@ -714,11 +747,13 @@ def _nearest(
     bank: NDArray[np.float32],
     content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
     count: int,
+    *,
+    nothing: float = FARTHEST,
 ) -> tuple[FloatArray, IntArray]:
     """Distances and places (N, k) of the nearest, k being `count`, or the size of the bank if that is smaller.
 
     What a sample gets does not depend on those beside it: where copies of it are left out of a small bank, its farthest
-    neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
+    neighbour stands for those that are missing, and the distance `nothing` where nothing is left.
     """
     from sklearn.neighbors import NearestNeighbors  # slow to import, and not every scorer has a bank
 
@@ -734,7 +769,28 @@ def _nearest(
     others = wanted - own.sum(axis=1, keepdims=True)
     order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
     distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
-    return np.where(others > 0, distances, FARTHEST), np.asarray(places, dtype=np.int64)
+    return np.where(others > 0, distances, nothing), np.asarray(places, dtype=np.int64)
+
+
+def _guidance(
+    queries: NDArray[np.float32],
+    bank: NDArray[np.float32],
+    energies: FloatArray,
+    content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
+) -> FloatArray:
+    """Mean over the bank of the `GUIDES` largest products (N,) of cosine and minus the energy; 0 without a bank.
+
+    One more coordinate gives all of the bank the same length, and what is nearest has the largest product.
+    """
+    scaled = bank * -energies[:, None]
+    squared = np.square(scaled).sum(axis=1)
+    lifted = np.column_stack([scaled, np.sqrt(squared.max() - squared)]).astype(np.float32)
+    level = np.column_stack([queries, np.zeros(len(queries), dtype=np.float32)])
+    distances, places = _nearest(level, lifted, content, GUIDES, nothing=np.inf)
+    products = np.zeros(places.shape)
+    for row, near in enumerate(places):
+        products[row] = (scaled[near] * queries[row]).sum(axis=1)
+    return np.asarray(np.where(np.isinf(distances), 0.0, products).mean(axis=1))
 
 
 def _distances(queries: NDArray[np.float32], bank: NDArray[np.float32], places: IntArray) -> FloatArray:

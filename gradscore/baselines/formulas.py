@@ -176,6 +176,14 @@ def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
     return np.asarray(logsumexp(gamma * (log_p + log_rest)[:, -top:], axis=1), dtype=np.float64)
 
 
+def nnguide(guidance: FloatArray, logits: FloatArray) -> FloatArray:
+    """Energy times the guidance (N,) by the nearest of a bank, see `Bank.guidance`.
+
+    Source: Park, Jung and Teoh, 2023 (nearest neighbor guidance), equation 5.
+    """
+    return np.asarray(energy(logits) * guidance)
+
+
 def mean_probability(logits: FloatArray) -> FloatArray:
     """log(1 - mean over augmentations of the probability of the predicted class), without cancellation.
 

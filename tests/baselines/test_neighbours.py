@@ -118,6 +118,46 @@ def test_a_bank_of_one_sample_is_refused():
         Bank.of(FEATURES[:1], CLASSES[:1], None)
 
 
+LOGITS = GENERATOR.normal(4.0, 3.0, (M, K))
+GUIDED = Bank.of(FEATURES, CLASSES, CONTENT, LOGITS)
+
+
+def products(new, features, logits):
+    """Cosine times log sum exp of the logits (N, M), descending."""
+    return -np.sort(-unit(new) @ (unit(features) * np.log(np.exp(logits).sum(1, keepdims=True))).T, axis=1)
+
+
+def test_guidance_is_the_mean_of_the_ten_largest_products():
+    """As in the authors' code: `knn_score` of ood_detectors/assets.py, with features of unit length."""
+    found = GUIDED.neighbours(NEW, PREDICTIONS, NOT_THERE)
+    np.testing.assert_allclose(found.guidance, products(NEW, FEATURES, LOGITS)[:, :10].mean(1), rtol=1e-6)
+
+
+def test_energies_above_zero_turn_the_guidance():
+    """Of logits far below zero: the farthest have the largest product."""
+    found = Bank.of(FEATURES, CLASSES, None, LOGITS - 20).neighbours(NEW, PREDICTIONS, None)
+    np.testing.assert_allclose(found.guidance, products(NEW, FEATURES, LOGITS - 20)[:, :10].mean(1), rtol=1e-6)
+
+
+def test_no_sample_guides_itself():
+    found = GUIDED.neighbours(FEATURES[[3]], CLASSES[[3]], CONTENT[[3]])
+    wanted = products(FEATURES[[3]], np.delete(FEATURES, 3, axis=0), np.delete(LOGITS, 3, axis=0))
+    np.testing.assert_allclose(found.guidance, wanted[:, :10].mean(1), rtol=1e-6)
+
+
+def test_a_bank_of_nothing_but_copies_does_not_guide():
+    content = np.full(3, "copy")
+    bank = Bank.of(FEATURES[:3], CLASSES[:3], content, LOGITS[:3])
+    assert bank.neighbours(NEW[:1], PREDICTIONS[:1], content[:1]).guidance == [0.0]
+
+
+def test_nnguide_is_minus_guidance_times_log_sum_exp():
+    found, logits = GUIDED.neighbours(NEW, PREDICTIONS, None), GENERATOR.normal(3.0, 2.0, (17, K))
+    samples = NetworkOutputs(logits=logits, penultimate=NEW, neighbours=found)
+    wanted = -products(NEW, FEATURES, LOGITS)[:, :10].mean(1) * np.log(np.exp(logits).sum(1))
+    np.testing.assert_allclose(BASELINES["nnguide"].of(samples, {}), wanted, rtol=1e-6)
+
+
 PLACES = {
     "knn": lambda found: found.distances[:, 49],
     "knn_10": lambda found: found.distances[:, 9],
@@ -128,7 +168,7 @@ PLACES = {
 
 
 def test_all_are_compared():
-    assert list(PLACES) == score_names("neighbours")
+    assert [*PLACES, "nnguide"] == score_names("neighbours")
 
 
 @pytest.mark.parametrize("name", PLACES)
