@@ -361,6 +361,13 @@ BASELINES: Registry[Baseline] = Registry(
             is_input=True,
             of_others=True,
         ),
+        "wdiscood": of_penultimate(
+            formulas.discriminants,
+            formulas.wdiscood,
+            summary="distance to the nearest class mean where classes differ, plus 5 times that to the mean elsewhere",
+            words="WDiscOOD",
+            source="Chen, Lin, Xu, Vela 2023",
+        ),
         "vim": of_penultimate(
             formulas.residual_space,
             formulas.vim,

@@ -39,6 +39,9 @@ choose a weight by held-out OOD samples; one that is right for a network is a hu
 POWER = 5
 """The p of MaxLogit-pNorm, of which its authors try 0 to 10."""
 
+RESIDUAL = 5.0
+"""What the distance where classes do not differ counts in WDiscOOD: its authors' weight for a ResNet-50."""
+
 PRUNED = 0.65
 """Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
 
@@ -318,6 +321,30 @@ def class_directions(features: FloatArray, classes: IntArray, head: Head) -> Arr
 def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
     """The same of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
     return mahalanobis(_directions(features), logits, learned)
+
+
+def discriminants(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+    """The `whitening` (D, D), and in its frame `axes` (D, d) along which class means differ, `means` there, the `mean`.
+
+    Whitened by the covariance within classes, these are the axes of linear discriminant analysis.
+    """
+    learned = class_means(features, classes, head)
+    mean = product(features.mean(axis=0, keepdims=True), learned["whitening"])
+    _, sizes, axes = np.linalg.svd(learned["means"] - mean, full_matrices=False)
+    axes = axes[sizes > np.sqrt(_NO_VARIANCE) * sizes.max()].T
+    return {"whitening": learned["whitening"], "axes": axes, "means": product(learned["means"], axes), "mean": mean}
+
+
+def wdiscood(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+    """Distance to the nearest class mean along discriminants, plus `RESIDUAL` times that to the mean across them.
+
+    Source: Chen, Lin, Xu and Vela 2023 (whitened linear discriminant analysis), with all discriminants there are.
+    """
+    whitened = product(features, learned["whitening"])
+    along = np.sqrt(_squared_to_nearest(whitened, learned["axes"], learned["means"]))
+    across = whitened - learned["mean"]
+    across = across - product(product(across, learned["axes"]), learned["axes"].T)
+    return np.asarray(along + RESIDUAL * np.linalg.norm(across, axis=1))
 
 
 def residual_space(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:

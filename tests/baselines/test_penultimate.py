@@ -55,6 +55,21 @@ def unit_mahalanobis(x):
     return np.log(distances(new, means, (train - means[CLASSES]).T @ (train - means[CLASSES]) / N).min(1))
 
 
+def wdiscood(x):
+    """As in the authors' code: `WDiscOOD` of scorer_dist.py, as its script calls it for a ResNet-50."""
+    values, vectors = np.linalg.eigh(WITHIN)
+    white = vectors @ np.diag(values**-0.5) @ vectors.T
+    train, new = FIT @ white, x @ white
+    means = np.stack([train[k == CLASSES].mean(0) for k in range(K)])
+    within = (train - means[CLASSES]).T @ (train - means[CLASSES]) / N
+    between = (means - train.mean(0)).T @ (means - train.mean(0)) / K
+    ratios, directions = np.linalg.eig(np.linalg.inv(within + 1e-5 * np.eye(D)) @ between)
+    kept = directions.real[:, np.argsort(-ratios.real)[: K - 1]]
+    basis = np.linalg.svd(kept.T)[2][: K - 1]
+    along = np.linalg.norm((new[:, None] - means[None]) @ kept, axis=2).min(1)
+    return along + 5 * np.linalg.norm((new - train.mean(0)) @ (np.eye(D) - basis.T @ basis), axis=1)
+
+
 def vim(x):
     origin = -np.linalg.pinv(HEAD.weight) @ HEAD.bias
     vectors = np.linalg.eigh((FIT - origin).T @ (FIT - origin))[1][:, : D - 3]
@@ -133,6 +148,7 @@ TRUTH = {
     "mahalanobis": lambda x: np.log(distances(x, MEANS, WITHIN).min(1)),
     "relative_mahalanobis": relative,
     "unit_mahalanobis": unit_mahalanobis,
+    "wdiscood": wdiscood,
     "vim": vim,
     "react": lambda x: energy(np.minimum(x, np.percentile(FIT, 90))),
     "ash": lambda x: energy(kept(x) * growth(x)),
@@ -229,7 +245,7 @@ class Peers:
         return self._of_features(self._detector.DICE(None, self._weight, self._bias, p=0.7))
 
 
-@pytest.mark.parametrize("name", sorted(set(TRUTH) - {"feature_norm", "sirc", "unit_mahalanobis"}))
+@pytest.mark.parametrize("name", sorted(set(TRUTH) - {"feature_norm", "sirc", "unit_mahalanobis", "wdiscood"}))
 def test_equals_pytorch_ood(name):
     peer = getattr(Peers(), name)().detach().numpy()
     np.testing.assert_allclose(fitted(name)(NEW), peer, rtol=1e-3, atol=1e-5)
@@ -250,6 +266,12 @@ def test_gradnorm_is_the_norm_of_the_gradient():
 def test_classes_that_do_not_occur_are_no_hindrance():
     gaps = fitted("mahalanobis", FIT, CLASSES * 2 + 1)(NEW)
     np.testing.assert_array_equal(gaps, fitted("mahalanobis")(NEW))
+
+
+def test_of_one_class_wdiscood_is_the_distance_to_its_mean():
+    score = fitted("wdiscood", classes=np.zeros(N, dtype=int))
+    wanted = 5 * np.sqrt(distances(NEW, FIT.mean(0, keepdims=True), AROUND)[:, 0])
+    np.testing.assert_allclose(score(NEW), wanted, rtol=1e-9)
 
 
 def test_a_feature_without_variance_is_no_hindrance():

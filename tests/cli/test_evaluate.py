@@ -260,7 +260,7 @@ def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
 
 def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(fitted)])
-    wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 14 more, often the strongest"
+    wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 15 more, often the strongest"
     assert f"note: {wanted} baselines: they need features.penultimate: true" in result.stdout
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
     assert found["not_compared"].startswith(wanted)
