@@ -22,8 +22,9 @@ from scipy.special import expit, log_softmax
 from scipy.stats import binomtest
 
 from gradscore.columns import logit_columns, penultimate_columns
-from gradscore.deployment import CONFIDENCE, Bundle, is_stream, read_bundle, watched
+from gradscore.deployment import CLASS, CONFIDENCE, Bundle, is_stream, read_bundle, watched
 from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
+from gradscore.monitoring.changes import CLASSES
 from gradscore.monitoring.streams import NOVELTY, Novelty, after_window
 from gradscore.store import RunFolder
 
@@ -61,7 +62,7 @@ def samples_of(frame: pd.DataFrame, bundle: Bundle, novelty: Novelty, *, ood: bo
     features = frame[bundle.columns]
     columns = {f"score_{name}": each.model.decision(features) for name, each in bundle.detectors.items()}
     columns |= {str(name): each.to_numpy(dtype=np.float64) for name, each in watched(features).items()}
-    columns[NOVELTY] = novelty.of(columns)
+    columns |= {NOVELTY: novelty.of(columns), CLASSES: columns[CLASS]}
     logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
@@ -182,18 +183,18 @@ def independent(pool: Samples, count: int, random: Generator) -> Samples:
 
 def after(
     streams: dict[str, Stream], window: Samples, random: Generator, *, alpha: float = ALPHA
-) -> tuple[dict[str, Stream], list[Alarm]]:
-    """The streams after a window, whose ranks within bins are drawn anew, and the alarms of it."""
+) -> tuple[dict[str, Stream], list[Alarm], float]:
+    """The streams after a window, whose ranks within bins are drawn anew, its alarms, and its largest e-value."""
     seed = int(random.integers(2**63))
-    streams, alarms, _ = after_window(streams, window.columns, before=[], name="", alarmed=(), alpha=alpha, seed=seed)
-    return streams, alarms
+    streams, alarms, powers = after_window(streams, window.columns, before=[], name="", alpha=alpha, seed=seed)
+    return streams, alarms, 10 ** max(powers.values())
 
 
 def raised_after(streams: dict[str, Stream], windows: list[Samples], random: Generator) -> int | None:
     """Samples until the first alarm of any stream; None without one."""
     seen = 0
     for window in windows:
-        streams, alarms = after(streams, window, random)
+        streams, alarms, _ = after(streams, window, random)
         if alarms:
             return seen + min(alarm.sample for alarm in alarms)
         seen += WINDOW
@@ -208,16 +209,16 @@ def calm_streams(pool: Samples, random: Generator) -> dict[str, Stream]:
     """Streams with calibration samples of their own, after some windows without shift."""
     streams = streams_of(independent(pool, CALIBRATION, random))
     for _ in range(CALM):
-        streams, _ = after(streams, independent(pool, WINDOW, random), random)
+        streams, *_ = after(streams, independent(pool, WINDOW, random), random)
     return streams
 
 
 def largest_e_value(pool: Samples, random: Generator) -> float:
-    """Of any stream at any time of a monitor without shift, with calibration samples of its own; 0 below 2."""
+    """Of any stream at any time of a monitor without shift, with calibration samples of its own."""
     streams, largest = streams_of(independent(pool, CALIBRATION, random)), 0.0
     for _ in range(LONG):
-        streams, alarms = after(streams, independent(pool, WINDOW, random), random, alpha=0.5)
-        largest = max([largest, *(alarm.e_value for alarm in alarms)])
+        streams, _, e_value = after(streams, independent(pool, WINDOW, random), random, alpha=1e-99)
+        largest = max(largest, e_value)
     return largest
 
 
@@ -257,7 +258,8 @@ def fewest(share: float, odd: Samples, calm: Samples, random: Generator) -> floa
         if is_stream(name):
             usual = np.sort(calm.columns[name])
             for sign in (1, -1):
-                ranks = np.searchsorted(np.sort(sign * usual), sign * values) / len(usual)
+                low, high = (np.searchsorted(np.sort(sign * usual), sign * values, side) for side in ("left", "right"))
+                ranks = (low + random.random(len(values)) * (high - low)) / len(usual)
                 halves = np.array_split(random.permutation(1 - ranks), 2)
                 one, other = (np.histogram(each, EDGES)[0] / len(each) / np.diff(EDGES) for each in halves)
                 bet, true = (1 - share + share * each for each in (one, other))

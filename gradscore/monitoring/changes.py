@@ -76,8 +76,9 @@ class Change:
 def changes_of(windows: Sequence[Window], *, usual: float) -> list[Change]:
     """The changes that the alarms of windows speak of.
 
-    What weighs little in a stream is noticed late and dated a little late, so an alarm is evidence of the change before
-    it, unless what it dates began after that was noticed, and in the later half of the time until this one was.
+    A stream speaks once of a change. What weighs little in it is noticed late and dated a little late, so an alarm is
+    evidence of the last change that it may date, unless what it dates began after that was noticed, and in the later
+    half of the time until this one was.
 
     Args:
         windows: all of them, in order.
@@ -86,28 +87,34 @@ def changes_of(windows: Sequence[Window], *, usual: float) -> list[Change]:
     groups: list[list[Alarm]] = []
     for window in windows:
         for alarm in sorted(window.alarms, key=lambda each: -each.e_value):
-            lead = groups[-1][0] if groups else None
-            if lead is not None and alarm.first <= max(lead.sample, (lead.first + alarm.sample) / 2):
-                groups[-1].append(alarm)
+            silent = [group for group in groups if alarm.stream not in {each.stream for each in group}]
+            group = next((group for group in reversed(silent) if group[0].first <= alarm.last), next(iter(silent), []))
+            if group and alarm.first <= max(group[0].sample, (group[0].first + alarm.sample) / 2):
+                group.append(alarm)
             else:
                 groups.append([alarm])
-    return [_change(group, windows, usual) for group in groups]
+    changes, calm = [], 0
+    for group in groups:
+        change, calm = _change(group, windows, calm, usual)
+        changes.append(change)
+    return changes
 
 
-def _change(alarms: list[Alarm], windows: Sequence[Window], usual: float) -> Change:
+def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: float) -> tuple[Change, int]:
+    """A change, compared with windows from the place `calm` on; and the place of the first window that it fills."""
     lead, names = alarms[0], [window.name for window in windows]
-    raised = windows[names.index(lead.raised)]
-    whole = (each for each in windows if each.first >= lead.last and each.complete)
-    now, before = next(whole, raised), windows[: names.index(lead.since)]
-    e_values = [each.log10_e_values[lead.stream] for each in windows[names.index(raised.name) :]]
-    sure = in_words(max(log10(lead.e_value), *e_values))
+    raised = names.index(lead.raised)
+    filled = next((place for place, each in enumerate(windows) if each.first >= lead.last and each.complete), raised)
+    now, since = windows[filled], names.index(lead.since)
+    before = windows[calm : max(since, calm + 1)] if since else []
+    sure = in_words(log10(lead.e_value))
     parts = [_what(lead, now, before)]
     expected = _mean([each.accuracy for each in before]) or usual
     if now.accuracy is not None:
         parts.append(f"expect an accuracy of {now.accuracy:.2f} instead of {expected:.2f}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
-    return Change(
+    change = Change(
         sentence=sentence,
         first=lead.first,
         last=lead.last,
@@ -116,6 +123,7 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], usual: float) -> Cha
         raised=lead.raised,
         alarms=tuple(alarms),
     )
+    return change, filled
 
 
 def _what(lead: Alarm, now: Window, before: Sequence[Window]) -> str:

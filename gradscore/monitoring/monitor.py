@@ -48,7 +48,7 @@ NOTHING_KNOWN = (
 )
 
 FORMAT = "gradscore monitor"
-VERSION = 6
+VERSION = 7
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -251,7 +251,6 @@ class Monitor:
             state,
             streams=streams,
             windows=(*state.windows, window),
-            alarmed=(*state.alarmed, *[alarm.stream for alarm in window.alarms]),
             pending={},
             pending_name=None,
             sums=self._accuracy.terms.none,
@@ -276,7 +275,6 @@ class Monitor:
             values,
             before=state.windows,
             name=name,
-            alarmed=state.alarmed,
             alpha=self.alpha,
             seed=int(state.bundle, 16),
         )
@@ -342,7 +340,6 @@ class State:
         streams: what is watched, by name.
         sums: over the samples of the window that is not complete.
         windows: those that are complete.
-        alarmed: the streams that have raised an alarm.
         pending: rows of the window that is not complete, as columns of plain values.
         pending_name: its name, where windows are made by time.
     """
@@ -353,7 +350,6 @@ class State:
     streams: Mapping[str, Stream]
     sums: Sums
     windows: tuple[Window, ...] = ()
-    alarmed: tuple[str, ...] = ()
     pending: Mapping[str, list[Any]] = field(default_factory=dict)
     pending_name: str | None = None
 

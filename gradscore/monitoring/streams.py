@@ -7,6 +7,9 @@ cannot be won. Capital of 1 / alpha has a probability of alpha at most, at any t
 values before it count is what makes this exact; ranks among the calibration samples alone would in time find out that
 those are few.
 
+A stream that has raised an alarm begins anew: what comes next is usual to it from then on, so that a second change is
+noticed as well, and one change, however long it lasts, once.
+
 Stakes are paid in little by little, so that a change is found whether it comes early or late: sample t gets
 `PATIENCE` / ((t + PATIENCE) (t + PATIENCE + 1)), t from 0, which adds up to one.
 
@@ -23,7 +26,7 @@ Fisher 1936, "The use of multiple measurements in taxonomic problems", for the n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 from zlib import crc32
 
@@ -45,6 +48,9 @@ _ENDS = (0.0005, 0.001, 0.002, 0.005, 0.01)
 
 PATIENCE = 1000
 """Half of all stakes are paid in before so many samples."""
+
+RENEWED = 500
+"""So many values after the window of an alarm are what a stream compares with from then on."""
 
 _TAIL, _FAR_TAIL = 0.5, 0.2
 """Exponents of bets on the ends: values that are rare pay the inverse root of their p-value, or almost all of it."""
@@ -149,19 +155,28 @@ class Stream:
         since: (bets,) that time: how many values there were before it.
         until: (bets,) the last time at which that was worth little.
         recent: (cells,) how often ranks of each cell came lately.
+        begun: how many values came before it, in an earlier stream of the same name and as its own calibration values.
+        usual: (u,) values that will be its calibration values, until there are `RENEWED` of them; none afterwards.
     """
 
     edges: Floats
     counts: Counts
-    seen: int
-    log_capital: Floats
-    log_since: Floats
-    since: Counts
-    until: Counts
-    recent: Floats
+    seen: int = 0
+    log_capital: Floats = field(default_factory=lambda: np.full(len(SAYS), -np.inf))
+    log_since: Floats = field(default_factory=lambda: np.zeros(len(SAYS)))
+    since: Counts = field(default_factory=lambda: np.zeros(len(SAYS), dtype=np.int64))
+    until: Counts = field(default_factory=lambda: np.zeros(len(SAYS), dtype=np.int64))
+    recent: Floats = field(default_factory=lambda: np.zeros(_CELLS))
+    begun: int = 0
+    usual: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
-    def of(cls, calibration: FloatArray) -> Self:
+    def anew(cls, begun: int) -> Self:
+        """A stream after so many values, that takes the next `RENEWED` for its calibration values."""
+        return cls(edges=np.empty(0), counts=np.zeros(1, dtype=np.int64), begun=begun)
+
+    @classmethod
+    def of(cls, calibration: FloatArray, *, begun: int = 0) -> Self:
         """A stream of which nothing was seen but its calibration values (n,), n at least 1."""
         shares = np.concatenate([np.linspace(0, 1, BINS + 1)[1:-1], _ENDS, 1 - np.array(_ENDS)])
         edges = np.unique(np.quantile(calibration, shares, method="higher"))
@@ -170,16 +185,7 @@ class Stream:
             # What is larger than many equal values is not one of them: a constant column that comes alive.
             edges = np.append(edges[edges <= largest], np.nextafter(largest, np.inf))
         counts = np.bincount(np.searchsorted(edges, calibration, side="right"), minlength=len(edges) + 1)
-        return cls(
-            edges=edges,
-            counts=counts,
-            seen=0,
-            log_capital=np.full(len(SAYS), -np.inf),
-            log_since=np.zeros(len(SAYS)),
-            since=np.zeros(len(SAYS), dtype=np.int64),
-            until=np.zeros(len(SAYS), dtype=np.int64),
-            recent=np.zeros(_CELLS),
-        )
+        return cls(edges=edges, counts=counts, begun=begun)
 
     @property
     def log_won(self) -> float:
@@ -201,6 +207,12 @@ class Stream:
         """
         if not len(values):
             return self, np.empty(0)
+        if not len(self.edges):
+            usual, rest = np.split(np.concatenate([self.usual, values]), [RENEWED])
+            if len(usual) < RENEWED:
+                return replace(self, usual=usual), np.zeros(len(values))
+            grown, total = type(self).of(usual, begun=self.begun + RENEWED).after(rest, random=random)
+            return grown, np.concatenate([np.zeros(len(values) - len(rest)), total])
         p, counts = self._p_values(values, random)
         learnt, recent = _learnt(p, self.recent)
         gains = np.log(np.stack([*(bet.pays(p) for bet in BETS), learnt], axis=1))
@@ -365,21 +377,19 @@ def after_window(
     *,
     before: Sequence[Window],
     name: str,
-    alarmed: Collection[str],
     alpha: float,
     seed: int,
 ) -> tuple[dict[str, Stream], list[Alarm], dict[str, float]]:
     """The streams after a window, the alarms that are raised in it, and the decimal logarithms of its e-values.
 
     An e-value is what a stream has won, times its share of alpha; that of a window is the largest within it, which has
-    reached 1 / alpha if and only if an alarm is, or would have been, raised.
+    reached 1 / alpha if and only if an alarm is raised; the stream begins anew after the window then.
 
     Args:
         streams: what is known of each before it.
         values: (n,) of the window, by stream.
         before: the windows before it.
         name: its name.
-        alarmed: streams that have raised an alarm; they raise no other.
         alpha: bound of the probability that any stream ever raises one without a change.
         seed: of the ranks that are drawn within bins.
     """
@@ -396,12 +406,13 @@ def after_window(
         largest = float(log_won.max()) if len(log_won) else stream.log_won
         e_values[key] = float((largest + np.log(share)) / np.log(10))
         threshold = threshold_of(alpha, share)
-        if key in alarmed or not len(log_won) or largest < threshold:
+        if not len(log_won) or largest < threshold:
             continue
         at = int(np.argmax(log_won >= threshold))
         then, _ = stream.after(found[: at + 1], random=np.random.default_rng(draws))
-        begun, last = int(then.since[then.leading]), int(then.until[then.leading])
-        first = max(0, begun - (then.seen - begun) // 2)  # so that nine ranges of ten hold the change
+        begun, last = int(then.since[then.leading]), int(then.until[then.leading]) + then.begun
+        first = max(0, begun - (then.seen - begun) // 2) + then.begun  # so that nine ranges of ten hold the change
+        after[key] = Stream.anew(int(starts[-1]) + len(found))
         since, until = (int(np.searchsorted(starts, time, side="right")) - 1 for time in (first, last))
         alarms.append(
             Alarm(

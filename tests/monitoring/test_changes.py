@@ -1,8 +1,10 @@
 """One change is one alarm: which alarms belong together, and the sentence."""
 
+import numpy as np
 import pytest
 
-from gradscore.monitoring.changes import CLASSES, Alarm, changes_of, in_words
+from gradscore.monitoring.changes import CLASSES, Alarm, Change, changes_of, in_words
+from gradscore.monitoring.streams import Stream, after_window
 from gradscore.monitoring.windows import Window
 
 WORDS = {
@@ -83,3 +85,61 @@ def test_what_began_later_is_another_change() -> None:
 def test_where_no_share_moves_the_stream_is_named() -> None:
     (change,) = changes_of([window(1), window(2, [alarm("score_wrong", 1100, 1200, 1300)])], usual=0.9)
     assert "500 by chance: score_wrong is higher; expect" in change.sentence
+
+
+def watched(drifts: dict[int, np.ndarray], *, seed: int) -> list[Change]:
+    """What is noticed in 7,000 samples of three normal streams, whose means are others from some samples on."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(7000, 3)) + sum((np.arange(7000) >= at)[:, None] * by for at, by in drifts.items())
+    names = ("novelty", "score_ood", "score_wrong")
+    streams, windows = {name: Stream.of(random.normal(size=2000)) for name in names}, []
+    for number, part in enumerate(np.split(values, 7), 1):
+        columns = dict(zip(names, part.T, strict=True))
+        streams, alarms, _ = after_window(streams, columns, before=windows, name=str(number), alpha=0.01, seed=seed)
+        windows.append(window(number, alarms))
+    return changes_of(windows, usual=0.9)
+
+
+A, B = np.array([0.5, 0.8, 0.2]), np.array([0.5, -1.2, 0.3])
+SECOND = {"further": B, "back to where it was": -A}
+
+
+@pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
+def test_a_second_change_of_the_same_streams_is_a_second_alarm(second: np.ndarray) -> None:
+    found = [watched({1000: A, 3000: second}, seed=seed) for seed in range(20)]
+    assert [len(changes) for changes in found].count(2) >= 19
+    begun = np.array([[(each.first, each.last) for each in changes[:2]] for changes in found])
+    held = (begun[:, :, 0] <= [1001, 3001]) & (begun[:, :, 1] >= [1001, 3001])
+    assert held.mean() >= 0.8
+    assert {each.stream for changes in found for each in changes[1].alarms} >= {"novelty", "score_ood"}
+
+
+def test_one_change_stays_one_change_however_long_it_lasts() -> None:
+    found = [watched({1000: A}, seed=seed) for seed in range(40)]
+    assert [len(changes) for changes in found].count(1) >= 39
+    assert np.mean([len(changes[0].alarms) for changes in found]) > 2  # the weakest stream is noticed late, and counted
+
+
+def test_a_second_change_is_compared_with_what_came_after_the_first() -> None:
+    windows = [
+        window(1, ood=0.02),
+        window(2, [alarm("novelty", 1020, 1100, 1300)], ood=0.15, accuracy=0.7),
+        window(3, ood=0.2, accuracy=0.6),
+        window(4, [alarm("novelty", 3050, 3100, 3400)], ood=0.4, accuracy=0.5),
+        window(5, ood=0.5, accuracy=0.4),
+    ]
+    _, second = changes_of(windows, usual=0.9)
+    assert (
+        "50 % look out of distribution instead of 20 %; expect an accuracy of 0.40 instead of 0.60" in second.sentence
+    )
+
+
+def test_a_late_alarm_of_the_first_change_is_evidence_of_that_one() -> None:
+    windows = [
+        window(1, [alarm("novelty", 300, 320, 400)]),
+        window(2, [alarm("novelty", 1500, 1600, 1700)]),
+        window(3, [alarm("score_ood", 250, 500, 2400)]),
+    ]
+    first, second = changes_of(windows, usual=0.9)
+    assert [each.stream for each in first.alarms] == ["novelty", "score_ood"]
+    assert [each.stream for each in second.alarms] == ["novelty"]

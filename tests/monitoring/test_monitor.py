@@ -114,6 +114,19 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     assert 500 < alarm.sample <= int(alarm.raised) * 100
 
 
+@pytest.mark.parametrize("cut", [650, 800, 1150])
+def test_a_second_change_is_noticed_wherever_calls_end(bundle, table, tmp_path: Path, cut: int) -> None:
+    rows = pd.concat([table(500), table(1000, seed=1, worse=4.0), table(800, seed=2)], ignore_index=True)
+    whole, path = Monitor(bundle, by=100), tmp_path / "state.json"
+    whole.update(rows)
+    first, second = whole.changes
+    assert first.first <= 501 <= first.last
+    assert second.first <= 1501 <= second.last
+    Monitor(bundle, by=100, state=path).update(rows.iloc[:cut])
+    Monitor(bundle, by=100, state=path).update(rows.iloc[cut:])
+    assert Monitor(bundle, by=100, state=path).changes == whole.changes
+
+
 def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     """The same samples and calibration samples in another bundle: only ranks of values in the same bin differ."""
     found = []
@@ -301,7 +314,7 @@ DAMAGES = {
     "cut off": (lambda text: text[: len(text) // 2], "no state of a monitor, or cut off"),
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":6', b'"version":5'), "version 6, got .* version 5; go on with the"),
+    "older": (lambda text: text.replace(b'"version":7', b'"version":6'), "version 7, got .* version 6; go on with the"),
 }
 
 

@@ -135,7 +135,7 @@ def test_a_change_begins_in_the_range_that_is_said(change) -> None:
         values = [random.normal(size=1000) for _ in range(4)] + np.split(change(random), 3)
         streams, before, alarms = {"a": Stream.of(random.normal(size=2000))}, [], []
         for name, each in enumerate(values, 1):
-            settings = {"name": str(name), "alarmed": ["a"] * bool(alarms), "alpha": 0.01, "seed": seed}
+            settings = {"name": str(name), "alpha": 0.01, "seed": seed}
             streams, raised, _ = after_window(streams, {"a": each}, before=before, **settings)
             before, alarms = [*before, SimpleNamespace(name=str(name), samples=1000, not_scored=0)], [*alarms, *raised]
         held += alarms[0].first <= 4001 <= alarms[0].last
@@ -169,7 +169,7 @@ def test_e_values_are_the_largest_that_is_won_times_the_share_of_alpha() -> None
     streams = {"a": Stream.of(CALIBRATION), "novelty": Stream.of(CALIBRATION), "b": Stream.of(CALIBRATION)}
     usual = np.random.default_rng(1).normal(size=600)
     values = {"a": np.empty(0), "novelty": np.empty(0), "b": np.append(np.full(30, 1.5), usual)}
-    settings = {"before": [], "name": "1", "alarmed": (), "alpha": 0.01, "seed": 0}
+    settings = {"before": [], "name": "1", "alpha": 0.01, "seed": 0}
     after, alarms, found = after_window(streams, values, **settings)
     assert (found["a"], found["novelty"]) == pytest.approx((np.log10(0.25), np.log10(0.5)))
     assert found["b"] == pytest.approx(np.log10(alarms[0].e_value))
