@@ -115,6 +115,7 @@ class Baseline:
         is_compared: meta models are compared with it.
         of_others: it is an input only where it was fitted on other samples than meta models are: those that it was
             fitted on are nearer than new ones.
+        of_unseen: it is fitted on samples that did not train the network, never on a bank of those that did.
     """
 
     fit: Callable[[InDistribution], Arrays]
@@ -126,6 +127,7 @@ class Baseline:
     is_input: bool = False
     is_compared: bool = True
     of_others: bool = False
+    of_unseen: bool = False
 
 
 def learns_nothing(_ordinary: InDistribution) -> Arrays:
@@ -244,17 +246,18 @@ def _nnguide(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
     return formulas.nnguide(outputs.neighbours.guidance, outputs.logits)
 
 
+def _looks(outputs: NetworkOutputs) -> FloatArray:
+    """The logits (V + 1, N, K) of samples and of their V augmentations."""
+    return np.stack([outputs.logits, *(each.logits for each in outputs.augmentations.values())])
+
+
 def _of_augmentations(
     function: Callable[[FloatArray], FloatArray], summary: str, *, words: str = "", is_compared: bool = False
 ) -> Baseline:
     """A baseline of the logits (V + 1, N, K) of samples and of their V augmentations."""
-
-    def of(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
-        return function(np.stack([outputs.logits, *(each.logits for each in outputs.augmentations.values())]))
-
     return Baseline(
         fit=learns_nothing,
-        of=of,
+        of=lambda outputs, _learned: function(_looks(outputs)),
         needs="augmentations",
         summary=summary,
         words=words,
@@ -465,6 +468,15 @@ BASELINES: Registry[Baseline] = Registry(
             words="the averaged probability",
             is_compared=True,
         ),
+        "augmentations_temperature": Baseline(
+            fit=lambda unseen: formulas.temperature(unseen.outputs.logits, unseen.classes),
+            of=lambda outputs, learned: formulas.mean_probability(_looks(outputs) / learned["temperature"][0]),
+            needs="augmentations",
+            summary="the same at the temperature that makes the labels of `in_dist.fit` likeliest",
+            words="the averaged probability at a fitted temperature",
+            source="Guo, Pleiss, Sun, Weinberger 2017",
+            of_unseen=True,
+        ),
         "augmentations_log_probability": _of_augmentations(
             formulas.mean_log_probability, "minus the mean over augmentations of log p of the predicted class"
         ),
@@ -575,11 +587,19 @@ class FittedBaselines:
     notices: list[str] = field(default_factory=list)
 
     @classmethod
-    def fit(cls, ordinary: InDistribution, *, augmentations: Sequence[str] = (), on_others: bool = True) -> Self:
+    def fit(
+        cls,
+        ordinary: InDistribution,
+        *,
+        unseen: InDistribution | None = None,
+        augmentations: Sequence[str] = (),
+        on_others: bool = True,
+    ) -> Self:
         """Fits every baseline that the samples allow.
 
         Args:
             ordinary: what to fit on; its samples become the bank, where they have penultimate features.
+            unseen: samples that did not train the network; None if that is so of `ordinary`.
             augmentations: the augmentations that count.
             on_others: meta models are fitted on other samples.
 
@@ -597,7 +617,8 @@ class FittedBaselines:
             if BASELINES[name].needs not in there:
                 continue
             try:
-                learned[name] = BASELINES[name].fit(ordinary)
+                fitted_on = unseen if unseen is not None and BASELINES[name].of_unseen else ordinary
+                learned[name] = BASELINES[name].fit(fitted_on)
             except MissingExtraError as error:
                 notices.append(str(error))
         bank = None

@@ -51,6 +51,9 @@ _NO_VARIANCE = 1e-15
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
 
+_POWERS = 7.0
+"""Temperatures are looked for between exp(-7) and exp(7)."""
+
 _LEAST_VARIANCE = 1e-12
 """Variance below which logits are alike: float32 rounds logits of ten to 1e-6."""
 
@@ -198,6 +201,23 @@ def mean_probability(logits: FloatArray) -> FloatArray:
     np.put_along_axis(log_p, _predicted(logits), -np.inf, axis=2)
     of_each = logsumexp(log_p, axis=2)  # one axis at a time, or the order of the sum depends on the number of samples
     return np.asarray(logsumexp(of_each, axis=0) - np.log(len(log_p)))
+
+
+def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
+    """What logits (N, K) are divided by (1,) to make classes (N,) likeliest; 1 where nothing is likeliest.
+
+    Source: Guo, Pleiss, Sun and Weinberger, 2017 (on calibration of modern neural networks), section 4.2.
+    """
+    from scipy.optimize import brentq  # slow to import, and a scorer does not need it
+
+    of_class = np.take_along_axis(logits, classes[:, None], axis=1)[:, 0].mean()
+
+    def slope(power: float) -> float:
+        """Of minus the mean log likelihood, which is convex, by 1 / temperature, the exponential of `power`."""
+        return float((softmax(np.exp(power) * logits, axis=1) * logits).sum(axis=1).mean() - of_class)
+
+    has_minimum = slope(-_POWERS) < 0 < slope(_POWERS)
+    return {"temperature": np.exp([-brentq(slope, -_POWERS, _POWERS) if has_minimum else 0.0])}
 
 
 def mean_log_probability(logits: FloatArray) -> FloatArray:

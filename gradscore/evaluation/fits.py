@@ -345,7 +345,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
             f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
             "that trained the classifier are better ones"
         )
-    baselines = FittedBaselines.fit(ordinary, augmentations=augmentations, on_others=BANK in splits)
+    unseen = ordinary_of(run, fit) if BANK in splits else None
+    baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
     once, again = run.recomputed(FIT)
     inputs = Inputs.fit(fit, baselines, twice=RecomputedRows(once, again, unit=run.rounding_unit))
     return inputs, [*notices, *baselines.notices, *rounding_notices(inputs)]

@@ -3,9 +3,11 @@
 import mpmath
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, InDistribution, NetworkOutputs
+from gradscore.baselines import BASELINES, FittedBaselines, InDistribution, NetworkOutputs
 from gradscore.errors import EvaluationError
 
 
@@ -34,6 +36,10 @@ TENTH = np.log([0.1, 0.9])
 
 BY_HAND = {
     "probability: p of 3/4, 1/2 and 1/10": ("augmentations_probability", np.log(1 - (0.75 + 0.5 + 0.1) / 3)),
+    "temperature: as they are, with the predicted class likeliest at none": (
+        "augmentations_temperature",
+        np.log(1 - (0.75 + 0.5 + 0.1) / 3),
+    ),
     "log probability: the mean of their logarithms": (
         "augmentations_log_probability",
         -(np.log(0.75) + np.log(0.5) + np.log(0.1)) / 3,
@@ -58,6 +64,42 @@ def test_all_are_worked_by_hand():
 def test_equals_the_number_worked_by_hand(name, wanted):
     samples = seen(QUARTER, HALF, TENTH, features=[[2.0, 0.0], [0.3, 0.4], [0.0, 5.0]])
     assert score(name, samples) == pytest.approx(wanted, rel=1e-6 if name == "augmentations_features" else 1e-12)
+
+
+def labelled(count, *, scale):
+    """Samples of classes drawn from the softmax of their logits, which are then `scale` times as large."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0.0, 2.0, (count, 4))
+    classes = (np.log(softmax(logits, axis=1)) + generator.gumbel(size=logits.shape)).argmax(axis=1)
+    return InDistribution(outputs=NetworkOutputs(logits=scale * logits), classes=classes)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+def test_the_temperature_makes_labels_likeliest(scale):
+    """Against a search among temperatures."""
+    samples = labelled(2000, scale=scale)
+
+    def surprise(power):
+        log_p = log_softmax(samples.outputs.logits / np.exp(power), axis=1)
+        return -log_p[np.arange(2000), samples.classes].mean()
+
+    found = BASELINES["augmentations_temperature"].fit(samples)["temperature"]
+    wanted = np.exp(minimize_scalar(surprise, bounds=(-4, 4), method="bounded", options={"xatol": 1e-9}).x)
+    np.testing.assert_allclose(found, [wanted], rtol=1e-5)
+    assert found[0] == pytest.approx(scale, rel=0.1)
+
+
+def test_probabilities_are_averaged_at_the_temperature():
+    """Of logits twice as large, at temperature 2."""
+    samples = seen(2 * QUARTER, 2 * HALF, 2 * TENTH)
+    found = BASELINES["augmentations_temperature"].of(samples, {"temperature": np.array([2.0])})
+    np.testing.assert_allclose(found, [np.log(1 - (0.75 + 0.5 + 0.1) / 3)], rtol=1e-12)
+
+
+def test_a_bank_that_trained_the_network_tells_no_temperature():
+    ordinary, unseen = labelled(500, scale=30.0), labelled(500, scale=3.0)
+    fitted = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=["flip"])
+    assert fitted.learned["augmentations_temperature"] == BASELINES["augmentations_temperature"].fit(unseen)
 
 
 @pytest.mark.parametrize("gap", [46.0, 200.0, 800.0], ids=["1 - 1e-20", "1 - 1e-87", "beyond float64"])
