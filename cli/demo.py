@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import join
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from gradscore.errors import ConfigError
 
 from .options import INCONCLUSIVE, QuietOption, ThreadsOption
 from .output import Output
+
+if TYPE_CHECKING:
+    from gradscore.demo import Step
 
 EXTRAS = {"fast": ("numba", "gradients are computed without compiled loops"), "report": ("jinja2", "there is no page")}
 """Optional packages that the demo would use, and what is so without them."""
@@ -36,7 +39,7 @@ def demo(
     Example: gradscore demo
     """
     # These import NumPy, which help need not wait for.
-    from gradscore.demo import project, steps, train
+    from gradscore.demo import example, project, steps, train
     from gradscore.system import as_address, is_address
 
     if is_address(folder):
@@ -49,10 +52,8 @@ def demo(
             output.say(f"{folder}: images, and the code of a network", detail=True)
             _announce(output, "train the network", "python", [str(folder / "net.py")])
             output.say(train(folder), detail=True)
-            found = []
-            for step in steps(folder):
-                _announce(output, step.what, "gradscore", step.words)
-                found.append(_done(context, [*step.words, *(["--quiet"] if quiet else [])]))
+            found = [_done(context, output, step) for step in steps(folder)]
+            _done(context, output, example(folder))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{folder} was removed again; the same command starts anew") from None
     evaluation, *_ = found
@@ -70,9 +71,10 @@ def _announce(output: Output, what: str, program: str, words: Any) -> None:
     output.say("", f"# {what}", f"$ {program} {join(words)}", detail=True)
 
 
-def _done(context: typer.Context, words: list[str]) -> Any:
+def _done(context: typer.Context, output: Output, step: Step) -> Any:
     """Runs a command of this program and returns what it does; one that comes to no verdict is no failure."""
-    name, *given = words
+    _announce(output, step.what, "gradscore", step.words)
+    name, *given = [*step.words, *(["--quiet"] if output.quiet else [])]
     program: Any = context.find_root().command
     command = program.commands[name]
     try:

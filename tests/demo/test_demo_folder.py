@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradscore.config import load_config
-from gradscore.demo import project, steps, train
+from gradscore.demo import example, project, train
 from gradscore.errors import ModelError, OutputError
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +51,21 @@ def test_configuration_uses_every_part_once(made: Path) -> None:
     assert [named.count(f'{made / "images" / part}"') for part in COUNTS] == [1] * len(COUNTS)
 
 
-def test_commands_name_files_of_the_folder(made: Path) -> None:
-    *_, last = steps(made)
-    assert [Path(word).is_file() for word in last.words if word.endswith(".png")] == [True, True]
+DECISIONS = {
+    "most are accepted": (["accept", "accept", "reject", "reject"], "2 of 4 unknown images are rejected (50 %)", 2),
+    "all are accepted": (["accept"] * 4, "0 of 4 unknown images are rejected (0 %)", 0),
+}
+
+
+@pytest.mark.parametrize(("decisions", "share", "place"), DECISIONS.values(), ids=DECISIONS)
+def test_the_example_is_the_first_that_is_rejected(made: Path, decisions: list[str], share: str, place: int) -> None:
+    unknown = images(made, "unknown")[: len(decisions)]
+    lines = [f"{path},{decision}" for path, decision in zip(unknown, decisions, strict=True)]
+    (made / "unknown.csv").write_text("\n".join(["sample_id,decision", *lines]))
+    found = example(made)
+    assert found.what.startswith(share)
+    known, shown = (Path(word) for word in found.words if word.endswith(".png"))
+    assert (known.is_file(), known.parent.parent.name, shown) == (True, "test", unknown[place])
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
