@@ -33,7 +33,7 @@ from ..columns import (
 )
 from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
-from ..system import BoolArray, FloatArray, parse_json, some, write_bytes, write_text
+from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes, write_text
 
 FORMAT: Literal[6] = 6
 ARRAYS = "arrays.safetensors"
@@ -326,10 +326,12 @@ class Description(BaseModel):
     Attributes:
         format: of the two files.
         arrays_sha256: checksum of the file of the arrays.
+        same: name of an array that is in the file under another one, and that other name.
     """
 
     format: Literal[6] = FORMAT
     arrays_sha256: str = ""
+    same: dict[str, str] = {}
 
 
 AnyDescription = TypeVar("AnyDescription", bound=Description)
@@ -566,10 +568,23 @@ def _columns(frame: pd.DataFrame) -> list[str]:
 
 
 def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Description) -> None:
-    """Writes the two files of a model; the description comes last and holds a checksum of the arrays."""
-    content = save({name: np.ascontiguousarray(values) for name, values in arrays.items()})
+    """Writes the two files of a model, equal arrays once (several baselines have the weights of the last layer).
+
+    The description comes last and holds a checksum of the arrays.
+    """
+    kept: dict[str, NDArray[Any]] = {}
+    same: dict[str, str] = {}
+    first: dict[tuple[str, tuple[int, ...], str], str] = {}
+    for name, given in arrays.items():
+        values = np.ascontiguousarray(given)
+        place = first.setdefault((values.dtype.str, values.shape, sha256(values.tobytes())), name)
+        if place == name:
+            kept[name] = values
+        else:
+            same[name] = place
+    content = save(kept)
     write_bytes(folder / ARRAYS, content)
-    whole = description.model_copy(update={"arrays_sha256": hashlib.sha256(content).hexdigest()})
+    whole = description.model_copy(update={"arrays_sha256": sha256(content), "same": same})
     write_text(folder / DESCRIPTION, json.dumps(whole.model_dump(), indent=1, allow_nan=False) + "\n")
 
 
@@ -582,11 +597,12 @@ def read_model(folder: Path, kind: type[AnyDescription]) -> tuple[dict[str, NDAr
     description = read_description(folder, kind)
     path = folder / ARRAYS
     content = _bytes(path)
-    if hashlib.sha256(content).hexdigest() != description.arrays_sha256:
+    if sha256(content) != description.arrays_sha256:
         raise StoreError(f"{path}: damaged, or not the arrays {DESCRIPTION} belongs to; run fit-meta again")
     try:
-        return dict(load(content)), description
-    except SafetensorError as error:
+        arrays = dict(load(content))
+        return arrays | {name: arrays[other] for name, other in description.same.items()}, description
+    except (SafetensorError, KeyError) as error:
         raise StoreError(f"{path}: not readable as safetensors ({error}); run fit-meta again") from None
 
 

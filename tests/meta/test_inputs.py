@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from meta_tables import AUGMENTATION, make_inputs, make_table
 from packages import write_package
+from safetensors.numpy import load_file
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
@@ -290,6 +291,14 @@ def test_a_round_trip_gives_the_same_bits(tmp_path):
     assert loaded.fingerprint == INPUTS.fingerprint
 
 
+def test_arrays_that_are_alike_are_stored_once(tmp_path):
+    INPUTS.save(tmp_path)
+    stored = load_file(tmp_path / ARRAYS)
+    learned = INPUTS.scaling.arrays() | INPUTS.baselines.arrays()
+    kinds = {(each.shape, str(each.dtype), each.tobytes()) for each in learned.values()}
+    assert len(stored) == len(kinds) < len(learned)
+
+
 def test_the_fingerprint_is_that_of_what_was_learned():
     again = make_inputs(ORDINARY, augmentation=True)
     assert again.fingerprint == INPUTS.fingerprint
@@ -301,6 +310,7 @@ def test_the_fingerprint_is_that_of_what_was_learned():
 EDITS = {
     "no names": ({"names": None}, "names: "),
     "an unknown baseline": ({"baselines": ["msp", "not there"]}, "'not there' unknown here"),
+    "an array that is none": ({"same": {"scale": "not there"}}, "'not there'"),
     "another format": ({"format": 5}, "not a meta model of format 6"),
 }
 
