@@ -5,7 +5,7 @@ In formulas p is the softmax of the logits z.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -679,6 +679,18 @@ class FittedBaselines:
             plain = plain_name(name)
             columns[name] = np.mean([columns[plain], *(self._of(plain, each) for each in counted.values())], axis=0)
         return pd.DataFrame(columns)
+
+    def for_scores(self, names: Iterable[str]) -> Self:
+        """The inputs of meta models and the baselines called `names`, without what new samples are never asked for.
+
+        Gone are the other baselines, and of the bank the hashes by which samples are told from themselves.
+        """
+        kept = {plain_name(name) for name in (*self.inputs, *names)}
+        bank = self.bank
+        if bank is not None:
+            bank = replace(bank, content=None, energies=bank.energies if "nnguide" in kept else None)
+        learned = {name: values for name, values in self.learned.items() if name in kept}
+        return replace(self, learned=learned, bank=bank)
 
     def arrays(self, *, content: bool = True) -> dict[str, NDArray[Any]]:
         """Everything that was learned, by name, to be stored; with or without hashes of the bank's content."""

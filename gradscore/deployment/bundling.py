@@ -195,9 +195,6 @@ def _deployed_models(
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = Inputs.load(run.inputs_path)
-    bank = inputs.baselines.bank
-    if bank is not None:  # without the hashes by which samples of a run are told from themselves; new ones are others
-        inputs = replace(inputs, baselines=replace(inputs.baselines, bank=replace(bank, content=None)))
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
@@ -226,7 +223,10 @@ def _deployed_models(
             notices.append(f"no detector '{name}': {run.path / 'meta'} has no model for it")
     if not found:
         raise BundleError(nothing)
-    return found, [*_better_baselines(run, found, wanted), *notices]
+    names = [model.name for model, _ in found.values() if isinstance(model, BaselineScore)]
+    few = replace(inputs, baselines=inputs.baselines.for_scores(names))
+    packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
+    return packed, [*_better_baselines(run, found, wanted), *notices]
 
 
 def _better_baselines(

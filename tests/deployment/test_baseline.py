@@ -13,10 +13,11 @@ from scipy.special import logsumexp
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
+from gradscore.baselines import BASELINES
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError
 from gradscore.evaluation import evaluate_run, stored_verdicts
-from gradscore.meta import MetaModel, ScoreChoice, read_notes
+from gradscore.meta import Inputs, MetaModel, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -53,6 +54,15 @@ def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, smal
     np.testing.assert_allclose(found["p_value_ood"], p_values)
     rejected = found["reason"].str.contains("out of distribution")
     np.testing.assert_array_equal(rejected, p_values <= ALPHA / 2)
+
+
+def test_it_holds_what_its_scores_look_at_alone(small_run: Path, small_bundle: Path) -> None:
+    made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=doctor", "wrong=logit_lr"], trust_code=True)
+    inputs = {name for name, each in BASELINES.items() if each.is_input}
+    assert set(made.inputs.baselines.learned) - inputs == {"doctor"}
+    assert set(read_bundle(small_bundle).inputs.baselines.learned) <= inputs
+    of_run = Inputs.load(RunFolder(small_run).inputs_path).baselines.learned
+    assert set(of_run) - inputs == {"doctor", "max_logit_pnorm"}
 
 
 def test_the_other_detector_stays(bundle_file: Path, small_bundle: Path, images: np.ndarray) -> None:
