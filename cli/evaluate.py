@@ -127,7 +127,7 @@ def report(
     if tables or page is None:
         output.tell(*rest, rest=f"{evaluation.path.parent / 'report.md'}")
     elif rest:
-        output.say(f"{len(rest)} note{'' if len(rest) == 1 else 's'} more: --tables shows them, and every figure")
+        output.say(f"{len(rest)} more note{'' if len(rest) == 1 else 's'}: see --tables")
     output.say(f"report: {page}" if page is not None else f"all metrics: {evaluation.path}")
 
 

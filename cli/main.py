@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from gradscore.errors import ConfigError, GradscoreError
 from gradscore.printable import printable
 
 from .check import WritesJson
-from .options import INTERRUPTED, Command, wait_asleep
+from .options import INTERRUPTED, Command, Group, wait_asleep
 from .output import escape_remarks_of_others, named
 
 BUG = 70
@@ -28,7 +27,7 @@ _WRITTEN = "gradscore: arguments as they are written"
 _NOWHERE = "gradscore: standard output led nowhere from the beginning"
 
 
-class _ErrorsAsMessages(TyperGroup):
+class _ErrorsAsMessages(Group):
     """Turns errors into one line on standard error and an exit code; none of them is a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -190,8 +189,8 @@ for _name, (_group, _class) in COMMANDS.items():
     _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
     if isinstance(_command, typer.Typer):
         for _each in _command.registered_commands:
-            _each.help = _flowing(_each.callback.__doc__)
-        app.add_typer(_command, name=_name, rich_help_panel=_group)
+            _each.help, _each.cls = _flowing(_each.callback.__doc__), _class
+        app.add_typer(_command, cls=Group, name=_name, rich_help_panel=_group)
     else:
         app.command(_name, cls=_class, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
 

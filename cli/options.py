@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from gradscore.errors import ConfigError
 
@@ -189,7 +189,23 @@ NothingToTrustOption = Annotated[bool, typer.Option("--trust-code", hidden=True)
 """Commands that run no code of others take the option all the same, as one of several that are typed alike."""
 
 
-class Command(TyperCommand):
+class _FlagsWithoutValues:
+    """A command or group whose `--help` does not say `<bool>` after flags, which looks like a value to give."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Its arguments and options."""
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return found
+
+
+class Group(_FlagsWithoutValues, TyperGroup):
+    """A group of commands."""
+
+
+class Command(_FlagsWithoutValues, TyperCommand):
     """A command that takes `--trust-code`: it says which code of others will run, and lets it run meanwhile."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -281,8 +281,8 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
-        p_value = f"p-value {row[f'p_value_{name}']:.4f}, rejected at {detector.threshold.alpha:.4g} and below"
-        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
+        alike = f"{100 * row[f'p_value_{name}']:.3g} % of good samples look as suspicious"
+        card.add_row(f"P({NAMES[name]})", f"{known}   {alike} (limit {100 * detector.threshold.alpha:.3g} %)")
     card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
     output.show(card)
     for name in scorer.bundle.detectors:
@@ -298,12 +298,10 @@ def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
         if row["error"]:
             output.say(f"error   {row['error']}")
             continue
-        values = [
-            f"P({NAMES[name]}) {_known(row[f'probability_{name}'])} p {row[f'p_value_{name}']:.4f}"
-            for name in scorer.bundle.detectors
-        ]
+        known = {NAMES[name]: _known(row[f"probability_{name}"]) for name in scorer.bundle.detectors}
+        values = ", ".join(f"P({name}) {probability}" for name, probability in known.items())
         reason = f"  {row['reason']}" if row["reason"] else ""
-        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {'  '.join(values)}{reason}")
+        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {values}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
                 output.say(f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
