@@ -5,9 +5,14 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
+from gradscore.deployment import Scorer, make_bundle, write_bundle
+from gradscore.monitoring import Monitor, write_monitor
 from gradscore.reporting import write_report
+from gradscore.store import RunFolder
 
 FRAME = "<!doctype html><body><iframe src='{address}' width='390' height='9000'></iframe>"
 
@@ -77,3 +82,23 @@ def test_a_phone_does_not_scroll_sideways(chromium, page, tmp_path):
     )
     frame.write_text(FRAME.format(address=page.as_uri()) + probe)
     assert "<title>fits</title>" in visit(chromium, frame, "--dump-dom").stdout
+
+
+def test_the_windows_of_a_monitor_fit_a_phone(chromium, small_run, tmp_path):
+    bundle = make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True, shifted_copies=10)
+    path = small_run.parent / "phone.gradscore"  # beside the code of its model
+    write_bundle(path, bundle)
+    watching = Monitor.load(path, by=100)
+    digits = np.round(load_digits().images[600:850, None] * (255 / 16)).astype(np.uint8)
+    names = [f"a folder with a long name/{place}.png" for place in range(len(digits))]
+    watching.update(Scorer.load(path, trust_code=True)(digits, sample_ids=names, watch=True))
+    page = write_monitor(watching, tmp_path / "watch").html
+    frame = tmp_path / "phone.html"
+    probe = (
+        "<script>onload = () => { const page = document.querySelector('iframe').contentDocument; "
+        "const ends = [...page.querySelectorAll('body *')].map((each) => each.getBoundingClientRect().right); "
+        "document.title = [page.querySelectorAll('tbody tr').length, 'windows,', "
+        "Math.max(...ends) <= 390 ? 'fit' : 'end at ' + Math.max(...ends)].join(' '); }</script>"
+    )
+    frame.write_text(FRAME.format(address=page.as_uri()) + probe)
+    assert "<title>3 windows, fit</title>" in visit(chromium, frame, "--dump-dom").stdout
