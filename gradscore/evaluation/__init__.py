@@ -9,7 +9,7 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, Caught, Use, score_in_words
+from .answer import Answer, DetectionRate, Use, score_in_words
 from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import (
     PAGES,
@@ -53,9 +53,9 @@ __all__ = [
     "PAGES",
     "SCORE_LR",
     "Answer",
-    "Caught",
     "Compared",
     "Comparison",
+    "DetectionRate",
     "EvaluationReport",
     "FitIdentities",
     "FitReport",

@@ -71,7 +71,7 @@ class Use:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caught:
+class DetectionRate:
     """What the chosen score catches of one set where 5 % of good samples are rejected.
 
     Attributes:
@@ -100,7 +100,7 @@ class Answer:
     """
 
     uses: Sequence[Use] = ()
-    caught: Sequence[Caught] = ()
+    caught: Sequence[DetectionRate] = ()
     sentences: Sequence[str] = ()
     no_verdict: str | None = None
     next_command: str | None = None
@@ -237,7 +237,7 @@ def _caught(
     groups: Mapping[str, Sequence[str]],
     *,
     score: str = CHOSEN,
-) -> list[Caught]:
+) -> list[DetectionRate]:
     """What is caught of every OOD set under the protocol of the verdict, and then of wrong predictions."""
     protocols = {each.area.task: each.protocol for each in found}
     group_of = {name: group for group, names in groups.items() if group != "all" for name in names}
@@ -249,7 +249,7 @@ def _caught(
     ]  # fmt: skip
     shares.sort(key=lambda each: each.task != "ood")
     return [
-        Caught(
+        DetectionRate(
             task=each.task,
             what=each.dataset if each.task == "ood" else WHAT[each.task],
             group=group_of.get(each.dataset) if each.task == "ood" else None,
@@ -267,7 +267,7 @@ def _use(uses: Sequence[Use]) -> str:
     return f"Use {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
 
 
-def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
+def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
@@ -284,7 +284,7 @@ def _catches(uses: Sequence[Use], caught: Sequence[Caught]) -> str:
     return f"With 5 % of good samples rejected{cost}, {subject} {', '.join(named)}."
 
 
-def _apart(caught: Sequence[Caught]) -> str:
+def _apart(caught: Sequence[DetectionRate]) -> str:
     """What is caught of sets that would have another score chosen, if they were not known."""
     if not caught:
         return ""
@@ -294,7 +294,7 @@ def _apart(caught: Sequence[Caught]) -> str:
 
 def _compared(found: Sequence[Verdict]) -> str:
     """How the chosen scores do against the best baseline of each set, and what would settle what is open."""
-    each_once = singles(found)
+    each_once = verdicts_on_sets(found)
     parts = []
     for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
         names = [
@@ -387,7 +387,7 @@ def _points(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else "less than 0.01"
 
 
-def singles(found: Sequence[Verdict]) -> list[Verdict]:
+def verdicts_on_sets(found: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts on single OOD sets, each once, and on wrong predictions."""
     once = {one.what: one for each in found for one in (each.sets or (each,))}
     return sorted(once.values(), key=lambda each: each.area.task != "ood")

@@ -26,8 +26,8 @@ from ..meta import (
     MetaModel,
     Penalty,
     RecomputedRows,
-    Rows,
     ScoreChoice,
+    TrainingSet,
     add_alarms,
     choose_score,
     fit_logistic,
@@ -121,7 +121,7 @@ class ScoreChooser:
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
 
-    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, Rows]:
+    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, TrainingSet]:
         """Feature table and targets of samples of a fit: of many, every second, third ... of each split."""
         frames, targets, sets = [], [], []
         for split in (split for split, mask in spec.fit.items() if mask.any()):
@@ -134,14 +134,14 @@ class ScoreChooser:
             targets.append(positive[chosen])
             sets.append(np.full(int(chosen.sum()), split))
         target = np.concatenate(targets)
-        rows = Rows(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets))
+        rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets))
         return pd.concat(frames, ignore_index=True), rows
 
     def _scores(
         self,
         spec: MetaModelSpec,
         frame: pd.DataFrame,
-        rows: Rows,
+        rows: TrainingSet,
         models: Mapping[str, MetaModel],
         known: pd.DataFrame | None,
         *,
@@ -153,7 +153,7 @@ class ScoreChooser:
         is_ordinary = rows.sets[fit] == FIT
         of_part = None if known is None else known.iloc[fit]
         inputs = self._inputs_of(part[is_ordinary], None if of_part is None else of_part[is_ordinary])
-        fitted = Rows(scaled=inputs.scaled(part, of_part), target=rows.target[fit], sets=rows.sets[fit])
+        fitted = TrainingSet(scaled=inputs.scaled(part, of_part), target=rows.target[fit], sets=rows.sets[fit])
         table = inputs.baseline_table(rest) if known is None else known.iloc[held_out]
         scaled = inputs.scaled(rest, table)
         model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, _penalty(models[META])), fitted)
@@ -174,7 +174,7 @@ class ScoreChooser:
         return Inputs.fit(ordinary, baselines, twice=self._twice, table=table)
 
 
-def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: Rows) -> MetaModel:
+def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> MetaModel:
     """A model fitted on some samples, with the alarms of the one that was fitted on all."""
     return model if whole.alarms is None else add_alarms(model, rows, whole.notes["alarms"])
 

@@ -35,7 +35,7 @@ from .records import (
     score_records,
     verdicts,
 )
-from .score_tables import BLOCK, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
+from .score_tables import SET_KEY, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
 
 PAGES = ("report.html", "report.md")
 """The report of an evaluation, which `reporting` writes beside its figures."""
@@ -149,20 +149,20 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
             for spec in found.specs
             if not scorer.has_model(spec)
         ]
-        blocks = scorer.blocks(_headline_first(run, [spec for spec in fitted if spec.reported]), wrong=wrong)
-        if not blocks:
+        scored = scorer.scored_sets(_headline_first(run, [spec for spec in fitted if spec.reported]), wrong=wrong)
+        if not scored:
             raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
-        records = list(score_records(blocks))
+        records = list(score_records(scored))
         groups = _ood_groups(run)
-        records += group_records(blocks, groups, list(records))
+        records += group_records(scored, groups, list(records))
         notices += rounding_notices(scorer.inputs)
         if scorer.seen_by_meta_wrong:
             notices.append(
                 f"no score meta_wrong for {', '.join(scorer.seen_by_meta_wrong)}: the misclassification model was "
                 "fitted on copies of samples of the set"
             )
-        notices += remarks(blocks, records)
-        records += joint_records(scorer.joint_blocks())
+        notices += remarks(scored, records)
+        records += joint_records(scorer.jointly_scored_sets())
         records += near_duplicate_records(near)
         clear_page(*(run.evaluation_path / name for name in PAGES))
         scorer.write(run.evaluation_path)
@@ -316,7 +316,7 @@ def _blocks(run: RunFolder, score: str) -> dict[tuple[str, ...], pd.DataFrame]:
     if score not in score_columns(table):
         known = ", ".join(score_columns(table))
         raise EvaluationError(f"{run.path}: no score {score!r}; wanted one of {known}")
-    blocks = {tuple(str(part) for part in key): block for key, block in table.groupby(BLOCK, sort=False)}
+    blocks = {tuple(str(part) for part in key): block for key, block in table.groupby(SET_KEY, sort=False)}
     return {key: block for key, block in blocks.items() if score in scores_of(block)}
 
 

@@ -29,7 +29,7 @@ from ..meta import (
     Inputs,
     MetaModel,
     RecomputedRows,
-    Rows,
+    TrainingSet,
     add_alarms,
     alarm_weights,
     choose_penalty,
@@ -281,10 +281,10 @@ class Prepared:
         self.inputs, self._tables = inputs, tables
         self._scaled: dict[str, FloatArray] = {}
 
-    def rows(self, spec: MetaModelSpec, masks: RowMasks) -> Rows:
+    def rows(self, spec: MetaModelSpec, masks: RowMasks) -> TrainingSet:
         """The chosen samples of a spec."""
         splits = [split for split, mask in masks.items() if mask.any()]
-        return Rows(
+        return TrainingSet(
             scaled=np.concatenate(
                 [np.empty((0, len(self.inputs.names))), *(self._scaled_rows(split, masks[split]) for split in splits)]
             ),
@@ -405,7 +405,7 @@ class ModelFits:
         self._choices: dict[str, Choice] = {}
 
     @cached_property
-    def _common(self) -> Rows | None:
+    def _common(self) -> TrainingSet | None:
         """The samples in common, if there are enough auxiliary sets among them to choose by."""
         spec = self._spec_in_common
         rows = None if spec is None else self._prepared.rows(spec, spec.fit)
@@ -451,13 +451,13 @@ class ModelFits:
                 baselines[SCORE_LR] = self._with_alarms(baselines[SCORE_LR], rows, choices[SCORE_LR][1])
         return model, baselines
 
-    def _with_alarms(self, model: MetaModel, rows: Rows, choice: Choice) -> MetaModel:
+    def _with_alarms(self, model: MetaModel, rows: TrainingSet, choice: Choice) -> MetaModel:
         """The model with alarms, which count by how well they find the sets that its penalties were chosen by."""
         judged = choice.score if choice.judged_by == "sets" else None
         judges = rows if self._common is None else self._common
         return add_alarms(model, rows, alarm_weights(self._inputs, judges, judged))
 
-    def _choice(self, spec: MetaModelSpec, rows: Rows, axes: FloatArray, names: list[str] | None) -> Choice:
+    def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
         common = self._common if spec.task == "ood" else None
         if common is None:

@@ -29,7 +29,7 @@ from .intervals import (
     wilson,
 )
 from .metrics import METRICS, SELECTIVE, brier, double_scoring, expected_calibration_error, rarer_of
-from .score_tables import LOGIT_LR, SCORE_LR, Block, JointBlock
+from .score_tables import LOGIT_LR, SCORE_LR, JointlyScoredSet, ScoredSet
 
 FEW_SAMPLES = 20
 """Fewer samples than this of either class are few.
@@ -110,7 +110,7 @@ class Estimate(NamedTuple):
         )
 
 
-def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
+def score_records(scored_sets: Iterable[ScoredSet]) -> Iterator[Record]:
     """Records of each data set: figures of merit of each score, and the gains of `chosen` and `meta` over others.
 
     Intervals (`low`, `high`, 95 %) are DeLong's for AUROC and its gains, from influence functions for other areas, from
@@ -119,29 +119,29 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
     interval.
 
     Args:
-        blocks: the data sets; of each, `chosen`, `meta` and one other score are held at a time.
+        scored_sets: the data sets; of each, `chosen`, `meta` and one other score are held at a time.
 
     Yields:
         The records, score by score.
     """
     known: dict[tuple[str, str], list[Estimate]] = {}  # baselines score alike under several protocols
-    for block in blocks:
-        positive, data = block.positive, _of_data(block)
-        ours = {name: placements(block.score(name), positive) for name in (CHOSEN, META) if name in block.names}
+    for scored in scored_sets:
+        positive, data = scored.positive, _of_data(scored)
+        ours = {name: placements(scored.score(name), positive) for name in (CHOSEN, META) if name in scored.names}
         gains: dict[str, list[Estimate]] = {name: [] for name in ours}
-        for name in block.names:
-            values = block.score(name)
+        for name in scored.names:
+            values = scored.score(name)
             placed = ours[name] if name in ours else placements(values, positive)
-            key = (block.task, sha256(values.tobytes() + positive.tobytes()))
+            key = (scored.task, sha256(values.tobytes() + positive.tobytes()))
             if key not in known:
-                known[key] = list(_estimates(values, positive, placed, ood=block.task == "ood"))
-            for estimate in [*known[key], *(_calibration(block) if name == CHOSEN else ())]:
+                known[key] = list(_estimates(values, positive, placed, ood=scored.task == "ood"))
+            for estimate in [*known[key], *(_calibration(scored) if name == CHOSEN else ())]:
                 yield estimate.record(data, name)
             if _is_compared(name):
                 for our, by in ours.items():
                     test = None if by is None or placed is None else paired_mean_delong([by], [placed], [1])
                     gains[our].append(_gain(name, test))
-        if block.task == "shifted":
+        if scored.task == "shifted":
             right = int((~positive).sum())
             accuracy = Estimate("accuracy", float((~positive).mean()), wilson(right, len(positive)))
             yield accuracy.record(data, CLASSIFIER)
@@ -149,7 +149,7 @@ def score_records(blocks: Iterable[Block]) -> Iterator[Record]:
 
 
 def group_records(
-    blocks: Sequence[Block], groups: Mapping[str, Sequence[str]], records: Iterable[Record]
+    scored_sets: Sequence[ScoredSet], groups: Mapping[str, Sequence[str]], records: Iterable[Record]
 ) -> Iterator[Record]:
     """Records of groups of OOD sets.
 
@@ -157,30 +157,30 @@ def group_records(
     other figures than AUROC come without an interval.
 
     Args:
-        blocks: the data sets; `chosen`, `meta` and one other score of those of a protocol are held at a time.
+        scored_sets: the data sets; `chosen`, `meta` and one other score of those of a protocol are held at a time.
         groups: name of a group -> names of its data sets; a protocol that lacks one of them is left out.
         records: those of the data sets, as of `score_records`.
 
     Yields:
         Records as of `score_records`, with the data set `<group> (mean)` or `<group> (pooled)`.
     """
-    ood = [block for block in blocks if block.task == "ood"]
+    ood = [scored for scored in scored_sets if scored.task == "ood"]
     of_ood = (each for each in records if each.task == "ood")
     values = {(each.protocol, each.dataset, each.score, each.metric): each.value for each in of_ood}
-    for protocol in dict.fromkeys(block.protocol for block in ood):
+    for protocol in dict.fromkeys(scored.protocol for scored in ood):
         sets = {each.dataset: each for each in ood if each.protocol == protocol and _count_of_fewer(each) >= 2}
         there = {group: names for group, names in groups.items() if all(name in sets for name in names)}
-        sizes = {name: int(block.positive.sum()) for name, block in sets.items()}
+        sizes = {name: int(scored.positive.sum()) for name, scored in sets.items()}
         figures: dict[str, list[Record]] = {group + kind: [] for group in there for kind in (MEAN, POOLED)}
         gains: dict[str, list[Record]] = {dataset: [] for dataset in figures}
         ours = {
-            our: {name: _placed(block, our) for name, block in sets.items()}
+            our: {name: _placed(scored, our) for name, scored in sets.items()}
             for our in (CHOSEN, META)
-            if all(our in block.names for block in sets.values())
+            if all(our in scored.names for scored in sets.values())
         }
-        for score in dict.fromkeys(score for block in sets.values() for score in block.names):
+        for score in dict.fromkeys(score for scored in sets.values() for score in scored.names):
             placed = ours.get(score) or {
-                name: _placed(block, score) for name, block in sets.items() if score in block.names
+                name: _placed(scored, score) for name, scored in sets.items() if score in scored.names
             }
             for group, names in there.items():
                 if not all(name in placed for name in names):
@@ -211,30 +211,30 @@ def group_records(
             yield from gains[dataset]
 
 
-def joint_records(blocks: Iterable[JointBlock]) -> Iterator[Record]:
+def joint_records(scored_sets: Iterable[JointlyScoredSet]) -> Iterator[Record]:
     """Records of rejecting what is wrong or OOD: task `joint`, whose positives are both kinds.
 
     Args:
-        blocks: the OOD sets, each with `in_dist.test`.
+        scored_sets: the OOD sets, each with `in_dist.test`.
 
     Yields:
         Of each set `aurc` and `eaurc` of the order by which a bundle rejects, `ds_aurc` and `ds_f1`.
     """
-    for block in blocks:
+    for scored in scored_sets:
         data = Record(
             task=JOINT,
-            dataset=block.dataset,
-            protocol=block.protocol,
+            dataset=scored.dataset,
+            protocol=scored.protocol,
             score=CHOSEN,
             metric="",
             value=None,
-            n=len(block.good),
-            n_positive=int((~block.good).sum()),
+            n=len(scored.good),
+            n_positive=int((~scored.good).sum()),
         )
-        order = rarer_of(block.wrong_score, block.ood_score, block.good)
+        order = rarer_of(scored.wrong_score, scored.ood_score, scored.good)
         for metric in ("aurc", "eaurc"):
-            yield Estimate(metric, SELECTIVE[metric](order, ~block.good)).record(data, CHOSEN)
-        double = double_scoring(block.wrong_score, block.ood_score, block.good, block.in_dist)
+            yield Estimate(metric, SELECTIVE[metric](order, ~scored.good)).record(data, CHOSEN)
+        double = double_scoring(scored.wrong_score, scored.ood_score, scored.good, scored.in_dist)
         yield Estimate("ds_aurc", None if double is None else double.aurc).record(data, CHOSEN)
         yield Estimate("ds_f1", None if double is None else double.f1).record(data, CHOSEN)
 
@@ -258,11 +258,11 @@ def near_duplicate_records(near: NearDuplicates) -> list[Record]:
     ]
 
 
-def remarks(blocks: Iterable[Block], records: Sequence[Record]) -> list[str]:
+def remarks(scored_sets: Iterable[ScoredSet], records: Sequence[Record]) -> list[str]:
     """What a reader should know of the data sets: one class only, few samples, scores that point the wrong way."""
     lines = []
-    for block in blocks:
-        task, protocol, dataset, positive = block.task, block.protocol, block.dataset, block.positive
+    for scored in scored_sets:
+        task, protocol, dataset, positive = scored.task, scored.protocol, scored.dataset, scored.positive
         where = f"{task}, {protocol}, {dataset}"
         missing = [kind for kind, rows in zip(_KINDS[task], (positive, ~positive), strict=True) if not rows.any()]
         if missing:
@@ -271,7 +271,7 @@ def remarks(blocks: Iterable[Block], records: Sequence[Record]) -> list[str]:
                 "values are null"
             )
             continue
-        lines += [f"{where}: {few}" for few in _few(block)]
+        lines += [f"{where}: {few}" for few in _few(scored)]
         inverted = [
             f"{record.score} ({record.value:.3f})"
             for record in records
@@ -293,17 +293,17 @@ def is_group(dataset: str) -> bool:
     return dataset.endswith((MEAN, POOLED))
 
 
-def _of_data(block: Block) -> Record:
+def _of_data(scored: ScoredSet) -> Record:
     """What all records of a data set have in common."""
     return Record(
-        task=block.task,
-        dataset=block.dataset,
-        protocol=block.protocol,
+        task=scored.task,
+        dataset=scored.dataset,
+        protocol=scored.protocol,
         score="",
         metric="",
         value=None,
-        n=len(block.positive),
-        n_positive=int(block.positive.sum()),
+        n=len(scored.positive),
+        n_positive=int(scored.positive.sum()),
     )
 
 
@@ -331,21 +331,21 @@ def _estimates(values: FloatArray, positive: BoolArray, placed: Placements | Non
         yield Estimate(metric, function(values, positive), found.get(metric))
 
 
-def _calibration(block: Block) -> Iterator[Estimate]:
+def _calibration(scored: ScoredSet) -> Iterator[Estimate]:
     """Brier score and calibration error, for misclassification: the prevalence of OOD samples here is arbitrary."""
-    if block.task == "ood":
+    if scored.task == "ood":
         return
-    p, positive = block.score("probability"), block.positive
+    p, positive = scored.score("probability"), scored.positive
     both = bool(positive.any() and not positive.all())
     yield Estimate("brier", brier(p, positive) if both else None, brier_interval(p, positive) if both else None)
     yield Estimate("ece", expected_calibration_error(p, positive) if both else None)
 
 
-def _few(block: Block) -> list[str]:
+def _few(scored: ScoredSet) -> list[str]:
     """Says of which kind there are few samples; copies count once, since they tell nothing new."""
-    content, kinds, whole = block.content(), _KINDS[block.task], len(block.positive)
+    content, kinds, whole = scored.content(), _KINDS[scored.task], len(scored.positive)
     lines = []
-    for kind, mask in zip(kinds, (block.positive, ~block.positive), strict=True):
+    for kind, mask in zip(kinds, (scored.positive, ~scored.positive), strict=True):
         count, distinct = int(mask.sum()), count_distinct(content[mask])
         if distinct < FEW_SAMPLES:
             different, copies = ("different ", f" ({count} with copies)") if distinct < count else ("", "")
@@ -354,13 +354,13 @@ def _few(block: Block) -> list[str]:
     return lines
 
 
-def _count_of_fewer(block: Block) -> int:
-    positives = int(block.positive.sum())
-    return min(positives, len(block.positive) - positives)
+def _count_of_fewer(scored: ScoredSet) -> int:
+    positives = int(scored.positive.sum())
+    return min(positives, len(scored.positive) - positives)
 
 
-def _placed(block: Block, score: str) -> Placements:
-    found = placements(block.score(score), block.positive)
+def _placed(scored: ScoredSet, score: str) -> Placements:
+    found = placements(scored.score(score), scored.positive)
     assert found is not None, "both classes are there"
     return found
 

@@ -61,7 +61,7 @@ LEADING = (
 samples (`ood`); `probability` is that of the chosen score: of a wrong prediction at the prevalence it was fitted on, of
 an OOD sample as if one in two were; missing for models without log-odds."""
 
-BLOCK = ["task", "protocol", "dataset"]
+SET_KEY = ["task", "protocol", "dataset"]
 """The columns that tell one reported data set from another."""
 
 LOGIT_LR = "logit_lr"
@@ -93,7 +93,7 @@ Place = Path | str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class ScoredSet:
     """The scores of one reported data set of N samples, read one at a time.
 
     Attributes:
@@ -116,7 +116,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointBlock:
+class JointlyScoredSet:
     """Samples of `in_dist.test` and of an OOD set, by both scores that may reject them.
 
     Attributes:
@@ -195,8 +195,8 @@ class ScoreTables:
         """The meta model of a spec that has one."""
         return self._models[self._folder(spec)]
 
-    def blocks(self, specs: Sequence[MetaModelSpec], *, wrong: MetaModelSpec | None) -> list[Block]:
-        """The scores of what specs report, one block for each of their data sets, and what `write` writes.
+    def scored_sets(self, specs: Sequence[MetaModelSpec], *, wrong: MetaModelSpec | None) -> list[ScoredSet]:
+        """The scores of what specs report, one set of them for each data set, and what `write` writes.
 
         Args:
             specs: what is reported, and by which models.
@@ -212,10 +212,10 @@ class ScoreTables:
             for each in (spec, replace(spec, task="shifted", reported=spec.shifted))
             for dataset in each.reported
         ]
-        return [self._block(plan) for plan in self._plans]
+        return [self._scored_set(plan) for plan in self._plans]
 
-    def joint_blocks(self) -> list[JointBlock]:
-        """Of the last `blocks`, the OOD sets of the first protocol; none without scores of both kinds."""
+    def jointly_scored_sets(self) -> list[JointlyScoredSet]:
+        """Of the last `scored_sets`, the OOD sets of the first protocol; none without scores of both kinds."""
         by_wrong = next((each.places[CHOSEN] for each in self._plans if each.spec.task == "misclassification"), None)
         ood = [each for each in self._plans if each.spec.task == "ood"]
         return [
@@ -226,7 +226,7 @@ class ScoreTables:
             and all({by_wrong, plan.places[CHOSEN]} <= set(self._scores_of(split)) for split in plan.rows)
         ]
 
-    def _joint(self, plan: _Plan, by_wrong: Place) -> JointBlock:
+    def _joint(self, plan: _Plan, by_wrong: Place) -> JointlyScoredSet:
         parts = []
         for split, mask in plan.rows.items():
             samples, is_ood, scores = self._samples(split), plan.spec.positive[split], self._scores_of(split)
@@ -236,7 +236,7 @@ class ScoreTables:
             found = (~is_ood, good, scores[by_wrong], scores[plan.places[CHOSEN]])
             parts.append([each[rows] for each in found])
         in_dist, good, wrong_score, ood_score = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return JointBlock(
+        return JointlyScoredSet(
             protocol=plan.spec.protocol,
             dataset=plan.dataset,
             in_dist=in_dist,
@@ -246,7 +246,7 @@ class ScoreTables:
         )
 
     def write(self, folder: Path) -> None:
-        """Writes `scores.parquet` of the last `blocks` to a folder, see `read_scores`."""
+        """Writes `scores.parquet` of the last `scored_sets` to a folder, see `read_scores`."""
         with writing_scores(folder, self._names, of=made_of(self._run)) as write:
             for plan in self._plans:
                 for split, mask in plan.rows.items():
@@ -279,7 +279,7 @@ class ScoreTables:
                 places[META_WRONG] = self._folder(wrong)
         return places | {name: name for name in self.inputs.baselines.compared}
 
-    def _block(self, plan: _Plan) -> Block:
+    def _scored_set(self, plan: _Plan) -> ScoredSet:
         columns = {split: self._scores_of(split) for split in plan.rows}
 
         def score(name: str) -> FloatArray:
@@ -293,7 +293,7 @@ class ScoreTables:
             found: pd.Series[str] = pd.concat(parts)
             return found
 
-        return Block(
+        return ScoredSet(
             task=plan.spec.task,
             protocol=plan.spec.protocol,
             dataset=plan.dataset,
@@ -390,9 +390,9 @@ def score_columns(table: pd.DataFrame) -> list[str]:
     return [name for name in table.columns if name not in LEADING]
 
 
-def scores_of(block: pd.DataFrame) -> list[str]:
+def scores_of(scored: pd.DataFrame) -> list[str]:
     """The scores that every sample of a data set has; a score that does not apply to it is missing throughout."""
-    return [name for name in score_columns(block) if bool(block[name].notna().all())]
+    return [name for name in score_columns(scored) if bool(scored[name].notna().all())]
 
 
 def made_of(run: RunFolder) -> dict[str, str]:
@@ -537,6 +537,6 @@ def _is_of(task: str, protocol: str, dataset: str) -> pc.Expression:
     return (pc.field("task") == task) & (pc.field("protocol") == protocol) & (pc.field("dataset") == dataset)
 
 
-def positive_of(block: pd.DataFrame) -> BoolArray:
+def positive_of(scored: pd.DataFrame) -> BoolArray:
     """Which samples of a data set are wrong or OOD, as (N,) bool."""
-    return block["positive"].to_numpy(dtype=bool)
+    return scored["positive"].to_numpy(dtype=bool)

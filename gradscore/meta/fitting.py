@@ -58,7 +58,7 @@ PATIENCE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class TrainingSet:
     """The samples that a meta model is fitted on.
 
     Attributes:
@@ -115,7 +115,7 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
     return np.asarray(axes.fit(scaled.astype(np.float32)).components_, dtype=np.float64)
 
 
-def fit_logistic(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:
+def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:
     """Fits log-odds that are linear in the scaled inputs.
 
     Args:
@@ -134,7 +134,7 @@ def fit_logistic(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArr
     return _fitted(inputs, rows, penalty, axes=found, scores=np.flatnonzero(~inputs.of_gradients))
 
 
-def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
+def fit_on_scores(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
     """Fits log-odds that see nothing but some scores: what meta models gain over it, they gain by the rest.
 
     Args:
@@ -150,7 +150,9 @@ def fit_on_scores(inputs: Inputs, rows: Rows, penalty: Penalty, *, names: Sequen
     return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), scores=scores)
 
 
-def _fitted(inputs: Inputs, rows: Rows, penalty: Penalty, *, axes: FloatArray, scores: NDArray[np.intp]) -> MetaModel:
+def _fitted(
+    inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, scores: NDArray[np.intp]
+) -> MetaModel:
     """A regression along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
     if rows.target.all() or not rows.target.any():
         raise EvaluationError(
@@ -189,7 +191,7 @@ def alarms_in(inputs: Inputs) -> dict[str, int]:
     return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
 
-def alarm_weights(inputs: Inputs, rows: Rows | None, judged: float | None) -> dict[str, float]:
+def alarm_weights(inputs: Inputs, rows: TrainingSet | None, judged: float | None) -> dict[str, float]:
     """What a model's own score and the inputs that raise alarms count, by how well they find sets.
 
     Args:
@@ -204,7 +206,7 @@ def alarm_weights(inputs: Inputs, rows: Rows | None, judged: float | None) -> di
     return weights_of({name: 1 - area for name, area in {OWN: judged, **areas}.items()})
 
 
-def add_alarms(model: MetaModel, rows: Rows, weights: Mapping[str, float]) -> MetaModel:
+def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]) -> MetaModel:
     """Lets inputs raise alarms beside a model, see `Alarms`; its score stays log-odds where there are positives.
 
     Args:
@@ -412,7 +414,7 @@ class Choice:
 
 
 def choose_penalty(
-    inputs: Inputs, rows: Rows, config: MetaConfig, *, axes: FloatArray, names: Sequence[str] | None = None
+    inputs: Inputs, rows: TrainingSet, config: MetaConfig, *, axes: FloatArray, names: Sequence[str] | None = None
 ) -> Choice:
     """Chooses penalties by what was held out.
 
@@ -450,20 +452,20 @@ def choose_penalty(
     )
 
 
-def _subsampled(rows: Rows) -> Rows:
+def _subsampled(rows: TrainingSet) -> TrainingSet:
     """Every so many samples of each set, so that there are at most about `MOST_ROWS`."""
     step = -(-len(rows.target) // MOST_ROWS)
     if step == 1:
         return rows
     kept = np.concatenate([np.flatnonzero(rows.sets == name)[::step] for name in np.unique(rows.sets)])
     kept.sort()
-    return Rows(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept])
+    return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept])
 
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
-def held_out_folds(rows: Rows, config: MetaConfig) -> tuple[str, list[Fold]] | None:
+def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fold]] | None:
     """What is judged by, `sets` or `samples`, and the places that fit and that are held out of each fold.
 
     Args:
@@ -493,7 +495,7 @@ def held_out_folds(rows: Rows, config: MetaConfig) -> tuple[str, list[Fold]] | N
 
 class _Judge:
     def __init__(
-        self, gradients: FloatArray, scores: FloatArray, rows: Rows, folds: tuple[str, list[Fold]] | None
+        self, gradients: FloatArray, scores: FloatArray, rows: TrainingSet, folds: tuple[str, list[Fold]] | None
     ) -> None:
         self._gradients, self._scores, self._rows = gradients, scores, rows
         self.judged_by: str | None = None

@@ -45,7 +45,7 @@ BASELINE_PREFIX = "baseline/"
 Group = Literal["gradients", "logits", "penultimate", "neighbours", "augmentations"]
 """Where an input comes from: statistics of gradients, or a baseline of what else is known."""
 
-BLOCK = 8192
+ROWS_AT_A_TIME = 8192
 """Rows that are worked on at a time: ten thousand features of them take 0.6 GB."""
 
 LIMIT = 10.0
@@ -444,8 +444,10 @@ class Inputs:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
         ordered, features = self._in_order(frame)
-        starts = range(0, max(len(frame), 1), BLOCK)
-        parts = [self.baselines.table(features.outputs(ordered.iloc[start : start + BLOCK])) for start in starts]
+        starts = range(0, max(len(frame), 1), ROWS_AT_A_TIME)
+        parts = [
+            self.baselines.table(features.outputs(ordered.iloc[start : start + ROWS_AT_A_TIME])) for start in starts
+        ]
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
     def scaled(self, frame: pd.DataFrame, baselines: pd.DataFrame | None = None) -> FloatArray:
@@ -463,8 +465,8 @@ class Inputs:
         looked_up, places, magnitudes = self._wanted
         scores = np.take(table.to_numpy(dtype=np.float64), looked_up, axis=1)
         scaled = np.empty((len(frame), len(self.names)))
-        for start in range(0, len(frame), BLOCK):
-            rows = slice(start, start + BLOCK)
+        for start in range(0, len(frame), ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
             raw = np.concatenate([features.gradient_inputs(ordered.iloc[rows]), scores[rows]], axis=1)
             scaled[rows] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled

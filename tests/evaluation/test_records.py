@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from score_files import blocks_of
+from score_files import scored_sets_of
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from gradscore import baselines
@@ -32,11 +32,11 @@ def wrong(**changes):
 
 
 def score_records(table):
-    return list(records.score_records(blocks_of(table)))
+    return list(records.score_records(scored_sets_of(table)))
 
 
 def remarks(table, found):
-    return records.remarks(blocks_of(table), found)
+    return records.remarks(scored_sets_of(table), found)
 
 
 def by_key(found):
@@ -47,7 +47,7 @@ WRONG = wrong()
 OF_WRONG = by_key(score_records(WRONG))
 OOD = pd.concat([block(seed=1), block(dataset="b", positives=20, seed=2)], ignore_index=True)
 GROUPS = {"near": ["a", "b"], "other": ["a", "missing"]}
-OF_GROUPS = by_key(group_records(list(blocks_of(OOD)), GROUPS, score_records(OOD)))
+OF_GROUPS = by_key(group_records(list(scored_sets_of(OOD)), GROUPS, score_records(OOD)))
 
 
 def test_figures_equal_scikit_learn():

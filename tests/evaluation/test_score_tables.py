@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from score_files import blocks_of
+from score_files import scored_sets_of
 
 from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
 from gradscore.evaluation.metrics import aurc, double_scoring, eaurc, rarer_of
@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_written_table_in_its_order(copy: RunFolder) ->
     copy = copy.with_settings(["evaluate.protocols=[known,in_dist_only]"], sections=["evaluate"])
     fit_run(copy)
     report = evaluate_run(copy)
-    of_table = list(score_records(blocks_of(report.scores)))
+    of_table = list(score_records(scored_sets_of(report.scores)))
     assert any(record.score == "meta_wrong" for record in of_table)
     assert report.records[: len(of_table)] == of_table
 
@@ -102,7 +102,7 @@ def written(tmp_path: Path) -> Path:
 def test_the_table_is_its_parts_one_after_the_other(written: Path) -> None:
     expected = pd.concat(PARTS, ignore_index=True)
     pd.testing.assert_frame_equal(ScoreFile(written).table(), expected, check_dtype=False)
-    assert [(block.dataset, block.names) for block in blocks_of(ScoreFile(written).table())] == [
+    assert [(block.dataset, block.names) for block in scored_sets_of(ScoreFile(written).table())] == [
         ("a", ["chosen"]),
         ("b", ["chosen", "knn"]),
     ]

@@ -7,7 +7,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.evaluation.metrics import auroc
-from gradscore.meta import Penalty, Rows, add_alarms, alarm_weights, alarms_in, fit_logistic, fit_one_class
+from gradscore.meta import Penalty, TrainingSet, add_alarms, alarm_weights, alarms_in, fit_logistic, fit_one_class
 from gradscore.meta.alarms import DISTANCES, Alarms, weights_of
 
 TRUTH = np.arange(240) >= 120
@@ -98,7 +98,7 @@ def test_what_is_far_in_another_way_is_found():
     generator = np.random.default_rng(2)
     scaled[:] = generator.normal(size=scaled.shape)
     scaled[TRUTH, INPUTS.names.index("u/head/l1")] -= 4.0
-    rows = Rows(scaled=scaled, target=TRUTH, sets=SETS)
+    rows = TrainingSet(scaled=scaled, target=TRUTH, sets=SETS)
     plain = fit_logistic(INPUTS, rows, Penalty(C=0.01, boost=3.0))
     new = generator.normal(size=(400, len(INPUTS.names)))
     strange = np.arange(400) >= 200
@@ -129,7 +129,7 @@ def test_alarms_count_by_how_well_they_find_the_sets():
 
 
 def test_of_one_class_it_is_no_log_odds():
-    ordinary = Rows(scaled=ROWS.scaled[~TRUTH], target=TRUTH[~TRUTH], sets=SETS[~TRUTH])
+    ordinary = TrainingSet(scaled=ROWS.scaled[~TRUTH], target=TRUTH[~TRUTH], sets=SETS[~TRUTH])
     combined = add_alarms(ONE_CLASS, ordinary, EQUAL)
     assert auroc(combined.of_scaled(ROWS.scaled), TRUTH) > 0.9
     assert np.isnan(combined.probability(np.zeros(2), at_prevalence=False)).all()

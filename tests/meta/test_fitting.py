@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from gradscore.errors import EvaluationError
 from gradscore.meta import (
     Penalty,
-    Rows,
+    TrainingSet,
     balanced_weights,
     fit_logistic,
     fit_on_scores,
@@ -94,7 +94,7 @@ def test_notes_say_what_was_fitted():
 
 
 def test_rows_in_another_order_fit_the_same():
-    turned = Rows(scaled=ROWS.scaled[::-1], target=ROWS.target[::-1], sets=ROWS.sets[::-1])
+    turned = TrainingSet(scaled=ROWS.scaled[::-1], target=ROWS.target[::-1], sets=ROWS.sets[::-1])
     again = fit_logistic(INPUTS, turned, PENALTY)
     np.testing.assert_allclose(again.of_scaled(NEW), fit_logistic(INPUTS, ROWS, PENALTY).of_scaled(NEW), rtol=1e-6)
 
@@ -134,14 +134,14 @@ def test_one_class_of_too_little_is_refused(ordinary, message):
 
 @pytest.mark.parametrize("target", [np.zeros(120, dtype=bool), np.ones(120, dtype=bool)], ids=["no", "nothing but"])
 def test_samples_of_one_class_are_refused(target):
-    rows = Rows(scaled=ROWS.scaled, target=target, sets=ROWS.sets)
+    rows = TrainingSet(scaled=ROWS.scaled, target=target, sets=ROWS.sets)
     with pytest.raises(EvaluationError, match="two classes"):
         fit_logistic(INPUTS, rows, PENALTY)
 
 
 def test_rows_that_do_not_fit_together_are_refused():
     with pytest.raises(EvaluationError, match="120 rows with a target of 5 and sets of 120"):
-        Rows(scaled=ROWS.scaled, target=TRUTH[:5], sets=ROWS.sets)
+        TrainingSet(scaled=ROWS.scaled, target=TRUTH[:5], sets=ROWS.sets)
 
 
 def test_balanced_weights():

@@ -221,7 +221,7 @@ def test_neighbours_of_a_sample_of_the_bank_are_others():
 
 def test_blocks_change_nothing(monkeypatch):
     whole, scores = INPUTS.scaled(NEW), INPUTS.baseline_table(NEW)
-    monkeypatch.setattr(module, "BLOCK", 7)
+    monkeypatch.setattr(module, "ROWS_AT_A_TIME", 7)
     np.testing.assert_allclose(INPUTS.scaled(NEW), whole, rtol=1e-9, atol=1e-12)
     pd.testing.assert_frame_equal(INPUTS.baseline_table(NEW), scores, rtol=1e-9)
 
@@ -236,7 +236,7 @@ def test_blocks_are_no_larger(monkeypatch):
         seen.append(len(frame))
         return outputs(features, frame)
 
-    monkeypatch.setattr(module, "BLOCK", 16)
+    monkeypatch.setattr(module, "ROWS_AT_A_TIME", 16)
     monkeypatch.setattr(FeatureColumns, "outputs", spied)
     INPUTS.scaled(NEW)
     assert seen == [16, 16, 8]

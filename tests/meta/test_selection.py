@@ -7,7 +7,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, Rows, choose_penalty, fitting, mean_area
+from gradscore.meta import Penalty, TrainingSet, choose_penalty, fitting, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -71,7 +71,7 @@ def misleading():
     for number, name in enumerate(OOD_SETS):
         scaled[name == SETS, places[1 + number]] += 4.0
         scaled[name == SETS, places[1 + (number + 1) % 3]] -= 4.0
-    return Rows(scaled=scaled, target=TRUTH, sets=SETS)
+    return TrainingSet(scaled=scaled, target=TRUTH, sets=SETS)
 
 
 def test_sets_that_are_left_out_judge_otherwise_than_samples():

@@ -5,7 +5,7 @@ import pandas as pd
 
 from gradscore.baselines import FittedBaselines, InDistribution
 from gradscore.columns import PENULTIMATE, augmentation_column
-from gradscore.meta import Inputs, Rows, outputs_of
+from gradscore.meta import Inputs, TrainingSet, outputs_of
 from gradscore.models import Head
 
 CLASSES, WIDTH = 2, 6
@@ -67,4 +67,4 @@ def make_inputs(ordinary, *, augmentation=False, twice=None):
 def make_rows(inputs, frame, target, sets=None):
     """The rows of a table; positives are of one set unless told otherwise."""
     names = np.where(target, "ood.a", "in_dist.fit") if sets is None else np.asarray(sets)
-    return Rows(scaled=inputs.scaled(frame), target=np.asarray(target, dtype=bool), sets=names)
+    return TrainingSet(scaled=inputs.scaled(frame), target=np.asarray(target, dtype=bool), sets=names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gradscore.evaluation.score_tables import BLOCK, LEADING, Block, score_columns, scores_of, writing_scores
+from gradscore.evaluation.score_tables import LEADING, SET_KEY, ScoredSet, score_columns, scores_of, writing_scores
 
 
 def write_scores(folder: Path, table: pd.DataFrame, *, of: Mapping[str, str] | None = None) -> None:
@@ -15,10 +15,10 @@ def write_scores(folder: Path, table: pd.DataFrame, *, of: Mapping[str, str] | N
         write(table.astype(dict.fromkeys(LEADING[:6], "str")))
 
 
-def blocks_of(table: pd.DataFrame) -> Iterator[Block]:
+def scored_sets_of(table: pd.DataFrame) -> Iterator[ScoredSet]:
     """The data sets of a table as `read_scores` gives it."""
-    for (task, protocol, dataset), rows in table.groupby(BLOCK, sort=False):
-        yield Block(
+    for (task, protocol, dataset), rows in table.groupby(SET_KEY, sort=False):
+        yield ScoredSet(
             task=str(task),
             protocol=str(protocol),
             dataset=str(dataset),
