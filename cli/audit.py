@@ -85,6 +85,7 @@ def audit(
     output.document(
         {
             "samples": len(found.table),
+            "wrong": {**found.wrong._asdict(), "sentence": found.sentence},
             "suspected": found.suspected,
             "first": _first(found),
             "notices": found.notices,
@@ -112,5 +113,5 @@ def _print(output: Output, found: Audit) -> None:
     for row in _first(found):
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
-    output.say(f"{found.suspected} of {len(found.table)} labels are probably wrong")
+    output.say(f"{found.sentence}; {found.suspected:,} are suspected")
     output.tell(*notes(found.notices), rest="the page")

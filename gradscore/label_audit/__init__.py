@@ -2,7 +2,8 @@
 
 In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples
 ranked, with the evidence for each, and its files: CSV, Parquet, and a gallery to click through. `ranking` puts together
-what last layers fitted to the other samples, the network, its gradients and neighbours say.
+what last layers fitted to the other samples, the network, its gradients and neighbours say; `noise`
+estimates how many labels are wrong.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from .audits import (
     check_audit_target,
     write_audit,
 )
+from .noise import WrongLabels
 from .ranking import Audit, ranked
 
 __all__ = [
     "Audit",
+    "WrongLabels",
     "audit",
     "audit_config",
     "audited_features",

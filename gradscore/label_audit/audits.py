@@ -275,9 +275,10 @@ def _content(audit: Audit, *, name: str, images: PixelsOf | None, shown: int) ->
         "footer": FOOTER,
         "facts": [
             ("samples", len(audit.table)),
-            ("probably wrong", audit.suspected),
+            ("suspected", audit.suspected),
             ("on this page", min(shown, len(audit.table))),
         ],
+        "sentence": audit.sentence,
         "notices": audit.notices,
         "cards": _cards(audit, images, shown),
         "classes": [audit.name(label) for label in sorted(audit.table["label"].unique())],

@@ -13,8 +13,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -25,6 +24,7 @@ from ..errors import DataError
 from ..meta import outputs_of
 from ..store import agreement_of
 from ..system import BoolArray, FloatArray, IntArray
+from .noise import WrongLabels, suspects, wrong_labels
 
 NEIGHBOURS = 30
 """Nearest samples whose labels are counted."""
@@ -56,12 +56,14 @@ class Audit:
             higher = more likely wrong); `neighbours_label` and `neighbours_suggested`, how many of the nearest 30 have
             either label; `nearest_suggested`, the names of the nearest samples of the
             suggested class (of the first 500 rows), and `reason`, a sentence.
+        wrong: how many labels are wrong, with a 95 % interval.
         nearest: by `place`, the places of the nearest samples of the suggested class, of the first 500 rows.
         class_names: in the order of the outputs of the model; None where they are not known.
         notices: what a reader should know.
     """
 
     table: pd.DataFrame
+    wrong: WrongLabels
     nearest: dict[int, list[int]]
     class_names: Sequence[str] | None = None
     notices: list[str] = field(default_factory=list)
@@ -69,6 +71,12 @@ class Audit:
     def __repr__(self) -> str:
         """What was found, in one line."""
         return f"Audit(N={len(self.table)}, suspected={self.suspected}; .table has the samples, the worst first)"
+
+    @property
+    def sentence(self) -> str:
+        """How many labels are wrong."""
+        count, low, high = self.wrong
+        return f"about {count:,} of {len(self.table):,} labels are wrong (95 %: {low:,} to {high:,})"
 
     @property
     def suspected(self) -> int:
@@ -126,11 +134,12 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     rest = log_p.copy()
     rest[rows, labels] = -np.inf
     others = rest.argmax(axis=1)
+    log_odds = rest[rows, others] - log_p[rows, labels]
     # Without hashes of its content a sample is told from the others by its place.
     content = rows.astype(np.str_) if samples.content is None else samples.content
     bank = Bank.of(features, labels, content)
     found = pd.DataFrame({"place": rows, "sample_id": table["sample_id"].to_numpy(), "label": labels})
-    found["suggested"], found["suspected"] = others, suspects(rest[rows, others] - log_p[rows, labels])
+    found["suggested"], found["suspected"] = others, suspects(log_odds)
     found["score"] = rest[rows, others] / 2 - log_p[rows, labels]
     found["label_probability"] = np.exp(log_p[rows, labels])
     found["suggested_probability"] = np.exp(rest[rows, others])
@@ -141,7 +150,8 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     notices = _label_notices(samples.logits, labels)
     if left_out:
         notices.append(f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}")
-    audit = Audit(table=found, nearest={}, class_names=class_names, notices=notices)
+    wrong = wrong_labels(fitted, log_odds, labels)
+    audit = Audit(table=found, wrong=wrong, nearest={}, class_names=class_names, notices=notices)
     copies = labels_of_copies(samples.content, labels)
     found["reason"] = [
         _reason(audit, row, int(count), others)
@@ -310,12 +320,6 @@ PENALTIES = (0.01, 0.1, 1.0)
 NEAR = 0.05
 """A network counts that agrees with as many labels as last layers fitted to other samples do, but for this share."""
 
-CERTAIN = 1 / 3
-"""Part of the labels that fit worse than another class that has to be wrong for certain, to tell them from the rest."""
-
-BINS = 100
-"""Bins of samples by how far their label and another class are apart."""
-
 DOUBTED = 0.1
 """Share of the samples of each class that a fit leaves out: those whose label fits the others least."""
 
@@ -439,47 +443,6 @@ def _log_odds(log_p: FloatArray, labels: IntArray) -> FloatArray:
     rows, rest = np.arange(len(labels)), log_p.copy()
     rest[rows, labels] = -np.inf
     return np.asarray(rest.max(axis=1) - log_p[rows, labels])
-
-
-def suspects(log_odds: FloatArray) -> BoolArray:
-    """Which labels are probably wrong.
-
-    Where label and another class are close, the label often fits worse though it is right, and the less often the
-    further they are apart. Wrong labels are there at any distance. So the odds that another class fits better are taken
-    for `exp(-a distance - b) + r`, and r's part in them is the probability that a label is wrong. The labels that are
-    suspected are as many of the least fitting ones as promise the highest F1. Where few are wrong for certain, noise is
-    where classes are close, and all that fit another class better are suspected.
-
-    Args:
-        log_odds: (N,) of the likeliest other class to the label.
-
-    Source: Nan, Chai, Lee and Chieu 2012, "Optimizing F-measure: a tale of two approaches", for the highest F1.
-    """
-    worse, distance = log_odds > 0, np.abs(log_odds) / max(float(np.median(np.abs(log_odds))), 1e-12)
-    if not worse.any():
-        return worse
-    bins = np.array_split(np.argsort(distance), min(BINS, len(distance)))
-    middle = np.array([distance[each].mean() for each in bins])
-    counts, of_worse = np.array([len(each) for each in bins]), np.array([worse[each].sum() for each in bins])
-
-    def unlikely(settings: FloatArray) -> float:
-        odds = np.logaddexp(-np.exp(settings[0]) * middle - settings[1], settings[2])
-        return float((counts * np.logaddexp(0, odds) - of_worse * odds).sum())
-
-    starts = [np.array([slope, 0.0, np.log(DOUBTED)]) for slope in (0.0, 1.5)]
-    fits = [
-        minimize(unlikely, start, method="Nelder-Mead", bounds=[(-20.0, 20.0)] * 3, options={"maxiter": 1000})
-        for start in starts
-    ]
-    slope, close, wrong = min(fits, key=lambda fit: float(fit.fun)).x
-    chance = worse * expit(np.exp(slope) * distance + close + wrong)
-    if chance.sum() < CERTAIN * worse.sum():
-        return worse
-    order = np.argsort(-log_odds, kind="stable")
-    promised = np.cumsum(chance[order]) / (np.arange(1, len(order) + 1) + chance.sum())
-    found = np.zeros(len(worse), dtype=bool)
-    found[order[: int(np.argmax(promised)) + 1]] = True
-    return found
 
 
 def _once(labels: IntArray, content: NDArray[np.str_] | None) -> BoolArray:

@@ -1,0 +1,159 @@
+"""How many labels are wrong, and which of them probably are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, softmax
+
+from ..system import BoolArray, FloatArray, IntArray
+
+CERTAIN = 1 / 3
+"""Part of the labels that fit worse than another class that has to be wrong for certain, to tell them from the rest."""
+
+BINS = 100
+"""Bins of samples by how far their label and another class are apart."""
+
+USUAL = 0.1
+"""Share of wrong labels that every search begins with."""
+
+GROUPS = 20
+"""Parts of the samples that are left out in turn, to see how sure a count is."""
+
+STEPS = 50
+"""Steps of expectation and maximisation; the count moves by less than a hundredth of itself afterwards."""
+
+NORMAL = 1.959964
+"""How many standard deviations hold 95 % of normal noise."""
+
+
+class WrongLabels(NamedTuple):
+    """How many labels are wrong, and the ends of the 95 % interval."""
+
+    estimate: int
+    low: int
+    high: int
+
+
+def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> WrongLabels:
+    """How many of the labels are wrong.
+
+    Each label is taken for the true class, or for another one that it was mistaken for; the true class has the
+    probabilities of other samples' last layers, at a temperature that makes the labels most likely. That says how often
+    a class is mistaken for another one. But where two classes look alike, a label that fits worse is seldom known to be
+    wrong: if a mistaken label may be any other class, those are close calls and count as right, which is the lower end.
+    A network that has learnt wrong labels by heart hides them; `chances` sees more of these, for the upper end.
+
+    Args:
+        log_p: (N, K) log probabilities of the classes, of last layers that are fitted to other samples.
+        log_odds: (N,) of the likeliest other class to the label, as for `suspects`.
+        labels: (N,) the given classes.
+
+    Source: Patrini et al. 2017, "Making deep neural networks robust to label noise: a loss correction approach", for
+        the model of mistakes; Dempster, Laird and Rubin 1977 for its fit; Efron 1982 for the jackknife.
+    """
+    everything, groups = np.ones(len(labels)), np.random.default_rng(0).permutation(len(labels)) % GROUPS
+    ends = []
+    for as_alike in (False, True):
+
+        def unlikely(log_scale: float, as_alike: bool = as_alike) -> float:
+            return -_mistakes(softmax(np.exp(log_scale) * log_p, axis=1), labels, everything, as_alike)[1]
+
+        scale = np.exp(minimize_scalar(unlikely, bounds=(-1.5, 2.0), method="bounded", options={"xatol": 0.05}).x)
+        true = softmax(scale * log_p, axis=1)
+        count = _mistakes(true, labels, everything, as_alike)[0]
+        without = [_mistakes(true, labels, (groups != each) * 1.0, as_alike)[0] for each in range(GROUPS)]
+        ends.append((count, _error(without)))
+    hidden = float(chances(log_odds).sum())
+    hidden_error = _error([float(chances(log_odds[groups != each]).sum()) for each in range(GROUPS)])
+    (least, least_error), (count, error) = ends
+    low, high = least - NORMAL * least_error, max(count + NORMAL * error, hidden + NORMAL * hidden_error)
+    return WrongLabels(
+        estimate=round(count),
+        low=max(0, min(round(count), int(np.floor(low)))),
+        high=min(len(labels), int(np.ceil(high))),
+    )
+
+
+def _error(without: list[float]) -> float:
+    """Standard error of a count, from the counts without each group; that of one sample at least."""
+    scaled = np.array(without) * GROUPS / (GROUPS - 1)
+    return float(np.sqrt(1 + (GROUPS - 1) * scaled.var()))
+
+
+def _mistakes(true: FloatArray, labels: IntArray, weights: FloatArray, as_alike: bool) -> tuple[float, float]:
+    """How many labels are mistaken, and the log-likelihood of all.
+
+    Args:
+        true: (N, K) probabilities of the true classes.
+        labels: (N,) the given classes.
+        weights: (N,) how often each sample counts.
+        as_alike: whether a class is mistaken for each other one as often as that may be; else for all of them alike.
+    """
+    classes = true.shape[1]
+    diagonal, given = np.eye(classes, dtype=bool), np.eye(classes)[labels]
+    taken = np.where(diagonal, 1 - USUAL, USUAL / (classes - 1))  # from true classes (rows) to given ones
+    for _ in range(STEPS):
+        both = true * taken[:, labels].T
+        both *= (weights / both.sum(axis=1))[:, None]
+        pairs = both.T @ given
+        share = np.where(diagonal, 0, pairs).sum(axis=1, keepdims=True) / np.maximum(
+            pairs.sum(axis=1, keepdims=True), 1e-12
+        )
+        others = pairs / np.maximum(np.where(diagonal, 0, pairs).sum(axis=1, keepdims=True), 1e-12)
+        taken = np.where(diagonal, 1 - share, share * (others if as_alike else 1 / (classes - 1)))
+    likelihood = float(weights @ np.log((true * taken[:, labels].T).sum(axis=1)))
+    return float(np.where(diagonal, 0, pairs).sum()), likelihood
+
+
+def chances(log_odds: FloatArray) -> FloatArray:
+    """How probable it is that a label is wrong (N,), 0 where it fits best.
+
+    Where label and another class are close, the label often fits worse though it is right, and the less often the
+    further they are apart. Wrong labels are there at any distance. So the odds that another class fits better are taken
+    for `exp(-a distance - b) + r`, and r's part in them is the probability that a label is wrong.
+
+    Args:
+        log_odds: (N,) of the likeliest other class to the label.
+    """
+    worse, distance = log_odds > 0, np.abs(log_odds) / max(float(np.median(np.abs(log_odds))), 1e-12)
+    if not worse.any():
+        return np.zeros(len(worse))
+    bins = np.array_split(np.argsort(distance), min(BINS, len(distance)))
+    middle = np.array([distance[each].mean() for each in bins])
+    counts, of_worse = np.array([len(each) for each in bins]), np.array([worse[each].sum() for each in bins])
+
+    def unlikely(settings: FloatArray) -> float:
+        odds = np.logaddexp(-np.exp(settings[0]) * middle - settings[1], settings[2])
+        return float((counts * np.logaddexp(0, odds) - of_worse * odds).sum())
+
+    starts = [np.array([slope, 0.0, np.log(USUAL)]) for slope in (0.0, 1.5)]
+    fits = [
+        minimize(unlikely, start, method="Nelder-Mead", bounds=[(-20.0, 20.0)] * 3, options={"maxiter": 1000})
+        for start in starts
+    ]
+    slope, close, wrong = min(fits, key=lambda fit: float(fit.fun)).x
+    return np.asarray(worse * expit(np.exp(slope) * distance + close + wrong))
+
+
+def suspects(log_odds: FloatArray) -> BoolArray:
+    """Which labels are probably wrong.
+
+    As many of the least fitting ones as promise the highest F1, by their `chances`. Where few are wrong for certain,
+    noise is where classes are close, and all that fit another class better are suspected.
+
+    Args:
+        log_odds: (N,) of the likeliest other class to the label.
+
+    Source: Nan, Chai, Lee and Chieu 2012, "Optimizing F-measure: a tale of two approaches", for the highest F1.
+    """
+    worse, chance = log_odds > 0, chances(log_odds)
+    if chance.sum() < CERTAIN * worse.sum() or not worse.any():
+        return worse
+    order = np.argsort(-log_odds, kind="stable")
+    promised = np.cumsum(chance[order]) / (np.arange(1, len(order) + 1) + chance.sum())
+    found = np.zeros(len(worse), dtype=bool)
+    found[order[: int(np.argmax(promised)) + 1]] = True
+    return found

@@ -1,0 +1,98 @@
+"""How many labels are wrong, and which: on labels that were changed, and against likelihoods written out."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from gradscore.label_audit.noise import _mistakes, suspects, wrong_labels
+
+
+def labelled(count: int, *, wrong: float, spread: float, noise: str, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Log probabilities of four classes, labels of which a share was changed, and how many were.
+
+    The probabilities are calibrated but for their temperature. With `alike`, a class is mistaken for the next one.
+    """
+    random = np.random.default_rng(seed)
+    logits = spread * random.normal(size=(count, 4))
+    truth = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    changed = random.random(count) < wrong
+    by = random.integers(1, 4, count) if noise == "uniform" else 1
+    return log_softmax(1.5 * logits, axis=1), np.where(changed, (truth + by) % 4, truth), int(changed.sum())
+
+
+def log_odds_of(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    own = np.eye(log_p.shape[1], dtype=bool)[labels]
+    return np.where(own, -np.inf, log_p).max(axis=1) - log_p[own]
+
+
+@pytest.mark.parametrize("noise", ["uniform", "alike"])
+@pytest.mark.parametrize("wrong", [0.0, 0.03, 0.15])
+@pytest.mark.parametrize("spread", [4.0, 12.0], ids=["classes overlap", "classes are apart"])
+def test_the_interval_holds_the_number_of_changed_labels(wrong: float, noise: str, spread: float) -> None:
+    held, errors = 0, []
+    for seed in range(3):
+        log_p, labels, changed = labelled(2000, wrong=wrong, spread=spread, noise=noise, seed=seed)
+        found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
+        assert 0 <= found.low <= found.estimate <= found.high <= 2000
+        held += found.low <= changed <= found.high
+        errors.append(found.estimate - changed)
+    assert held >= 2
+    assert abs(np.mean(errors)) < 12 + 0.1 * 2000 * wrong
+
+
+def test_the_count_is_that_of_the_greatest_likelihood() -> None:
+    """Of two classes, with the share of each that is mistaken found by another search of the likelihood as it is."""
+    log_p, labels, _ = labelled(800, wrong=0.1, spread=3.0, noise="uniform", seed=1)
+    true = np.exp(log_p[:, :2]) / np.exp(log_p[:, :2]).sum(axis=1, keepdims=True)
+    labels, weights = labels % 2, np.random.default_rng(2).random(800)
+
+    def given(shares: np.ndarray) -> np.ndarray:
+        """Probabilities of the given label if its class is the true one, and if it is not."""
+        own, other = true[np.arange(800), labels], true[np.arange(800), 1 - labels]
+        return np.stack([own * (1 - shares[labels]), other * shares[1 - labels]])
+
+    def unlikely(shares: np.ndarray) -> float:
+        return -float(weights @ np.log(given(shares).sum(axis=0)))
+
+    best = minimize(unlikely, [0.1, 0.1], method="Nelder-Mead", bounds=[(1e-6, 0.9)] * 2, options={"xatol": 1e-8})
+    right, mistaken = given(best.x)
+    count, likelihood = _mistakes(true, labels, weights, as_alike=True)
+    assert likelihood == pytest.approx(-best.fun, rel=1e-3)
+    assert count == pytest.approx(float(weights @ (mistaken / (right + mistaken))), rel=0.03)
+
+
+def noisy(count: int, *, wrong: float, close: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds of another class to the label of calibrated predictions, and which labels are wrong.
+
+    Of all labels the first share is wrong whatever the prediction, and the second where classes are close.
+    """
+    random = np.random.default_rng(seed)
+    size = random.gamma(2.0, 2.0, count)
+    natural = random.random(count) < 1 / (1 + np.exp(3 * size))
+    flipped = random.random(count) < wrong + close * np.exp(-2 * size)
+    return np.where(natural ^ flipped, size, -size), flipped
+
+
+def f1(flagged: np.ndarray, wrong: np.ndarray) -> float:
+    return 2 * (flagged & wrong).sum() / (flagged.sum() + wrong.sum())
+
+
+def test_what_is_suspected_is_nearly_what_finds_most() -> None:
+    log_odds, wrong = noisy(5000, wrong=0.05, close=0.0, seed=0)
+    every = max(f1(log_odds > limit, wrong) for limit in np.linspace(0, 5, 200))
+    assert f1(suspects(log_odds), wrong) > every - 0.01
+    assert f1(suspects(log_odds), wrong) > f1(log_odds > 0, wrong)
+
+
+def test_where_noise_is_in_close_calls_all_that_fit_worse_are_suspected() -> None:
+    log_odds, _ = noisy(5000, wrong=0.0, close=0.5, seed=1)
+    np.testing.assert_array_equal(suspects(log_odds), log_odds > 0)
+
+
+NOTHING = {"nothing fits worse": -np.arange(1.0, 9), "all the same": np.zeros(8), "one": np.array([1.0])}
+
+
+@pytest.mark.parametrize("log_odds", NOTHING.values(), ids=NOTHING)
+def test_labels_that_say_nothing_of_noise(log_odds: np.ndarray) -> None:
+    np.testing.assert_array_equal(suspects(log_odds), log_odds > 0)
