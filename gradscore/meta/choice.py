@@ -68,11 +68,9 @@ class ScoreChoice:
             where: the model lies, for messages.
 
         Raises:
-            StoreError: an older version fitted it, which chose none, or the notes are damaged.
+            StoreError: the notes are damaged.
         """
-        if "choice" not in notes:
-            raise StoreError(f"{where}: fitted by an older version of gradscore; run fit-meta again")
-        found, known = notes["choice"], {each.name for each in fields(cls)}
+        found, known = notes.get("choice"), {each.name for each in fields(cls)}
         if not isinstance(found, Mapping) or found.keys() != known:
             raise StoreError(f"{where}: damaged: notes.choice has not {', '.join(sorted(known))}; run fit-meta again")
         try:
