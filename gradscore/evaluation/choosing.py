@@ -39,6 +39,7 @@ from ..meta import (
 )
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
+from .duplicates import numbered
 from .protocols import MetaModelSpec
 from .score_tables import baselines_of
 
@@ -134,7 +135,8 @@ class ScoreChooser:
             targets.append(positive[chosen])
             sets.append(np.full(int(chosen.sum()), split))
         target = np.concatenate(targets)
-        rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets))
+        content = numbered(frame["content_hash"] for frame in frames)
+        rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets), content=content)
         return pd.concat(frames, ignore_index=True), rows
 
     def _scores(

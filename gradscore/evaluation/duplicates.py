@@ -155,6 +155,12 @@ def count_distinct(values: pd.Series[str]) -> int:
     return len(pc.unique(_column(values)))
 
 
+def numbered(columns: Iterable[pd.Series[str]]) -> IntArray:
+    """The contents (N,) of several columns, one after the other, as numbers that copies have in common."""
+    numbers, _ = pd.factorize(pd.concat([pd.Series(dtype="str"), *columns]))
+    return np.asarray(numbers, dtype=np.int64)
+
+
 class Numbered:
     """Some contents, each with a number, so that sets of them are masks.
 

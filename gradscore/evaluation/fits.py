@@ -43,7 +43,7 @@ from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, some
 from .choosing import ScoreChooser, ordinary_of
-from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates
+from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates, numbered
 from .protocols import (
     FitIdentities,
     MetaModelSpec,
@@ -280,6 +280,7 @@ class Prepared:
     def __init__(self, inputs: Inputs, tables: Tables) -> None:
         self.inputs, self._tables = inputs, tables
         self._scaled: dict[str, FloatArray] = {}
+        self._content: dict[str, pd.Series[str]] = {}
 
     def rows(self, spec: MetaModelSpec, masks: RowMasks) -> TrainingSet:
         """The chosen samples of a spec."""
@@ -290,7 +291,13 @@ class Prepared:
             ),
             target=np.concatenate([np.zeros(0, dtype=bool), *(spec.positive[split][masks[split]] for split in splits)]),
             sets=np.concatenate([np.zeros(0, dtype="<U1"), *([split] * int(masks[split].sum()) for split in splits)]),
+            content=numbered(self._contents(split)[self._tables.places(split, masks[split])] for split in splits),
         )
+
+    def _contents(self, split: str) -> pd.Series[str]:
+        if split not in self._content:
+            self._content[split] = self._tables.contents(split)
+        return self._content[split]
 
     def _scaled_rows(self, split: str, mask: BoolArray) -> FloatArray:
         if split not in self._scaled:

@@ -65,11 +65,13 @@ class TrainingSet:
         scaled: (N, D) their inputs, scaled.
         target: (N,) bool, True for wrong predictions or OOD samples.
         sets: (N,) names of the data sets they come from.
+        content: (N,) numbers that copies have in common; by default no sample is a copy.
     """
 
     scaled: FloatArray
     target: BoolArray
     sets: NDArray[np.str_]
+    content: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Checks the shapes."""
@@ -459,7 +461,8 @@ def _subsampled(rows: TrainingSet) -> TrainingSet:
         return rows
     kept = np.concatenate([np.flatnonzero(rows.sets == name)[::step] for name in np.unique(rows.sets)])
     kept.sort()
-    return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept])
+    content = None if rows.content is None else rows.content[kept]
+    return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept], content=content)
 
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -467,6 +470,9 @@ Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fold]] | None:
     """What is judged by, `sets` or `samples`, and the places that fit and that are held out of each fold.
+
+    Copies of a sample are in the same fold, so that none is judged by what it was fitted on; only copies in several
+    OOD sets are where their sets are.
 
     Args:
         rows: the samples that fit.
@@ -477,20 +483,30 @@ def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fol
     """
     sets = np.unique(rows.sets[rows.target])
     splitter = np.random.default_rng(config.seed)
+    content = np.arange(len(rows.target)) if rows.content is None else rows.content
     if len(sets) >= LEAST_SETS and not np.isin(sets, rows.sets[~rows.target]).any():
         count = min(config.cv_folds, len(sets))
         set_fold = dict(zip(sets, splitter.permutation(len(sets)) % count, strict=True))
         fold = np.empty(len(rows.target), dtype=np.int64)
         fold[rows.target] = [set_fold[name] for name in rows.sets[rows.target]]
-        ordinary = int((~rows.target).sum())
-        fold[~rows.target] = splitter.permutation(ordinary) % count
-        if ordinary >= 2 * count:
-            return "sets", [(np.flatnonzero(fold != place), np.flatnonzero(fold == place)) for place in range(count)]
-    folds = min(config.cv_folds, int(rows.target.sum()), int((~rows.target).sum()))
-    if folds < 2:
+        numbers, ordinary = pd.factorize(content[~rows.target])
+        fold[~rows.target] = (splitter.permutation(len(ordinary)) % count)[numbers]
+        if len(ordinary) >= 2 * count:
+            return "sets", _folds(fold, count)
+    numbers, distinct = pd.factorize(content)
+    positive = rows.target[np.flatnonzero(~pd.Series(numbers).duplicated())]
+    count = min(config.cv_folds, int(positive.sum()), int((~positive).sum()))
+    if count < 2:
         return None
-    stratified = StratifiedKFold(folds, shuffle=True, random_state=config.seed)
-    return "samples", list(stratified.split(rows.scaled, rows.target))
+    stratified = StratifiedKFold(count, shuffle=True, random_state=config.seed).split(distinct, positive)
+    fold = np.empty(len(distinct), dtype=np.int64)
+    for place, (_, held_out) in enumerate(stratified):
+        fold[held_out] = place
+    return "samples", _folds(fold[numbers], count)
+
+
+def _folds(fold: NDArray[np.int64], count: int) -> list[Fold]:
+    return [(np.flatnonzero(fold != place), np.flatnonzero(fold == place)) for place in range(count)]
 
 
 class _Judge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from run_inputs import INPUTS
 
 from gradscore.config import Config
-from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation import choosing, evaluate_run, fit_run
+from gradscore.meta import TrainingSet, fitting
 from gradscore.store import RunFolder, RunWriter, ShardRows
 
 SIZE = 80
@@ -22,12 +24,18 @@ SOURCE = {"source": "sklearn:digits"}
 
 
 def write_run(
-    folder: Path, *, in_logits: float, in_gradients: float, reported: int = 0, planted: float = 0.0
+    folder: Path,
+    *,
+    in_logits: float,
+    in_gradients: float,
+    reported: int = 0,
+    planted: float = 0.0,
+    different: int = SIZE,
 ) -> RunFolder:
     """A run on four OOD sets, which are as far off in logits and gradients as is said.
 
     `reported` is the seed of the set `a` alone; `planted` shifts the logits of what is to be found in `a` and in
-    `in_dist.test` alone.
+    `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ.
     """
     config = Config.model_validate(
         {
@@ -49,13 +57,14 @@ def write_run(
             if info.name in ("ood.a", "in_dist.test"):
                 margin -= planted * (wrong + 2 * far)
                 other -= 3 * planted
+            contents = np.arange(SIZE) % (different if info.name == "in_dist.fit" else SIZE)
             sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
             rows = ShardRows(
                 split=info.name,
                 sample_ids=[str(place) for place in range(SIZE)],
                 labels=np.full(SIZE, -1) if far else wrong.astype(np.int64),
                 predictions=np.zeros(SIZE, dtype=np.int64),
-                content_hashes=[f"{info.name}-{place}-{reported}" for place in range(SIZE)],
+                content_hashes=[f"{info.name}-{place}-{reported}" for place in contents],
                 names=[*LOGITS, *GRADIENTS],
                 values=np.column_stack([margin, other, sizes]),
                 skipped=[],
@@ -68,6 +77,20 @@ def write_run(
 def choice_of(run: RunFolder, label: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run.meta_path / label / "model.json").read_text())["notes"]["choice"]
     return found
+
+
+@pytest.mark.parametrize("module", [choosing, fitting], ids=["scores", "penalties"])
+def test_copies_are_judged_and_fitted_on_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    asked: list[TrainingSet] = []
+    folds = module.held_out_folds
+    monkeypatch.setattr(module, "held_out_folds", lambda rows, config: (asked.append(rows), folds(rows, config))[1])
+    fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5, different=30))
+    of_fit = [rows.content[rows.sets == "in_dist.fit"] for rows in asked if rows.content is not None]
+    assert len(of_fit) == len(asked) > 1
+    assert {len(np.unique(each)) for each in of_fit} == {30}
+    assert all((each[:50] == each[30:]).all() for each in of_fit)
 
 
 def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_meta_model_stays_where_nothing_can_be_told(areas: dict[str, list[fl
 def test_a_choice_comes_back_from_notes() -> None:
     choice = ScoreChoice(score="knn", judged_by="sets", judged={"knn": 0.9}, log_odds=(2.0, -1.0), shift=0.5)
     assert ScoreChoice.of_notes({"choice": choice.notes()}) == choice
-    with pytest.raises(StoreError, match="notes.choice has not"):
+    with pytest.raises(StoreError, match=r"notes\.choice has not"):
         ScoreChoice.of_notes({})
 
 

@@ -57,6 +57,31 @@ def test_otherwise_samples_are_held_out(sets):
     np.testing.assert_allclose(shares, 0.5, atol=0.02)
 
 
+JUDGED_BY = {"sets": SETS, "samples": np.full(240, "in_dist.fit")}
+
+
+@pytest.mark.parametrize(("judged_by", "sets"), JUDGED_BY.items(), ids=JUDGED_BY)
+def test_copies_are_held_out_together(judged_by, sets):
+    """Of every four samples of a kind, the second is a copy of the first, wherever they are in the table."""
+    places = np.random.default_rng(0).permutation(240)
+    content = np.where(places % 4 == 1, places - 1, places)
+    truth, sets = TRUTH[places], sets[places]
+    rows = replace(make_rows(INPUTS, make_table(seed=1, positive=truth), truth, sets), content=content)
+    found, folds = fitting.held_out_folds(rows, CONFIG)
+    assert found == judged_by
+    # Whole OOD sets are held out: copies in two of them stay in theirs.
+    kept = ~truth if judged_by == "sets" else np.full(240, fill_value=True)
+    both = [np.intersect1d(content[fit[kept[fit]]], content[out[kept[out]]]) for fit, out in folds]
+    assert [each.tolist() for each in both] == [[]] * 3
+    held_out = np.concatenate([out for _, out in folds])
+    assert sorted(held_out) == list(range(240))
+
+
+def test_copies_of_one_sample_cannot_be_held_out():
+    rows = replace(rows_of(sets=np.full(240, "in_dist.fit")), content=np.where(TRUTH, 0, np.arange(240) + 1))
+    assert fitting.held_out_folds(rows, CONFIG) is None
+
+
 def misleading():
     """Each OOD set is marked by an input of its own in which another set goes the other way.
 
