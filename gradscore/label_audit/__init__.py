@@ -2,7 +2,7 @@
 
 In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples
 ranked, with the evidence for each, and its files: CSV, Parquet, and a gallery to click through. `ranking` puts together
-what last layers fitted to the other samples, the network, its gradients and neighbours say; `noise`
+what last layers fitted to the other samples (`last_layers`), the network, its gradients and neighbours say; `noise`
 estimates how many labels are wrong.
 """
 

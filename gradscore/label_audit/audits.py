@@ -20,7 +20,8 @@ from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
 from ..system import check_target, clear_page, only_writer, replacing, write_csv, writing
-from .ranking import Audit, check_class_sizes, check_names, ranked
+from .last_layers import check_class_sizes
+from .ranking import Audit, check_names, ranked
 
 AUGMENTATIONS = ("mirror", "shift:1,0", "shift:-1,0", "shift:0,1", "shift:0,-1")
 """How images are looked at as well; an augmentation that costs the classifier accuracy is not counted."""

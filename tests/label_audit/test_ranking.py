@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.errors import ConfigError, DataError
-from gradscore.label_audit import ranked, ranking
-from gradscore.label_audit.ranking import cross_fitted, of_the_network, with_network
+from gradscore.label_audit import last_layers, ranked
+from gradscore.label_audit.last_layers import cross_fitted, with_network
+from gradscore.label_audit.ranking import of_the_network
 
 CLASSES = 3
 FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}
@@ -124,8 +125,8 @@ def test_no_sample_is_judged_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyPatc
     """What is said of a sample does not depend on its label, nor on its class being there that often."""
     inputs, given, _ = blobs()
     features, labels = inputs.double().numpy(), given.numpy()
-    folds = ranking._folds(labels, None, seed=0)
-    monkeypatch.setattr(ranking, "_folds", lambda *_, **__: folds)
+    folds = last_layers._folds(labels, None, seed=0)
+    monkeypatch.setattr(last_layers, "_folds", lambda *_, **__: folds)
     before = cross_fitted(features, labels, CLASSES, seed=0)
     for place in (0, 4, 17, 60):
         other = labels.copy()
@@ -318,12 +319,12 @@ def test_the_penalty_is_weaker_where_other_samples_are_predicted_better(
     random, used = np.random.default_rng(0), set()
     labels = random.integers(0, 2, 600)
     common, difference = random.normal(size=600), spread * (4 * labels - 2 + random.normal(size=600))
-    judged = ranking._judged
+    judged = last_layers._judged
 
     def noted(*arguments, penalty: float, **settings):
         used.add(penalty) if len(settings["judged"]) > 150 else None  # two folds at once: the choice is made
         return judged(*arguments, penalty=penalty, **settings)
 
-    monkeypatch.setattr(ranking, "_judged", noted)
+    monkeypatch.setattr(last_layers, "_judged", noted)
     cross_fitted(np.stack([common, common + difference], axis=1), labels, 2, seed=0)
-    assert (min(used) > ranking.PENALTIES[0]) == weaker
+    assert (min(used) > last_layers.PENALTIES[0]) == weaker
