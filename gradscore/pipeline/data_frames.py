@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
+from ..columns import feature_columns
 from ..config import ExtractConfig, FeaturesConfig, check_features, section
 from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, samples_of, whole_batches
 from ..errors import ConfigError
@@ -80,7 +81,7 @@ def features(
         EngineError: gradients that cannot be computed: samples are coupled, for one.
 
     Warns:
-        GradientWarning: samples with values that are not finite.
+        GradientWarning: samples with values that are not finite; losses or parameters whose features are all zero.
 
     Examples:
         >>> import torch
@@ -123,6 +124,7 @@ def features(
         interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
         table = feature_table(model, samples, wanted, options, interface=interface, progress=progress)
     warn_of_overflow(table)
+    _warn_of_zeros(table)
     return table
 
 
@@ -232,6 +234,25 @@ def warn_of_overflow(table: pd.DataFrame) -> None:
             "finite; try the model and its inputs in float64, or look where it begins (gradscore.inspect)",
             GradientWarning,
             stacklevel=3,
+        )
+
+
+def _warn_of_zeros(table: pd.DataFrame) -> None:
+    """Warns of losses, and of parameters under other losses, whose features are zero for every sample."""
+    by_loss: dict[str, dict[str, bool]] = {}
+    for name in feature_columns(table.columns):
+        loss, _, rest = name.partition("/")
+        group, known = rest.rpartition("/")[0], by_loss.setdefault(loss, {})
+        known[group] = known.get(group, True) and not table[name].any()
+    losses = [loss for loss, groups in by_loss.items() if all(groups.values())]
+    zero = [group for loss, groups in by_loss.items() if loss not in losses for group, none in groups.items() if none]
+    advice = {
+        **{f"loss {loss}": "take another loss" for loss in losses},
+        **dict.fromkeys(zero, "take out no_grad() and detach() behind it, or leave it out (parameters=...)"),
+    }
+    for name, what in advice.items():
+        warnings.warn(
+            f"{name}: its gradients are zero for all {len(table)} samples; {what}", GradientWarning, stacklevel=3
         )
 
 

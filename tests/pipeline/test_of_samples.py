@@ -1,5 +1,7 @@
 """`gradscore.features` against the feature table of a run folder, whatever the samples come in."""
 
+import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,39 @@ def test_values_that_are_not_finite_are_warned_of() -> None:
         table = gradscore.features(model, inputs, losses="uniform", statistics="l2")
     finite = np.isfinite(table.select_dtypes("floating").to_numpy()).all(axis=1)
     assert finite.tolist() == [True, True, False, False, False, False]
+
+
+class Cut(nn.Module):
+    """A network whose first part is computed without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            hidden = self.first(inputs)
+        return self.last(hidden)
+
+
+def nothing(logits: Tensor) -> Tensor:
+    return (0 * logits).sum(dim=1)
+
+
+SILENT = {
+    "a part under no_grad": (Cut, "uniform", ["first.weight: .* no_grad", "first.bias: .* no_grad"]),
+    "a loss that is constant": (lambda: nn.Linear(4, 3), nothing, ["loss nothing: .* another loss"]),
+    "neither": (lambda: nn.Linear(4, 3), "uniform", []),
+}
+
+
+@pytest.mark.parametrize(("network", "loss", "messages"), SILENT.values(), ids=SILENT)
+def test_gradients_that_are_all_zero_are_warned_of(network: Any, loss: Any, messages: list[str]) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gradscore.features(network().eval(), X, losses=loss, statistics=["l2", "max"])
+    said = [str(each.message) for each in told if each.category is gradscore.GradientWarning]
+    assert [bool(re.search(each, line)) for each, line in zip(messages, said, strict=True)] == [True] * len(messages)
 
 
 def test_one_name_stands_for_a_list() -> None:
