@@ -36,7 +36,7 @@ from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
 
 FORMAT = "gradscore expected figures"
-VERSION = 4
+VERSION = 5
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
 bytes of the file."""
@@ -153,6 +153,7 @@ class ExpectedFigures(_Part):
         scored_by: the name of the score that figures are of, such as `meta` or `knn`: the one that was chosen then.
         thresholds: frozen at `policy.alpha`, by split-conformal calibration.
         accuracy: of the classifier on all samples of `in_dist.test`.
+        samples: how many each of `splits` has, so that none is cut away unseen.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
         samples_per_second: how fast the features were computed; None if the run does not say. For information.
@@ -160,7 +161,7 @@ class ExpectedFigures(_Part):
     """
 
     format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[4] = 4
+    version: Literal[5] = 5
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
@@ -170,6 +171,7 @@ class ExpectedFigures(_Part):
     samples_per_second: float | None = None
     thresholds: dict[Target, float]
     notices: list[str]
+    samples: dict[str, int]
     splits: dict[str, SplitScores]
     probe: Probe
 
@@ -177,6 +179,12 @@ class ExpectedFigures(_Part):
     def _consistent(self) -> Self:
         if TEST not in self.splits:
             raise ValueError(f"splits: no {TEST}")
+        found = {name: len(each.content_hash) for name, each in self.splits.items()}
+        if found != self.samples:
+            name = next(each for each in (*self.samples, *found) if self.samples.get(each) != found.get(each))
+            raise ValueError(
+                f"splits.{name}: wanted {self.samples.get(name, 0)} samples, as samples says, got {found.get(name, 0)}"
+            )
         test = self.splits[TEST]
         if not self.scored_by.keys() == test.scores.keys():
             raise ValueError(f"scored_by: wanted a name for each of the scores of {TEST} ({', '.join(test.scores)})")
@@ -316,6 +324,7 @@ def expected_of(
         samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,
         notices=notices,
+        samples={name: len(each.content_hash) for name, each in splits.items()},
         splits=splits,
         probe=Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns),
     )

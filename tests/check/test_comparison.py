@@ -317,14 +317,14 @@ def test_reads_back_and_is_small_and_readable(expected, tmp_path: Path) -> None:
 BAD_FILES = {
     "missing": (None, "there are no expected figures; make them with gradscore check CONFIG --expected"),
     "no JSON": ("{", "cannot be read as JSON"),
-    "a list": ("[]", "wanted 'gradscore expected figures' version 4, got None"),
+    "a list": ("[]", "wanted 'gradscore expected figures' version 5, got None"),
     "half a pair of surrogates": ('{"a": "\\ud800"}', "cannot be read as JSON"),
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
         '{"format": "gradscore expected figures", "version": 2}',
         "version 2; delete it, and make it anew with --update",
     ),
-    "incomplete": ('{"format": "gradscore expected figures", "version": 4}', "policy: Field required"),
+    "incomplete": ('{"format": "gradscore expected figures", "version": 5}', "policy: Field required"),
 }
 
 
@@ -336,10 +336,22 @@ def test_files_that_are_no_expected_figures(tmp_path: Path, text: str | None, me
         read_expected(path)
 
 
+def cut(split: dict) -> None:
+    """Takes the last sample away from all that a split says of its samples."""
+    for values in (split["content_hash"], split["classes"], *split["scores"].values()):
+        values.pop()
+    split["correct"] = split["correct"][:-1]
+
+
 CHANGED: dict[str, tuple[Callable[[dict], object], str]] = {
     "no score": (lambda found: found.update(scored_by={}), "scored_by: Dictionary should have at least 1 item"),
     "one score less": (lambda found: found["scored_by"].pop("ood"), "scored_by: wanted a name for each of the scores"),
     "no splits": (lambda found: found.update(splits={}), r"splits: no in_dist\.test"),
+    "a sample less": (
+        lambda found: cut(found["splits"]["in_dist.test"]),
+        r"splits\.in_dist\.test: wanted \d+ samples, as samples says, got \d+",
+    ),
+    "a set less": (lambda found: found["splits"].pop("ood.noise"), r"splits\.ood\.noise: wanted 37 samples.*, got 0"),
     "no thresholds": (
         lambda found: found.update(thresholds={}),
         "thresholds: none for 'wrong', and no notice says why",

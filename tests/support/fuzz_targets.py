@@ -217,6 +217,7 @@ def _expected(folder: Path) -> None:
         accuracy=0.9,
         thresholds={"wrong": 0.5},
         notices=[],
+        samples={"in_dist.test": 3},
         splits={"in_dist.test": scores},
         probe=Probe(content_hash=["a" * HASH_DIGITS], columns={"uniform/a/max": [1.0]}),
     )
