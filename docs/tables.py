@@ -1,8 +1,7 @@
 """Writes the parts of the documentation that say what there is, from the code that has it: `make docs-tables`.
 
 A page marks the place: `<!-- table: losses -->`, what is written here, `<!-- end -->`. The tables are those of the
-registries, without entries of other packages, and of the commands; the packages are in the order of the import-linter
-contracts.
+registries, without entries of other packages; the packages are in the order of the import-linter contracts.
 """
 
 from __future__ import annotations
@@ -157,11 +156,6 @@ def as_default(value: Any) -> str:
     return f"`{text}`"
 
 
-def commands() -> str:
-    """Every command with the first line of what it says of itself."""
-    return entries((name, command.help.splitlines()[0]) for name, command in commands_below("gradscore"))
-
-
 def commands_in_full() -> str:
     """Every command with what it says of itself and its options, for the manual."""
     return "\n\n".join(part for name, command in commands_below("gradscore") for part in command_section(name, command))
@@ -278,7 +272,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "quantities": quantities,
     "packages": packages,
     "settings": settings,
-    "commands": commands,
 }
 """What a page may ask for, and what makes it."""
 
