@@ -53,6 +53,7 @@ _CHECKSUM = "bundle.sha256"
 _WEIGHTS = "weights.safetensors"
 _KNOWN_SETS = "monitor.safetensors"
 _CALIBRATION = "calibration.safetensors"
+_LEVELS = "levels"
 _SELF_TEST = "self_test.safetensors"
 _INPUTS = "inputs"
 
@@ -182,7 +183,6 @@ class _DetectorEntry(BaseModel, extra="forbid"):
     """A detector in `bundle.json`; `score` is the name of a baseline that decides, and the others its probability."""
 
     protocol: str
-    alpha: float
     score: str | None
     log_odds: tuple[float, float] | None
     shift: float
@@ -238,7 +238,10 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     """
     check_bundle_target(path)
     members: dict[str, bytes] = {
-        _CALIBRATION: save({name: detector.calibration for name, detector in bundle.detectors.items()}),
+        _CALIBRATION: save(
+            {name: detector.calibration for name, detector in bundle.detectors.items()}
+            | {_LEVELS: next(iter(bundle.detectors.values())).levels}
+        ),
         _SELF_TEST: save(bundle.self_test.members()),
         _KNOWN_SETS: save(bundle.known_sets.members()),
         **_saved(_INPUTS, bundle.inputs),
@@ -250,7 +253,6 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     entries = {
         name: _DetectorEntry(
             protocol=detector.protocol,
-            alpha=detector.threshold.alpha,
             **_of_baseline(detector.model),
         )
         for name, detector in bundle.detectors.items()
@@ -364,6 +366,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
     with _unpacked(_INPUTS, members) as folder:
         inputs = Inputs.load(folder)
     calibration, detectors = load(members[_CALIBRATION]), {}
+    levels = calibration.pop(_LEVELS)
     for name in [each for each in DETECTORS if each in index.detectors]:
         entry = index.detectors[name]
         if entry.score is not None:
@@ -379,7 +382,8 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
             model=model,
             protocol=entry.protocol,
             calibration=calibration[name],
-            threshold=threshold(calibration[name], entry.alpha),
+            levels=levels,
+            threshold=threshold(calibration[name], index.alpha, levels=levels),
         )
     return Bundle(
         **{name: getattr(index, name) for name in _PLAIN},

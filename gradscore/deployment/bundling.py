@@ -98,7 +98,7 @@ def make_bundle(
     Args:
         run: a finished run folder; its data and its checkpoint must be there, unless `model` and `samples` are given.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average
-            over calibrations; the detectors share it equally.
+            over calibrations, by all detectors together.
         with_weights: put the weights into the bundle; they are where no checkpoint is named.
         trust_code: allow a `python:` model and augmentations, whose code is run.
         model_source: where the model's code is, if not in a file beside the run or in the working directory.

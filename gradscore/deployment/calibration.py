@@ -6,9 +6,9 @@ the score is, and flagging p <= alpha raises false alarms at a rate of at most a
 (split-conformal calibration).
 
 So of new in-distribution samples that are predicted right, at most a share alpha is rejected. Every detector is
-calibrated on the calibration samples that are predicted right, with an equal part of alpha; given how many these are,
-they and a new one that is predicted right are exchangeable, so each detector rejects at most its part, and together
-they reject at most alpha.
+calibrated on the calibration samples that are predicted right; given how many these are, they and a new one that is
+predicted right are exchangeable. All detectors flag as many of their largest scores, as many as let them reject at most
+alpha together (`joint_levels`).
 
 Copies among the calibration samples mean one of two things. New samples come again as often (blank images, rows of a
 few categories): then all samples are exchangeable with a new one, and those without copies are not. Or somebody put the
@@ -21,7 +21,7 @@ Source: Vovk, Gammerman and Shafer, 2005; Bates, Candes, Lei, Romano and Sesia, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,11 +29,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.stats import beta, rankdata
 
 from ..errors import EvaluationError
 from ..meta import BaselineScore, Inputs, MetaModel
-from ..system import FloatArray
+from ..system import FloatArray, IntArray
 
 DETECTORS = ("wrong", "ood")
 """What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
@@ -47,17 +47,20 @@ class CalibratedScore:
         model: the meta model or the baseline.
         protocol: what it was fitted on, as `gradscore fit-meta` names it; `baseline` of a baseline.
         calibration: (n,) its scores of the calibration samples that are predicted right, ascending.
+        levels: (n,) the share that all detectors together reject at most, where each fires above its k-th largest
+            calibration score; see `joint_levels`.
         threshold: a score above it fires.
     """
 
     model: MetaModel | BaselineScore
     protocol: str
     calibration: FloatArray
+    levels: FloatArray
     threshold: Threshold
 
     def at(self, alpha: float) -> CalibratedScore:
-        """The same with another bound of its false-alarm rate; `EvaluationError` as in `threshold`."""
-        return replace(self, threshold=threshold(self.calibration, alpha))
+        """The same with another bound of what all detectors reject; `EvaluationError` as in `threshold`."""
+        return replace(self, threshold=threshold(self.calibration, alpha, levels=self.levels))
 
 
 class ScoreInputs:
@@ -103,18 +106,50 @@ def calibrated(
             needed.
     """
     whole = right if whole is None else whole
+    different = "different " if len(right) < len(whole) else ""
+    if len(right) < samples_needed(alpha / len(models)):
+        raise EvaluationError(
+            f"detectors, calibrated on {different}correctly predicted in-distribution samples: "
+            f"{_too_few(alpha, samples_needed(alpha / len(models)), len(right))}"
+        )
+    apart, all_of = ({name: model.decision(each) for name, (model, _) in models.items()} for each in (right, whole))
+    levels = joint_levels(list(apart.values()), list(all_of.values()))
     found = {}
     for name, (model, protocol) in models.items():
-        scores = holding_for_both(np.sort(model.decision(right)), np.sort(model.decision(whole)))
-        try:
-            limit = threshold(scores, alpha / len(models))
-        except EvaluationError as error:
-            different = "different " if len(right) < len(whole) else ""
-            raise EvaluationError(
-                f"detector '{name}', calibrated on {different}correctly predicted in-distribution samples: {error}"
-            ) from None
-        found[name] = CalibratedScore(model=model, protocol=protocol, calibration=scores, threshold=limit)
+        scores = holding_for_both(np.sort(apart[name]), np.sort(all_of[name]))
+        limit = threshold(scores, alpha, levels=levels)
+        found[name] = CalibratedScore(
+            model=model, protocol=protocol, calibration=scores, levels=levels, threshold=limit
+        )
     return found
+
+
+def joint_levels(apart: Sequence[FloatArray], whole: Sequence[FloatArray]) -> FloatArray:
+    """What share several detectors reject together at most, where each fires above its k-th largest calibration score.
+
+    Where they fire on the same samples, each may fire more often than its part of that share. Of n calibration samples
+    and a new one, exchangeable, those among the k largest by any detector are at most one more than of the n alone; so
+    the new one is among them with a chance of at most (1 + how many of the n are) / (n + 1), and k may be chosen by
+    it. Another bound is k / (n + 1) for each detector; the smaller one counts, for the worse of both sets.
+
+    Args:
+        apart: of each detector the scores (n,) of the calibration samples, each content once.
+        whole: likewise (m,) of all of them, m of n at least.
+
+    Returns:
+        (n,) shares for k = 1 ... n, ascending, above 1 where k is of no use.
+    """
+    n, m = len(apart[0]), len(whole[0])
+    k = np.arange(1, n + 1)
+    return np.maximum(_levels(apart, k), _levels(whole, k * (m + 1) // (n + 1)))
+
+
+def _levels(scores: Sequence[FloatArray], k: IntArray) -> FloatArray:
+    """The bounds for the k largest of one set of calibration samples."""
+    count = len(scores[0])
+    ranks = np.min([rankdata(-each, method="max") for each in scores], axis=0)
+    among = np.searchsorted(np.sort(ranks), k, side="right")
+    return np.asarray(np.minimum(1 + among, len(scores) * k) / (count + 1))
 
 
 def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
@@ -140,7 +175,7 @@ class Threshold:
 
     Attributes:
         value: a score; a sample is flagged when its score is greater.
-        alpha: bound of the false-alarm rate.
+        alpha: bound of the rate of its own false alarms, k / (n + 1).
         n: calibration samples it comes from.
         rank: k; the threshold is the k-th largest calibration score.
     """
@@ -184,30 +219,30 @@ def p_values(calibration: ArrayLike, scores: ArrayLike) -> FloatArray:
     return np.asarray((1 + at_or_above) / (len(ordered) + 1), dtype=np.float64)
 
 
-def threshold(calibration: ArrayLike, alpha: float) -> Threshold:
+def threshold(calibration: ArrayLike, alpha: float, *, levels: ArrayLike | None = None) -> Threshold:
     """The threshold that flags exactly the samples with a p-value of at most alpha.
 
     Args:
         calibration: (n,) scores, in any order.
         alpha: bound of the false-alarm rate, in (0, 1).
+        levels: (n,) ascending; the bound that holds where the k largest scores are flagged, k / (n + 1) without.
 
     Raises:
-        EvaluationError: alpha is out of range, a score is not finite, or there are fewer than `samples_needed(alpha)`
-            calibration samples.
+        EvaluationError: alpha is out of range, a score is not finite, or there are too few calibration samples.
 
     Example:
         >>> threshold([1.0, 2.0, 3.0, 4.0], alpha=0.4).value
         3.0
     """
-    needed = samples_needed(alpha)
     values = np.sort(_finite(calibration, "calibration scores"))
-    if len(values) < needed:
-        raise EvaluationError(
-            f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {len(values)}; "
-            "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
-        )
-    rank = math.floor(_as_written(alpha) * (len(values) + 1))
-    return Threshold(value=float(values[-rank]), alpha=alpha, n=len(values), rank=rank)
+    n = len(values)
+    bounds = np.arange(1, n + 1) / (n + 1) if levels is None else np.asarray(levels, dtype=np.float64)
+    # Shares are quotients rounded once, as decimals are read: 29 of 100 equals 0.29.
+    rank = int(np.searchsorted(bounds, _in_range(alpha), side="right"))
+    if not rank:
+        detectors = round(bounds[0] * (n + 1)) if n else 1
+        raise EvaluationError(_too_few(alpha, samples_needed(alpha / detectors), n))
+    return Threshold(value=float(values[-rank]), alpha=rank / (n + 1), n=n, rank=rank)
 
 
 def samples_needed(alpha: float) -> int:
@@ -217,14 +252,21 @@ def samples_needed(alpha: float) -> int:
         >>> samples_needed(0.05)
         19
     """
+    # 0.07 is 7/100, not the nearest float.
+    return math.ceil(1 / Fraction(repr(float(_in_range(alpha))))) - 1
+
+
+def _too_few(alpha: float, needed: int, got: int) -> str:
+    return (
+        f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {got}; "
+        "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
+    )
+
+
+def _in_range(alpha: float) -> float:
     if not 0 < alpha < 1:
         raise EvaluationError(f"alpha: wanted a rate between 0 and 1, got {alpha:g}")
-    return math.ceil(1 / _as_written(alpha)) - 1
-
-
-def _as_written(alpha: float) -> Fraction:
-    """0.29 is 29/100, not the nearest float, whose hundredfold rounds down to 28."""
-    return Fraction(repr(float(alpha)))
+    return alpha
 
 
 def _finite(values: ArrayLike, name: str) -> FloatArray:

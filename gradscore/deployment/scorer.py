@@ -164,8 +164,7 @@ class Scorer:
         """
         bundle = read_bundle(Path(path), sha256=sha256)
         if alpha is not None:
-            share = alpha / len(bundle.detectors)
-            detectors = {name: detector.at(share) for name, detector in bundle.detectors.items()}
+            detectors = {name: detector.at(alpha) for name, detector in bundle.detectors.items()}
             bundle = replace(bundle, alpha=alpha, detectors=detectors)
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}

@@ -8,7 +8,7 @@ import pytest
 
 from gradscore.data import SplitInfo
 from gradscore.deployment.bundling import calibration_samples, make_bundle
-from gradscore.deployment.calibration import calibrated, holding_for_both, p_values
+from gradscore.deployment.calibration import calibrated, holding_for_both, joint_levels, p_values
 from gradscore.errors import EvaluationError
 from gradscore.store import RunFolder
 
@@ -217,6 +217,27 @@ def test_copies_of_calibration_samples_are_counted() -> None:
         "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds are those that "
         "hold with and without them, whether new samples come again as often or not"
     )
+
+
+LEVELS = {  # of nine calibration samples: the share rejected where each detector flags the k largest
+    "one detector": ([np.arange(9)], np.arange(1, 10) / 10),
+    "the same samples": ([np.arange(9), np.arange(9) ** 2], np.arange(2, 11) / 10),
+    "others": ([np.arange(9), -np.arange(9)], [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0]),
+    "ties are among the largest only together": ([[1, 1, 2, 2, 2, 2, 2, 2, 2]], [*[0.1] * 6, 0.7, 0.8, 0.9]),
+}
+
+
+@pytest.mark.parametrize(("scores", "wanted"), LEVELS.values(), ids=LEVELS)
+def test_levels_by_hand(scores: list[np.ndarray], wanted: np.ndarray) -> None:
+    arrays = [np.asarray(each, dtype=float) for each in scores]
+    assert joint_levels(arrays, arrays).tolist() == list(wanted)
+
+
+def test_detectors_that_agree_share_what_they_reject() -> None:
+    """Half of alpha for each would reject little more than half of it."""
+    world, generator = World(1.0, (0.0, 0.0), 0.999), np.random.default_rng(1)
+    shares = np.array([rejected_share(world, 500, 0.1, generator) for _ in range(DRAWS)])
+    assert shares.mean() == pytest.approx(0.098, abs=0.004)
 
 
 def test_p_values_hold_with_and_without_copies() -> None:
