@@ -1,6 +1,6 @@
 """Where the scores win and where they lose: networks of several kinds, OOD sets of each, every protocol.
 
-    python benchmarks/detection.py --out FOLDER [--cifar FOLDER] [--only NAME ...] [--write docs/meta-model.md]
+    python benchmarks/detection.py --out FOLDER [--cifar FOLDER] [--only NAME ...] [--write docs/detection.md]
 
 Networks are made, or read, by detection_networks.py. Each is run with the product's own defaults (`gradscore run`), in
 a folder of its own below --out, so that the same command goes on after an interruption and computes nothing twice. The
@@ -73,24 +73,40 @@ def cells(name: str, folder: Path) -> pd.DataFrame:
 
 
 def table(found: pd.DataFrame, *, score: str = "chosen") -> str:
-    """All cells as Markdown: a table for each protocol, with the mean over sets and the worst set of each network."""
+    """All cells as Markdown: for each protocol a row for each network, with the mean over its sets and every set."""
     lines = []
     for protocol, rows in found[found["score"] == score].groupby("protocol", sort=False):
-        title = "wrong predictions" if protocol == "wrong" else f"`{protocol}`"
-        lines += ["", f"| {title} | AUROC | best baseline | gain, 95 % |", "|---|---|---|---|"]
+        is_mean = rows["dataset"].str.endswith("(mean)")
+        worst = rows[~is_mean].loc[rows[~is_mean]["gain"].idxmin()]
+        if protocol == "wrong":
+            lines += ["", "| wrong predictions | AUROC | best baseline | gain, 95 % |", "|---|---|---|---|"]
+            lines += [f"| {_name(row['network'])} | {_cell(row)} |" for _, row in rows.iterrows()]
+            lines.append(f"| **worst**: {worst['network']} | {_cell(worst)} |")
+            continue
+        lines += [
+            "",
+            f"| `{protocol}` | mean AUROC | best baseline by mean | gain, 95 % | gain over the best of each set |",
+        ]
+        lines.append("|---|---|---|---|---|")
         for network, of_network in rows.groupby("network", sort=False):
-            known = " (chosen on)" if network in CHOSEN_ON else ""
-            whole = of_network[of_network["dataset"] == MEAN]
             single = of_network[~of_network["dataset"].str.endswith("(mean)")]
-            for _, row in whole.iterrows():
-                lines.append(f"| **{network}**{known}, mean | {_cell(row)} |")
-            for _, row in single.iterrows():
-                lead = f"**{network}**{known}" if protocol == "wrong" else f"{network} {row['dataset']}"
-                lines.append(f"| {lead} | {_cell(row)} |")
-        single = rows[~rows["dataset"].str.endswith("(mean)")]
-        worst = single.loc[single["gain"].idxmin()]
-        lines.append(f"| worst: {worst['network']} {worst['dataset']} | {_cell(worst)} |")
+            sets = ", ".join(f"{row['dataset']} {_gain(row)}" for _, row in single.iterrows())
+            lines += [
+                f"| {_name(network)} | {_cell(row)} | {sets} |"
+                for _, row in of_network[of_network["dataset"] == MEAN].iterrows()
+            ]
+        lines.append(f"| **worst set**: {worst['network']}, {worst['dataset']} | {_cell(worst)} | |")
     return "\n".join(lines).strip()
+
+
+def _name(network: str) -> str:
+    return f"{network} (chosen on)" if network in CHOSEN_ON else network
+
+
+def _gain(row: "pd.Series[Any]") -> str:
+    """Three decimals of a gain; bold where its interval lies above zero, in italics where it lies below."""
+    mark = "**" if row["low"] > 0 else "*" if row["high"] < 0 else ""
+    return f"{mark}{row['gain']:+.3f}{mark}"
 
 
 def _cell(row: "pd.Series[Any]") -> str:

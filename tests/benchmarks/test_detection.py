@@ -58,8 +58,9 @@ def test_the_gain_is_that_over_the_best_baseline_of_each_set(benchmark: ModuleTy
 def test_the_worst_set_of_a_protocol_is_named(benchmark: ModuleType, folder: Path) -> None:
     lines = benchmark.table(benchmark.cells("net", folder)).splitlines()
     assert lines[0].startswith("| `auxiliary` |")
-    assert "| **net**, mean | 0.800 | 0.750 `msp` | +0.050 (+0.040 to +0.060) |" in lines
-    assert lines[-1] == "| worst: net near | 0.700 | 0.800 `msp` | -0.100 (-0.110 to -0.090) |"
+    gains = "+0.050 (+0.040 to +0.060) | near *-0.100*, far **+0.100**"
+    assert lines[2] == f"| net | 0.800 | 0.750 `msp` | {gains} |"
+    assert lines[-1] == "| **worst set**: net, near | 0.700 | 0.800 `msp` | -0.100 (-0.110 to -0.090) | |"
 
 
 @pytest.mark.slow
