@@ -7,7 +7,7 @@ place. Masks stay as they are. Where the model takes nothing that is made up, it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -208,7 +208,8 @@ def _deployed_models(
             deciding = chosen_model(folder, model, score=asked)
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
-            notices += _about_request(name, ScoreChoice.of_notes(model.notes, where=folder), asked)
+            choice = ScoreChoice.of_notes(model.notes, where=folder)
+            notices += _about_request(name, choice, asked, ahead=_ahead_in_report(run, name))
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
@@ -245,7 +246,13 @@ def _better_baselines(
     return [f"by the report a baseline would do better: {', '.join(lines.values())}"] if lines else []
 
 
-def _about_request(detector: str, choice: ScoreChoice, asked: str | None) -> list[str]:
+def _ahead_in_report(run: RunFolder, detector: str) -> set[str | None]:
+    """Baselines that are better than the chosen score on samples that the report is about."""
+    found = [each for each in stored_verdicts(run) if each.outcome == "worse"]
+    return {each.best for each in found if (each.area.task == "ood") == (detector == "ood")}
+
+
+def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:
     """What it costs to ask for another score than the chosen one."""
     if asked in (None, choice.score):
         return []
@@ -254,7 +261,7 @@ def _about_request(detector: str, choice: ScoreChoice, asked: str | None) -> lis
         cost = (
             f"on {HELD_OUT[choice.judged_by or '']} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, "
             f"which was chosen, {judged[choice.score]:.3f}"
-        )
+        ) + ("; in the report it is the better one" if asked in ahead else "")
     return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
 
 

@@ -325,11 +325,15 @@ def _advice(found: Sequence[Verdict]) -> list[str]:
         for each in found
         if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
-    parts = [f"for {_kind(each)} {each.best} ({_option(each)})" for each in lost]
-    parts[:1] = [f"For {_kind(each)} let {each.best} decide ({_option(each)})" for each in lost[:1]]
+    kinds: dict[tuple[str | None, str], list[str]] = {}
+    for each in lost:
+        kinds.setdefault((each.best, _option(each)), []).append(_kind(each))
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
     return [
-        *([f"{', '.join(parts)}."] if parts else []),
+        *(
+            f"In this report {best} does better on {_listed(on)}: {option} lets it decide."
+            for (best, option), on in kinds.items()
+        ),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
 

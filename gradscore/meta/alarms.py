@@ -106,7 +106,7 @@ class Alarms:
     def _rarities(self, part: int, values: FloatArray) -> FloatArray:
         """Minus the logarithm of the share of ordinary samples that reach values (N,)."""
         knots = self.knots[part]
-        before = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
+        before = np.clip(np.searchsorted(knots, values, side="left") - 1, 0, len(knots) - 2)  # of ties the commonest
         width = knots[before + 1] - knots[before]
         way = np.divide(values - knots[before], width, out=np.zeros_like(values), where=width > 0)
         within = self.rarity[before] + np.clip(way, 0.0, 1.0) * (self.rarity[before + 1] - self.rarity[before])

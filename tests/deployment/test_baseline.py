@@ -124,6 +124,16 @@ def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Pa
     assert said.endswith(f"{choice.judged[choice.score]:.3f}")
 
 
+def test_a_score_that_is_better_in_the_report_is_said_to_be(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = evaluate_run(RunFolder(small_run)).verdicts[-1]
+    gain = replace(noise.gain, value=-0.05, low=-0.06, p_value=1e-9)
+    lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False)
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: [lost])
+    made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=energy"], trust_code=True)
+    (said,) = (line for line in made.notices if "as asked for" in line)
+    assert said.endswith("; in the report it is the better one")
+
+
 def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:
     found = Scorer.load(bundle_file, trust_code=True)(np.concatenate([images, images[:, :, ::-1].copy()]), watch=True)
     watching = Monitor.load(bundle_file, by="50", alpha=0.01, state=tmp_path / "state")

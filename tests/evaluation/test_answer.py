@@ -80,7 +80,7 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    assert "For noise let knn decide (--score ood=knn)." in found
+    assert "In this report knn does better on noise: --score ood=knn lets it decide." in found
 
 
 def test_a_small_loss_is_not_rounded_to_nothing() -> None:

@@ -33,6 +33,14 @@ def test_what_is_raised_is_minus_the_logarithm_of_the_share_that_reaches_it(valu
     assert raised == pytest.approx(-np.log(share), abs=0.05)
 
 
+def test_a_value_that_a_fifth_have_is_as_rare_as_a_fifth():
+    own = np.minimum(np.arange(1000.0), 800.0)  # the largest value, 800, two hundred times
+    tied = Alarms.fit(own, ORDINARY[:1000], np.array([1]), np.ones(2))
+    at_top, below = tied.raised(np.array([800.0, 500.0]), np.zeros((2, 2)))[:, 0]
+    assert at_top == pytest.approx(-np.log(0.2), abs=0.15)
+    assert below == pytest.approx(-np.log(0.5), abs=0.05)
+
+
 def test_beyond_all_samples_the_tail_is_exponential():
     """Its scale is by how much the highest tenth exceed the quantile at 0.9, in the mean."""
     limit = np.quantile(ORDINARY[:, 0], 0.9)
