@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,13 +126,14 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 def _catches(made: Bundle) -> str:
     """What a bundle rejects of the samples that its run reports, in the words of the verdict."""
     from gradscore.deployment import RIGHT
+    from gradscore.evaluation import percent
 
     shares = {each: 100 * each.rejected / each.samples for each in made.rejections}
     good = next(
         (f"{share:.1f}" for each, share in shares.items() if each.what == RIGHT), f"at most {100 * made.alpha:.4g}"
     )
     caught = [
-        f"{math.floor(share)} % of {each.what}{'' if each.group is None else f' ({each.group})'}"
+        f"{percent(share / 100)} of {each.what}{'' if each.group is None else f' ({each.group})'}"
         for each, share in shares.items()
         if each.what != RIGHT
     ]

@@ -20,11 +20,11 @@ Source: Vovk, Gammerman and Shafer, 2005; Bates, Candes, Lei, Romano and Sesia, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -240,9 +240,11 @@ def threshold(calibration: ArrayLike, alpha: float, *, levels: ArrayLike | None 
     # Shares are quotients rounded once, as decimals are read: 29 of 100 equals 0.29.
     rank = int(np.searchsorted(bounds, _in_range(alpha), side="right"))
     if not rank:
-        detectors = round(bounds[0] * (n + 1)) if n else 1
+        detectors = ceil(bounds[0] * (n + 1) - 1e-9) if n else 1
         raise EvaluationError(_too_few(alpha, samples_needed(alpha / detectors), n))
-    return Threshold(value=float(values[-rank]), alpha=rank / (n + 1), n=n, rank=rank)
+    value = values[-rank]
+    rank = 1 + int((values > value).sum())  # of ties none is flagged
+    return Threshold(value=float(value), alpha=rank / (n + 1), n=n, rank=rank)
 
 
 def samples_needed(alpha: float) -> int:
@@ -253,7 +255,7 @@ def samples_needed(alpha: float) -> int:
         19
     """
     # 0.07 is 7/100, not the nearest float.
-    return math.ceil(1 / Fraction(repr(float(_in_range(alpha))))) - 1
+    return ceil(1 / Fraction(repr(float(_in_range(alpha))))) - 1
 
 
 def _too_few(alpha: float, needed: int, got: int) -> str:

@@ -9,7 +9,7 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, DetectionRate, Use, score_in_words
+from .answer import Answer, DetectionRate, Use, percent, score_in_words
 from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import (
     PAGES,
@@ -76,6 +76,7 @@ __all__ = [
     "ood_place",
     "paired_delong",
     "paired_delong_of_truths",
+    "percent",
     "positive_of",
     "read_scores",
     "reliability",

@@ -140,7 +140,7 @@ def without_gradients(run: RunFolder) -> str | None:
         return None
     share = run.share_of_gradients
     saved = "" if not share or share >= 1 else f" about {1 / (1 - share):.1f} times as fast"
-    return f"With features.losses: [] extraction goes without them{saved and f',{saved}'}."
+    return f"With --set features.losses=[] and another --out, a run goes without them{saved and f',{saved}'}."
 
 
 def answer_of(
@@ -267,18 +267,28 @@ def _use(uses: Sequence[Use]) -> str:
     return f"Use {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
 
 
+def percent(share: float) -> str:
+    """A share to the nearest percent, as 100 % only where it is all.
+
+    Example:
+        >>> percent(0.368), percent(0.9999)
+        ('37 %', '99 %')
+    """
+    return f"{100 if share >= 1 else min(99, round(100 * share))} %"
+
+
 def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
     shown, more = sets[:SETS_NAMED], sets[SETS_NAMED:]
     named = [
-        f"{math.floor(100 * each.share)} % of {each.what}{'' if each.group is None else f' ({each.group})'}"
+        f"{percent(each.share)} of {each.what}{'' if each.group is None else f' ({each.group})'}"
         for each in [*shown, *(each for each in caught if each.task != "ood")]
     ]
     if more:
-        lowest, highest = (math.floor(100 * pick(each.share for each in more)) for pick in (min, max))
-        named.insert(len(shown), f"{lowest} to {highest} % of {len(more)} more sets")
+        lowest, highest = (percent(pick(each.share for each in more)) for pick in (min, max))
+        named.insert(len(shown), f"{lowest.removesuffix(' %')} to {highest} of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
     cost = " for each" if len(uses) > 1 else ""
     return f"With 5 % of good samples rejected{cost}, {subject} {', '.join(named)}."
@@ -288,7 +298,7 @@ def _apart(caught: Sequence[DetectionRate]) -> str:
     """What is caught of sets that would have another score chosen, if they were not known."""
     if not caught:
         return ""
-    named = [f"{math.floor(100 * each.share)} % of {each.what}" for each in caught]
+    named = [f"{percent(each.share)} of {each.what}" for each in caught]
     return f"Another score would be chosen without knowing these sets, and catch {_listed(named)}."
 
 

@@ -1,7 +1,8 @@
 """Chooses the score that a run should use for each question, by samples that are not reported.
 
 Everything that is fitted is fitted anew without what is held out: the scale of inputs, baselines (unless a bank fits
-them), and models. Penalties alone are those of the whole fit, which chose them by the same folds.
+them), and models. Penalties and weights of alarms are those of the whole fit, which chose them by the same folds, and
+with a bank so is the one temperature of the averaged probability.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
+from scipy.stats import t as student_t
 
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray
@@ -27,6 +28,10 @@ META = "meta"
 
 MARGIN = 0.01
 """AUROC by which scores have to differ for a report to advise another, and for another protocol to be deployed."""
+
+
+LEVEL = 0.05
+"""Chance at which a score takes the place of a meta model that is as good."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +145,10 @@ def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) ->
 def choose_score(areas: Mapping[str, Sequence[float]], *, judged_by: str) -> ScoreChoice:
     """Chooses between the meta model and the best score without gradients.
 
-    The latter is chosen where it is ahead by at least one standard error, or exactly as good. A small lead of the meta
-    model on a few sets says little of what gradients are worth on others, and it weighs all scores, so it depends on
-    none: it stays where nothing is shown against it. What it gains, and what it costs, a report says.
+    The latter is chosen where it is shown to be ahead, by a one-sided t test at a level of `LEVEL`, corrected for how
+    many scores there are (Bonferroni): of thirty that are as good, the best looks better. So it is where it is exactly
+    as good. A small lead of the meta model on a few sets says little of what gradients are worth on others, and it
+    weighs all scores, so it depends on none: else it stays. What it gains, and what it costs, a report says.
 
     Args:
         areas: name of a score -> its AUROC on each set, or part of the samples, that was held out; `meta` is one. Of
@@ -159,5 +165,6 @@ def choose_score(areas: Mapping[str, Sequence[float]], *, judged_by: str) -> Sco
         return ScoreChoice()
     gaps = np.asarray(areas[META]) - np.asarray(areas[others[0]])
     gain, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-    score = others[0] if gain + error <= 0 else META
+    most = -float(student_t.isf(LEVEL / len(others), len(gaps) - 1)) * error
+    score = others[0] if gain <= most else META
     return ScoreChoice(score=score, judged_by=judged_by, judged=judged, gain=gain, error=error)

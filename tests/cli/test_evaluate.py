@@ -123,7 +123,7 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
-    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "chosen_apart", "meta_wrong"]
+    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "meta_wrong"]
 
 
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:

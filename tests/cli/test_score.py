@@ -108,12 +108,15 @@ def test_names_that_are_not_utf_8_are_written_escaped(small_bundle, odd_name, tm
 def test_one_image_prints_a_card(small_bundle, samples) -> None:
     result = score(small_bundle, samples / "images" / "0.png", "--explain")
     assert result.exit_code == 0
-    (row,) = Scorer.load(small_bundle, trust_code=True)(str(samples / "images" / "0.png")).to_dict("records")
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    (row,) = scorer(str(samples / "images" / "0.png")).to_dict("records")
+    limit = scorer.bundle.detectors["ood"].threshold.alpha
+    assert 0 < limit <= 0.1
     for name, title in {"wrong": "P(wrong)", "ood": "P(OOD)"}.items():
         (line,) = (each for each in result.stdout.splitlines() if each.strip().startswith(title))
         assert line.split(maxsplit=1)[1].strip() == (
             f"{row[f'probability_{name}']:.3f}   {100 * row[f'p_value_{name}']:.3g} % of good samples look as "
-            "suspicious (limit 5 %)"
+            f"suspicious (limit {100 * limit:.3g} %)"
         )
     assert "what moved the score for 'OOD' most" in result.stdout
     assert len(result.stdout.splitlines()) <= 20

@@ -167,7 +167,11 @@ def _bundle(folder: Path) -> None:
     scores = np.sort(np.random.default_rng(0).normal(size=50))
     wrong, ood = (
         CalibratedScore(
-            model=_meta_model(label), protocol="known", calibration=scores, threshold=threshold(scores, 0.1)
+            model=_meta_model(label),
+            protocol="known",
+            calibration=scores,
+            levels=np.arange(1, 51) / 51,
+            threshold=threshold(scores, 0.1),
         )
         for label in ("misclassification/known/all", "ood/known/all")
     )
