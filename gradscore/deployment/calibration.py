@@ -128,9 +128,11 @@ def joint_levels(apart: Sequence[FloatArray], whole: Sequence[FloatArray]) -> Fl
     """What share several detectors reject together at most, where each fires above its k-th largest calibration score.
 
     Where they fire on the same samples, each may fire more often than its part of that share. Of n calibration samples
-    and a new one, exchangeable, those among the k largest by any detector are at most one more than of the n alone; so
-    the new one is among them with a chance of at most (1 + how many of the n are) / (n + 1), and k may be chosen by
-    it. Another bound is k / (n + 1) for each detector; the smaller one counts, for the worse of both sets.
+    and a new one, exchangeable, those among the k largest by any detector are at most one more than of the n alone. So
+    a k allowed by the n, where 1 + how many of them are among the k largest is at most alpha (n + 1), is at most the
+    largest K that all n + 1 together allow, and whoever fires is among the K largest of the n + 1: at most a share
+    alpha of them is, and the new one as likely as any. That each detector fires alike with k / (n + 1) at most is
+    another bound; the smaller one counts, for the worse of both sets.
 
     Args:
         apart: of each detector the scores (n,) of the calibration samples, each content once.

@@ -222,8 +222,8 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     ordinary = rows.scaled[~rows.target]
     own = model.own_score(ordinary)
     places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
-    places = {name: place for name, place in places.items() if ordinary[:, place].std() > 0}
-    if not places or not own.std() > 0:
+    places = {name: place for name, place in places.items() if np.ptp(ordinary[:, place]) > 0}
+    if not places or not np.ptp(own) > 0:
         return model
     alarms = Alarms.fit(
         own, ordinary, np.array(list(places.values())), np.array([weights[name] for name in (OWN, *places)])
