@@ -304,7 +304,8 @@ def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
         output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {values}{reason}")
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
-                output.say(f"        {NAMES[name]}: {row[f'because_{name}']}; {row[f'drivers_{name}']}")
+                said = [str(row[f"{part}_{name}"]) for part in ("because", "drivers")]
+                output.say(f"        {NAMES[name]}: {'; '.join(filter(None, said))}")
 
 
 def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:

@@ -320,7 +320,8 @@ def _compared(found: Sequence[Verdict]) -> str:
         nearest = min(undecided, key=_times_to_settle)
         times = _times_to_settle(nearest)
         settled = (
-            f"{max(2, math.ceil(times))} times as many samples would settle {nearest.what}"
+            f"{max(2, math.ceil(times))} times as many samples would settle "
+            f"{nearest.what if len(undecided) > 1 else 'it'}"
             if times <= IN_REACH
             else "no difference in sight"
         )

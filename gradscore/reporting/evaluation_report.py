@@ -5,7 +5,6 @@ First the answer, then a row for each set, what every score reaches, figures, sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..evaluation import (
     Records,
     ScoreFile,
     Verdict,
+    percent,
     positive_of,
     reliability,
     risk_coverage,
@@ -425,7 +425,7 @@ def _row(verdict: Verdict, name: str) -> Row:
         by_set=verdict.by_set,
         area=_number(verdict.area),
         interval=_interval(verdict.area),
-        caught="-" if verdict.caught is None else f"{math.floor(100 * verdict.caught)} %",
+        caught="-" if verdict.caught is None else percent(verdict.caught),
         gain="-" if gain is None else f"{round(gain, 3) or 0.0:+.3f}",
         best="" if verdict.best is None else _named(verdict.best),
     )
