@@ -138,7 +138,10 @@ def _catches(made: Bundle) -> str:
         if each.what != RIGHT
     ]
     subject = "both together catch" if len(made.detectors) > 1 else "it catches"
-    return f"With {good} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
+    said = f"With {good} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
+    is_of_sets = "ood" in made.detectors and made.detectors["ood"].protocol == "known"
+    unseen = " Others of these sets fitted the OOD score: of kinds it has not seen, expect what evaluate says."
+    return said + (unseen if is_of_sets else "")
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from gradscore.data import collate
 from gradscore.deployment import Rejections, Scorer, make_bundle, read_bundle
+from gradscore.evaluation import percent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -51,9 +52,10 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     said, document = (CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--json"]))
     noise, wrong, good = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"With {good:.1f} % of good samples rejected, both together catch {int(noise)} % of noise, "
-        f"{int(wrong)} % of wrong predictions.\n"
+        f"With {good:.1f} % of good samples rejected, both together catch {percent(noise / 100)} of noise, "
+        f"{percent(wrong / 100)} of wrong predictions."
     ) in said
+    assert ("kinds it has not seen" in said) == (not options), "an OOD score that was fitted to others of these sets"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [
         "noise",
         "wrong predictions",
