@@ -126,19 +126,16 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 def _catches(made: Bundle) -> str:
     """What a bundle rejects of the samples that its run reports, in the words of the verdict."""
     from gradscore.deployment import RIGHT
-    from gradscore.evaluation import percent
+    from gradscore.evaluation import share_in_words
 
-    shares = {each: 100 * each.rejected / each.samples for each in made.rejections}
-    good = next(
-        (f"{share:.1f}" for each, share in shares.items() if each.what == RIGHT), f"at most {100 * made.alpha:.4g}"
-    )
-    caught = [
-        f"{percent(share / 100)} of {each.what}{'' if each.group is None else f' ({each.group})'}"
-        for each, share in shares.items()
-        if each.what != RIGHT
-    ]
+    shares = {each: each.rejected / each.samples for each in made.rejections}
+    good = [f"{100 * share:.1f}" for each, share in shares.items() if each.what == RIGHT]
+    rejected = good[0] if good else f"at most {100 * made.alpha:.4g}"
+    caught = [share_in_words(share, each.what, each.group) for each, share in shares.items() if each.what != RIGHT]
     subject = "both together catch" if len(made.detectors) > 1 else "it catches"
-    said = f"With {good} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
+    said = (
+        f"With {rejected} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
+    )
     is_of_sets = "ood" in made.detectors and made.detectors["ood"].protocol == "known"
     unseen = " Others of these sets fitted the OOD score: of kinds it has not seen, expect what evaluate says."
     return said + (unseen if is_of_sets else "")

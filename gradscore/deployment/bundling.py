@@ -28,6 +28,7 @@ from ..evaluation import (
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
+    Verdict,
     deployed_protocol,
     ood_place,
     specs_of,
@@ -197,6 +198,7 @@ def _deployed_models(
     inputs = Inputs.load(run.inputs_path)
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
+    worse = [each for each in stored_verdicts(run) if each.outcome == "worse"]
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
     found: dict[str, tuple[MetaModel | BaselineScore, str]] = {}
     notices: list[str] = []
@@ -209,7 +211,8 @@ def _deployed_models(
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
             choice = ScoreChoice.of_notes(model.notes, where=folder)
-            notices += _about_request(name, choice, asked, ahead=_ahead_in_report(run, name))
+            ahead = {each.best for each in worse if _detector_of(each) == name}
+            notices += _about_request(name, choice, asked, ahead=ahead)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
@@ -227,29 +230,27 @@ def _deployed_models(
     names = [model.name for model, _ in found.values() if isinstance(model, BaselineScore)]
     few = replace(inputs, baselines=inputs.baselines.for_scores(names))
     packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
-    return packed, [*_better_baselines(run, found, wanted), *notices]
+    return packed, [*_better_baselines(worse, found, wanted), *notices]
+
+
+def _detector_of(verdict: Verdict) -> str:
+    return "ood" if verdict.area.task == "ood" else "wrong"
 
 
 def _better_baselines(
-    run: RunFolder, found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
+    worse: Sequence[Verdict], found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
 ) -> list[str]:
     """A sentence on detectors whose score is shown to be worse than a baseline in the report, if there are any."""
     lines: dict[str, str] = {}
-    for verdict in stored_verdicts(run):
-        name = "ood" if verdict.area.task == "ood" else "wrong"
+    for verdict in worse:
+        name = _detector_of(verdict)
         is_useless = (verdict.best_auroc or 0.0) <= 0.5  # no score tells these samples from the others
-        if name in found and name not in asked and verdict.outcome == "worse" and not is_useless:
+        if name in found and name not in asked and not is_useless:
             by = abs(verdict.gain.value) if verdict.gain is not None and verdict.gain.value is not None else 0.0
             lines.setdefault(
                 name, f"{verdict.best} on {verdict.what} by {by:.3f} AUROC (--score {name}={verdict.best})"
             )
     return [f"by the report a baseline would do better: {', '.join(lines.values())}"] if lines else []
-
-
-def _ahead_in_report(run: RunFolder, detector: str) -> set[str | None]:
-    """Baselines that are better than the chosen score on samples that the report is about."""
-    found = [each for each in stored_verdicts(run) if each.outcome == "worse"]
-    return {each.best for each in found if (each.area.task == "ood") == (detector == "ood")}
 
 
 def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:

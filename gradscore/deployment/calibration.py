@@ -107,10 +107,10 @@ def calibrated(
     """
     whole = right if whole is None else whole
     different = "different " if len(right) < len(whole) else ""
-    if len(right) < samples_needed(alpha / len(models)):
+    if len(right) < (needed := samples_needed(alpha / len(models))):
         raise EvaluationError(
             f"detectors, calibrated on {different}correctly predicted in-distribution samples: "
-            f"{_too_few(alpha, samples_needed(alpha / len(models)), len(right))}"
+            f"{_too_few(alpha, needed, len(right))}"
         )
     apart, all_of = ({name: model.decision(each) for name, (model, _) in models.items()} for each in (right, whole))
     levels = joint_levels(list(apart.values()), list(all_of.values()))
@@ -131,8 +131,8 @@ def joint_levels(apart: Sequence[FloatArray], whole: Sequence[FloatArray]) -> Fl
     and a new one, exchangeable, those among the k largest by any detector are at most one more than of the n alone. So
     a k allowed by the n, where 1 + how many of them are among the k largest is at most alpha (n + 1), is at most the
     largest K that all n + 1 together allow, and whoever fires is among the K largest of the n + 1: at most a share
-    alpha of them is, and the new one as likely as any. That each detector fires alike with k / (n + 1) at most is
-    another bound; the smaller one counts, for the worse of both sets.
+    alpha of them is, and the new one as likely as any. Nor are they ever more than k for each detector. What is larger
+    for one of both sets counts.
 
     Args:
         apart: of each detector the scores (n,) of the calibration samples, each content once.

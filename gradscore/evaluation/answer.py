@@ -277,13 +277,23 @@ def percent(share: float) -> str:
     return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
+def share_in_words(share: float, what: str, group: str | None) -> str:
+    """How much of what is caught, and its group if it has one.
+
+    Example:
+        >>> share_in_words(0.7, "bags", "near")
+        '70 % of bags (near)'
+    """
+    return f"{percent(share)} of {what}{'' if group is None else f' ({group})'}"
+
+
 def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
     if not caught:
         return ""
     sets = [each for each in caught if each.task == "ood"]
     shown, more = sets[:SETS_NAMED], sets[SETS_NAMED:]
     named = [
-        f"{percent(each.share)} of {each.what}{'' if each.group is None else f' ({each.group})'}"
+        share_in_words(each.share, each.what, each.group)
         for each in [*shown, *(each for each in caught if each.task != "ood")]
     ]
     if more:
