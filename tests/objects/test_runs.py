@@ -95,16 +95,29 @@ def test_manifest_comes_first_unfinished_and_last_finished(bucket: Bucket, confi
     assert order[-1] == "SHA256SUMS"
 
 
-def killed(config_file: str, address: str, *, at: int, cache: Path) -> int:
-    environment = os.environ | {"GRADSCORE_TEST_KILL_AT": str(at), "GRADSCORE_CACHE": str(cache)}
-    started = [sys.executable, "-m", "gradscore", "extract", config_file, "--trust-code", "--out", address]
-    return subprocess.run(started, env=environment, capture_output=True, check=False).returncode
+def kill_after_a_shard(bucket: Bucket, config_file: str, key: str, *, cache: Path) -> int:
+    """Ends an extraction when it uploads a shard and another lies there already; returns its exit code."""
+    started = [sys.executable, "-m", "gradscore", "extract", config_file, "--trust-code", "--out", bucket.address(key)]
+
+    def kill(method: str, path: str) -> tuple[int, str, bytes] | None:
+        if method != "PUT" or not path.endswith(".parquet") or not shards(bucket, key):
+            return None
+        process.kill()
+        return 500, "InternalError", b""
+
+    with bucket.server.answering(kill):
+        process = subprocess.Popen(started, env=os.environ | {"GRADSCORE_CACHE": str(cache)}, stderr=subprocess.DEVNULL)
+        return process.wait(timeout=300)
+
+
+def shards(bucket: Bucket, key: str) -> list[str]:
+    return [name for name in bucket.content(key) if name.endswith(".parquet")]
 
 
 def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local: Path, tmp_path: Path) -> None:
     address = bucket.address("runs/a")
-    assert killed(config_file, address, at=16, cache=tmp_path / "first") == -9
-    there = [name for name in bucket.content("runs/a") if name.endswith(".parquet")]
+    assert kill_after_a_shard(bucket, config_file, "runs/a", cache=tmp_path / "first") == -9
+    there = shards(bucket, "runs/a")
     assert 0 < len(there) < len(SHARDS)
     assert not json.loads(bucket.get("runs/a/manifest.json"))["finished"]
     del bucket.server.log[:]
