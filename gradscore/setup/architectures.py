@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from ..models import COUNTER
@@ -21,8 +22,8 @@ from ..system import import_torchvision
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of parameters and buffers by name."""
 
-LIKELIEST = 3
-"""So many families of timm are looked at in full."""
+REPLACED = 4
+"""So many parameters of other shapes may be made on the way, as timm makes them to try a layer."""
 
 FEWEST = 16
 """No network of these packages has fewer parameters and buffers."""
@@ -32,8 +33,6 @@ _WRAPPED = ("net.", "model.", "module.", "network.")
 
 _OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat)(_|$)")
 """In what they call losses and metrics."""
-
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,10 @@ class Architecture:
     source: str
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+
+
+class _OtherNetworkError(Exception):
+    """A network has parameters of shapes that are not wanted."""
 
 
 class _WithoutMemory(TorchFunctionMode):
@@ -114,44 +117,30 @@ def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Catalogue:
-    """Networks of a package by the file that has them."""
+    """Networks of a package by their names."""
 
     title: str
-    families: Mapping[str, Sequence[str]]
+    names: Sequence[str]
     make: Callable[[str], nn.Module]
     describe: Callable[[str], Architecture]
 
 
 def _found(state: Shapes, catalogue: _Catalogue, hint: str, progress: Callable[[str], None] | None) -> str | None:
-    """The name of the network that fits, among those of the families whose names of parameters are most alike."""
-    every = [name for names in catalogue.families.values() for name in names]
-    hinted = sorted((name for name in every if name in hint.lower()), key=len, reverse=True)
-    wanted = _pattern(state)
-    alike: list[tuple[float, str]] = []
-    tell = progress or (lambda _line: None)
-
-    def fits(name: str) -> bool:
-        tell(f"comparing with {catalogue.title}'s {name}")
-        return _shapes_made(partial(catalogue.make, name)) == dict(state)
-
-    for name in hinted:
-        if fits(name):
+    """The name of the network that fits: one in the hint, else the shortest."""
+    by_length = sorted(catalogue.names, key=lambda name: (len(name), name))
+    hinted = [name for name in reversed(by_length) if name in hint.lower()]
+    for name in (*hinted, *by_length):
+        if progress is not None:
+            progress(f"comparing with {catalogue.title}'s {name}")
+        wanted = None if name in hinted else set(state.values())
+        if _shapes_made(partial(catalogue.make, name), wanted=wanted) == dict(state):
             return name
-    for family, names in catalogue.families.items():
-        tell(f"comparing with {catalogue.title}'s {family.rpartition('.')[2]}")
-        simplest = min(names, key=len)
-        found = _pattern(_shapes_made(partial(catalogue.make, simplest)) or {})
-        alike.append((len(wanted & found) / len(wanted | found), family))
-    likely = [family for share, family in sorted(alike, reverse=True)[:LIKELIEST] if share > 0]
-    return next((name for family in likely for name in catalogue.families[family] if fits(name)), None)
+    return None
 
 
 def _torchvision(classes: int) -> _Catalogue:
     import_torchvision()
     models = importlib.import_module("torchvision.models")
-    families: dict[str, list[str]] = {}
-    for name in models.list_models(module=models):
-        families.setdefault(models.get_model_builder(name).__module__, []).append(name)
 
     def make(name: str) -> nn.Module:
         # Their way to draw weights is slow, and nobody looks at these.
@@ -159,7 +148,9 @@ def _torchvision(classes: int) -> _Catalogue:
         made: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
         return made
 
-    return _Catalogue("torchvision", families, make, partial(_torchvision_architecture, models))
+    return _Catalogue(
+        "torchvision", models.list_models(module=models), make, partial(_torchvision_architecture, models)
+    )
 
 
 def _timm(classes: int) -> _Catalogue | None:
@@ -167,15 +158,12 @@ def _timm(classes: int) -> _Catalogue | None:
     if find_spec("timm") is None:
         return None
     timm = importlib.import_module("timm")
-    families: dict[str, list[str]] = {}
-    for name in timm.list_models():
-        families.setdefault(timm.models.model_entrypoint(name).__module__, []).append(name)
 
     def make(name: str) -> nn.Module:
         made: nn.Module = timm.create_model(name, num_classes=classes)
         return made
 
-    return _Catalogue("timm", families, make, partial(_timm_architecture, timm))
+    return _Catalogue("timm", timm.list_models(), make, partial(_timm_architecture, timm))
 
 
 def _torchvision_architecture(models: Any, name: str) -> Architecture:
@@ -207,15 +195,27 @@ def _timm_architecture(timm: Any, name: str) -> Architecture:
     return Architecture(f"timm:{name}", preprocessing, f"timm's {name}")
 
 
-def _pattern(state: Shapes) -> set[str]:
-    return {_DIGITS.sub("#", name) for name in state}
+def _shapes_made(
+    make: Callable[[], nn.Module], *, wanted: Collection[tuple[int, ...]] | None
+) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of a network, which is made without memory; None where it cannot be.
 
+    Parameters of shapes that are not wanted end the making: that is what makes a thousand networks quick.
+    """
+    others: list[tuple[int, ...]] = []
 
-def _shapes_made(make: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of a network, which is made without memory; None where it cannot be."""
+    def look(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        if wanted is not None and parameter is not None and tuple(parameter.shape) not in wanted:
+            others.append(tuple(parameter.shape))
+            if len(others) > REPLACED:
+                raise _OtherNetworkError
+
+    hook = register_module_parameter_registration_hook(look)
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _WithoutMemory():
             warnings.simplefilter("ignore")
             return shapes_of(make().state_dict())
     except Exception:  # noqa: BLE001  a network that cannot be made this way is not the one
         return None
+    finally:
+        hook.remove()

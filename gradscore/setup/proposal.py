@@ -202,14 +202,16 @@ def _propose_model(
     made: Proposal, found: Found, progress: Callable[[str], None] | None
 ) -> tuple[Shapes, Architecture | None]:
     shapes: Shapes = {}
-    layers: set[str] = set()
+    own: list[Factory] = []
     architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
         checkpoint = found.checkpoints[0]
         state = shapes_of(read_weights(checkpoint))
         layers = {name.partition(".")[0] for name in state}
+        own = [each for each in found.factories if layers <= each.parts]
         shapes, prefix = unwrapped(state)
-        architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
+        if shapes != state or all(each.required for each in own):  # else the network is code that is here
+            architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
         _note_others(made, found.checkpoints[1:])
     counted = class_count(shapes)
     classes = None if counted is None else counted[1]
@@ -221,7 +223,7 @@ def _propose_model(
         )
         made.put("model.arguments", {"num_classes": classes})
     else:
-        _propose_code(made, found.factories, layers, classes)
+        _propose_code(made, found.factories, own, classes)
     if checkpoint is None:
         made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
     else:
@@ -238,9 +240,10 @@ def _propose_model(
     return shapes, architecture
 
 
-def _propose_code(made: Proposal, factories: Sequence[Factory], layers: set[str], classes: int | None) -> None:
-    """Proposes the class that calls its layers as the weights are called; else what takes no arguments."""
-    fitting = [each for each in factories if layers and layers <= each.parts]
+def _propose_code(
+    made: Proposal, factories: Sequence[Factory], fitting: Sequence[Factory], classes: int | None
+) -> None:
+    """Proposes one of the classes that call their layers as the weights are called; else what takes no arguments."""
     possible = fitting or [each for each in factories if not each.required]
     if not possible:
         made.ask(

@@ -38,16 +38,34 @@ def test_preprocessing_is_that_of_the_weights() -> None:
     assert found.preprocessing == {"resize": 256, "crop": 224, "mean": mean, "std": std}
 
 
-def test_recognised_without_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["ghostnet_050", "mobilenetv3_small_050", "vit_tiny_patch16_224", "test_vit"]
-    monkeypatch.setattr(timm, "list_models", lambda: names)
-    assert recognised(shapes_of(timm.create_model("test_vit", num_classes=3).state_dict())).source == "timm:test_vit"
+HARDER = {
+    "the shortest name of several": "vit_small_patch16_224",
+    "layers are tried while it is made": "tinynet_e",
+    "a parameter is replaced while it is made": "deit_tiny_distilled_patch16_224",
+}
 
 
-def test_other_networks_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.setup.architectures.find_spec", lambda name: None)
+@pytest.mark.parametrize("name", HARDER.values(), ids=HARDER)
+def test_recognised_without_a_hint(name: str) -> None:
+    assert recognised(shapes_of(timm.create_model(name, num_classes=3).state_dict())).source == f"timm:{name}"
+
+
+def test_a_network_that_is_pruned_while_it_is_made_is_recognised_by_its_name() -> None:
+    state = shapes_of(timm.create_model("ecaresnet50d_pruned", num_classes=3).state_dict())
+    assert recognised(state, hint="ecaresnet50d_pruned").source == "timm:ecaresnet50d_pruned"
+
+
+def test_of_networks_with_the_same_parameters_the_hint_says_which() -> None:
+    state = shapes_of(timm.create_model("vit_small_patch16_224", num_classes=3).state_dict())
+    assert recognised(state, hint="my_deit_small_patch16_224").source == "timm:deit_small_patch16_224"
+
+
+def test_other_networks_are_not_guessed_and_only_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     other = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
+    finished: list[nn.Module] = []
+    monkeypatch.setattr("gradscore.setup.architectures.shapes_of", lambda state: finished.append(state) or {})
     assert recognised(shapes_of(other.state_dict())) is None
+    assert finished == []
 
 
 def test_nothing_is_left_behind() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from gradscore.config import load_config
 from gradscore.errors import ConfigError
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
+from gradscore.system import import_torchvision
 
 
 def images(folder: Path, *classes: str, size: tuple[int, ...] = (8, 6), count: int = 2) -> None:
@@ -120,6 +121,24 @@ def test_the_class_whose_layers_are_called_as_the_weights_is_the_network(
     (tmp_path / "net.py").write_text(CODE.format(arguments))
     settings = propose([tmp_path], base=tmp_path).settings
     assert {"model.source": "python:net.py:SmallNet", **wanted}.items() <= settings.items()
+
+
+OWN = {"made of nothing": ("self", "python:net.py:Net"), "made of blocks": ("self, block", "torchvision:resnet18")}
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), OWN.values(), ids=OWN)
+def test_code_that_fits_goes_before_networks_of_packages(tmp_path: Path, arguments: str, wanted: str) -> None:
+    """It may compute otherwise than the network with the same parameters."""
+    import_torchvision()
+    from torchvision.models import resnet18
+
+    network = resnet18(num_classes=3)
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    layers = "\n".join(f"        self.{name} = make('{name}')" for name, _ in network.named_children())
+    (tmp_path / "net.py").write_text(
+        f"from torch import nn\n\nclass Net(nn.Module):\n    def __init__({arguments}):\n{layers}"
+    )
+    assert propose([tmp_path], base=tmp_path).settings["model.source"] == wanted
 
 
 SETS = {
