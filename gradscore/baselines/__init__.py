@@ -2,7 +2,8 @@
 
 In come ordinary samples, by their logits and, where a run stores them, the features before the last layer and the same
 of augmentations of them; out come tables of scores in float64, higher = more likely wrong or out of distribution.
-`baselines` lists them and holds all of a run, `formulas` computes them. What they learn is plain arrays.
+`baselines` lists them and holds all of a run, `formulas` computes them, `neighbours` looks through a bank. What they
+learn is plain arrays.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from __future__ import annotations
 from .baselines import (
     BASELINES,
     OVER_AUGMENTATIONS,
-    Bank,
     Baseline,
     FittedBaselines,
     InDistribution,
-    Neighbours,
     NetworkOutputs,
     describe_baseline,
     of_logits,
     plain_name,
 )
 from .formulas import Arrays
+from .neighbours import Bank, Neighbours
 
 __all__ = [
     "BASELINES",

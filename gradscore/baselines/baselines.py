@@ -17,7 +17,8 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
 from ..system import FloatArray, IntArray, Registry
 from . import formulas
-from .formulas import Arrays, unit_length
+from .formulas import Arrays
+from .neighbours import Bank, Neighbours, too_few
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
 """What a baseline looks at. Every sample has logits; features before the last layer, and with them neighbours in a
@@ -25,36 +26,6 @@ bank, are there where a run stores them, augmentations where it makes them."""
 
 OVER_AUGMENTATIONS = "@augmentations"
 """End of the name of a baseline that is averaged over a sample and its augmentations."""
-
-NEAREST = 50
-"""Neighbours of any class that are looked for: the k of Sun, Ming, Zhu and Li (2022) for CIFAR-10."""
-
-NEAREST_OF_CLASS = 10
-"""Neighbours of the predicted class that are looked for."""
-
-GUIDES = 10
-"""Samples of the bank that guide the energy in NNGuide: the k of its authors' code."""
-
-FARTHEST = 2.0
-"""Distance of opposite features, which stands where a class has no sample in the bank."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Neighbours:
-    """The neighbours of N samples.
-
-    Attributes:
-        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first; k is `NEAREST`, or
-            the size of a smaller bank.
-        places: (N, k) int64 places in the bank.
-        of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
-        guidance: (N,) see `Bank.guidance`; None where the bank has no logits.
-    """
-
-    distances: FloatArray
-    places: IntArray
-    of_class: FloatArray
-    guidance: FloatArray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +153,7 @@ def of_penultimate(
             raise EvaluationError("baselines: penultimate features without the last layer that takes them")
         features = penultimate_of(ordinary.outputs, width=ordinary.head.weight.shape[1])
         if len(features) < 2:
-            raise _too_few(features)
+            raise too_few(features)
         learned = fit(features, ordinary.classes, ordinary.head)
         return {name: np.asarray(values, dtype=np.float64) for name, values in learned.items()}
 
@@ -506,65 +477,6 @@ BASELINES: Registry[Baseline] = Registry(
 """Baselines by name, in the order of reports; higher = more likely wrong or out of distribution."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bank:
-    """Ordinary samples to compare others with.
-
-    Attributes:
-        features: (M, D) float32, of unit length.
-        classes: (M,) int64.
-        content: (M,) hashes of their content, None if unknown.
-        energies: (M,) float64, None if unknown.
-    """
-
-    features: NDArray[np.float32]
-    classes: IntArray
-    content: NDArray[np.str_] | None = None
-    energies: FloatArray | None = None
-
-    @classmethod
-    def of(
-        cls,
-        penultimate: FloatArray,
-        classes: IntArray,
-        content: NDArray[np.str_] | None,
-        logits: FloatArray | None = None,
-    ) -> Bank:
-        """The bank of samples with these penultimate features (M, D) and, for NNGuide, logits (M, K)."""
-        if len(penultimate) < 2:
-            raise _too_few(penultimate)
-        energies = None if logits is None else formulas.energy(logits)
-        return cls(features=unit_length(penultimate), classes=classes, content=content, energies=energies)
-
-    def __len__(self) -> int:
-        """M."""
-        return len(self.features)
-
-    def neighbours(
-        self, penultimate: FloatArray, predictions: IntArray, content: NDArray[np.str_] | None
-    ) -> Neighbours:
-        """The nearest of the bank, exactly, in blocks; no sample is its own neighbour.
-
-        Args:
-            penultimate: (N, D).
-            predictions: (N,) predicted classes.
-            content: (N,) hashes of the samples' content, None if unknown.
-        """
-        queries = unit_length(penultimate)
-        known = None if content is None or self.content is None else (content, self.content)
-        distances, places = _nearest(queries, self.features, known, NEAREST)
-        of_class = np.full((len(queries), NEAREST_OF_CLASS), FARTHEST)
-        for label in np.unique(predictions):
-            rows, members = predictions == label, self.classes == label
-            if members.any():
-                own = None if known is None else (known[0][rows], known[1][members])
-                found, _ = _nearest(queries[rows], self.features[members], own, NEAREST_OF_CLASS)
-                of_class[np.flatnonzero(rows), : found.shape[1]] = found
-                of_class[np.flatnonzero(rows), found.shape[1] :] = found[:, -1:]
-        guidance = None if self.energies is None else _guidance(queries, self.features, self.energies, known)
-        return Neighbours(distances=distances, places=places, of_class=of_class, guidance=guidance)
-
-
 _BANK = "bank/"
 
 
@@ -662,11 +574,19 @@ class FittedBaselines:
         """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
 
         Raises:
+            EvaluationError: as `scores`.
+        """
+        return pd.DataFrame(self.scores(outputs))
+
+    def scores(self, outputs: NetworkOutputs) -> dict[str, FloatArray]:
+        """The columns (N,) of `table` by name.
+
+        Raises:
             EvaluationError: features or augmentations that were there when the scores were fitted are missing, or a
                 value is not finite.
         """
         if not len(outputs):
-            return pd.DataFrame(np.empty((0, len(self.names))), columns=self.names)
+            return {name: np.empty(0) for name in self.names}
         missing = [name for name in self.augmentations if name not in outputs.augmentations]
         if missing:
             raise EvaluationError(
@@ -678,7 +598,7 @@ class FittedBaselines:
         for name in self.names[len(columns) :]:
             plain = plain_name(name)
             columns[name] = np.mean([columns[plain], *(self._of(plain, each) for each in counted.values())], axis=0)
-        return pd.DataFrame(columns)
+        return columns
 
     def for_scores(self, names: Iterable[str]) -> Self:
         """The inputs of meta models and the baselines called `names`, without what new samples are never asked for.
@@ -763,10 +683,6 @@ def describe_baseline(name: str) -> str:
     return (BASELINES[plain].words or plain) + averaged
 
 
-def _too_few(features: FloatArray) -> EvaluationError:
-    return EvaluationError(f"baselines: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
-
-
 def _below(start: str, arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
     return ((name.removeprefix(start), values) for name, values in arrays.items() if name.startswith(start))
 
@@ -780,71 +696,3 @@ def _as_bytes(texts: NDArray[np.str_]) -> NDArray[np.uint8]:
 def _as_text(values: NDArray[Any]) -> NDArray[np.str_]:
     rows = np.ascontiguousarray(values, dtype=np.uint8)
     return np.char.decode(rows.view(f"S{rows.shape[1]}")[:, 0], "ascii") if rows.size else np.empty(0, dtype=np.str_)
-
-
-def _nearest(
-    queries: NDArray[np.float32],
-    bank: NDArray[np.float32],
-    content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
-    count: int,
-    *,
-    nothing: float = FARTHEST,
-) -> tuple[FloatArray, IntArray]:
-    """Distances and places (N, k) of the nearest, k being `count`, or the size of the bank if that is smaller.
-
-    What a sample gets does not depend on those beside it: where copies of it are left out of a small bank, its farthest
-    neighbour stands for those that are missing, and the distance `nothing` where nothing is left.
-    """
-    from sklearn.neighbors import NearestNeighbors  # slow to import, and not every scorer has a bank
-
-    copies = 0 if content is None else _most_copies(*content)
-    wanted, kept = min(count + copies, len(bank)), min(count, len(bank))
-    search = NearestNeighbors(n_neighbors=wanted, algorithm="brute").fit(bank)
-    places = search.kneighbors(queries, return_distance=False)
-    distances = _distances(queries, bank, places)
-    own = np.zeros(places.shape, dtype=bool)
-    if content is not None and copies:
-        own = content[1][places] == content[0][:, None]
-    order = np.lexsort((places, distances, own), axis=1)  # those of the same content last
-    others = wanted - own.sum(axis=1, keepdims=True)
-    order = np.take_along_axis(order, np.clip(others - 1, 0, np.arange(kept)), axis=1)
-    distances, places = (np.take_along_axis(each, order, axis=1) for each in (distances, places))
-    return np.where(others > 0, distances, nothing), np.asarray(places, dtype=np.int64)
-
-
-def _guidance(
-    queries: NDArray[np.float32],
-    bank: NDArray[np.float32],
-    energies: FloatArray,
-    content: tuple[NDArray[np.str_], NDArray[np.str_]] | None,
-) -> FloatArray:
-    """Mean over the bank of the `GUIDES` largest products (N,) of cosine and minus the energy; 0 without a bank.
-
-    One more coordinate gives all of the bank the same length, and what is nearest has the largest product.
-    """
-    scaled = bank * -energies[:, None]
-    squared = np.square(scaled).sum(axis=1)
-    lifted = np.column_stack([scaled, np.sqrt(squared.max() - squared)]).astype(np.float32)
-    level = np.column_stack([queries, np.zeros(len(queries), dtype=np.float32)])
-    distances, places = _nearest(level, lifted, content, GUIDES, nothing=np.inf)
-    products = np.zeros(places.shape)
-    for row, near in enumerate(places):
-        products[row] = (scaled[near] * queries[row]).sum(axis=1)
-    return np.asarray(np.where(np.isinf(distances), 0.0, products).mean(axis=1))
-
-
-def _distances(queries: NDArray[np.float32], bank: NDArray[np.float32], places: IntArray) -> FloatArray:
-    """Distances (N, k) of queries (N, D) to samples of the bank at places (N, k).
-
-    A search computes them by products, whose last bits depend on the other queries.
-    """
-    found = np.empty(places.shape)
-    for row, near in enumerate(places):
-        found[row] = np.sqrt(np.square(bank[near].astype(np.float64) - queries[row]).sum(axis=1))
-    return found
-
-
-def _most_copies(queries: NDArray[np.str_], bank: NDArray[np.str_]) -> int:
-    """The largest number of samples of the bank that have the content of one of the queries."""
-    shared = bank[np.isin(bank, queries)]
-    return int(np.unique(shared, return_counts=True)[1].max(initial=0))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import log_softmax, softmax
 
 from ..errors import EvaluationError
 from ..models import Head
@@ -70,7 +70,7 @@ def msp(logits: ArrayLike) -> FloatArray:
         (N,) float64, at most 0; `exp` of it is 1 - max softmax.
     """
     leading, others = _leading_and_others(_checked(logits))
-    return -np.logaddexp(0.0, leading - logsumexp(others, axis=1))
+    return -np.logaddexp(0.0, leading - _log_sum_exp(others, axis=1))
 
 
 def entropy(logits: ArrayLike) -> FloatArray:
@@ -83,7 +83,7 @@ def entropy(logits: ArrayLike) -> FloatArray:
         (N,) float64, at most log(log(K)); `exp` of it is the entropy.
     """
     log_p, log_surprise = _log_probabilities(_checked(logits))
-    return np.asarray(logsumexp(log_p + log_surprise, axis=1), dtype=np.float64)
+    return _log_sum_exp(log_p + log_surprise, axis=1)
 
 
 def margin(logits: ArrayLike) -> FloatArray:
@@ -99,7 +99,7 @@ def margin(logits: ArrayLike) -> FloatArray:
     """
     log_p = np.sort(log_softmax(_checked(logits), axis=1), axis=1)[:, :-1]
     log_p[:, -1] += np.log(2.0)
-    return np.asarray(logsumexp(log_p, axis=1), dtype=np.float64)
+    return _log_sum_exp(log_p, axis=1)
 
 
 def max_logit(logits: ArrayLike) -> FloatArray:
@@ -127,7 +127,7 @@ def energy(logits: ArrayLike) -> FloatArray:
     Returns:
         (N,) float64.
     """
-    return np.asarray(-logsumexp(_checked(logits), axis=1), dtype=np.float64)
+    return -_log_sum_exp(_checked(logits), axis=1)
 
 
 def doctor(logits: ArrayLike) -> FloatArray:
@@ -142,7 +142,7 @@ def doctor(logits: ArrayLike) -> FloatArray:
         (N,) float64.
     """
     log_p, log_rest = _log_p_and_rest(_checked(logits))
-    return np.asarray(logsumexp(log_p + log_rest, axis=1) - logsumexp(2 * log_p, axis=1))
+    return _log_sum_exp(log_p + log_rest, axis=1) - _log_sum_exp(2 * log_p, axis=1)
 
 
 def max_logit_pnorm(logits: ArrayLike) -> FloatArray:
@@ -179,11 +179,11 @@ def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
         (N,) float64.
     """
     log_p, log_rest = _log_p_and_rest(_checked(logits))
-    return np.asarray(logsumexp(gamma * (log_p + log_rest)[:, -top:], axis=1), dtype=np.float64)
+    return _log_sum_exp(gamma * (log_p + log_rest)[:, -top:], axis=1)
 
 
 def nnguide(guidance: FloatArray, logits: FloatArray) -> FloatArray:
-    """Energy times the guidance (N,) by the nearest of a bank, see `Bank.guidance`.
+    """Energy times the guidance (N,) by the nearest of a bank, see `Neighbours.guidance`.
 
     Source: Park, Jung and Teoh, 2023 (nearest neighbor guidance), equation 5.
     """
@@ -199,8 +199,9 @@ def mean_probability(logits: FloatArray) -> FloatArray:
     """
     log_p = log_softmax(logits, axis=2)
     np.put_along_axis(log_p, _predicted(logits), -np.inf, axis=2)
-    of_each = logsumexp(log_p, axis=2)  # one axis at a time, or the order of the sum depends on the number of samples
-    return np.asarray(logsumexp(of_each, axis=0) - np.log(len(log_p)))
+    # One axis at a time, or the order of the sum depends on the number of samples.
+    of_each = _log_sum_exp(log_p, axis=2)
+    return np.asarray(_log_sum_exp(of_each, axis=0) - np.log(len(log_p)))
 
 
 def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
@@ -228,7 +229,7 @@ def mean_log_probability(logits: FloatArray) -> FloatArray:
 
 def mean_entropy(logits: FloatArray) -> FloatArray:
     """Entropy (in nats) of the mean over augmentations of the probabilities."""
-    log_p = logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(len(logits))
+    log_p = _log_sum_exp(log_softmax(logits, axis=2), axis=0) - np.log(len(logits))
     return np.asarray(-(np.exp(log_p) * log_p).sum(axis=1))
 
 
@@ -267,6 +268,15 @@ def _checked(logits: ArrayLike) -> FloatArray:
     return values
 
 
+def _log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
+    """The logarithm of the sum of exponentials along an axis on which something is finite.
+
+    SciPy's takes twenty times as long for one sample.
+    """
+    largest = values.max(axis=axis, keepdims=True)
+    return np.asarray(np.log(np.exp(values - largest).sum(axis=axis)) + largest.squeeze(axis))
+
+
 def _leading_and_others(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Split (N, K) into the largest logit (N,) and the others (N, K - 1); of equal largest ones, one leads."""
     ordered = np.sort(logits, axis=1)
@@ -277,14 +287,14 @@ def _log_p_and_rest(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sorted log p (N, K) and log(1 - p) (N, K), the latter exact where p rounds to 1."""
     leading, others = _leading_and_others(logits)
     log_p = log_softmax(np.column_stack([others, leading]), axis=1)
-    rest_of_leading = -np.logaddexp(0.0, leading - logsumexp(others, axis=1))
+    rest_of_leading = -np.logaddexp(0.0, leading - _log_sum_exp(others, axis=1))
     return log_p, np.column_stack([np.log1p(-np.exp(log_p[:, :-1])), rest_of_leading])
 
 
 def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sorted log p (N, K) and log(-log p) (N, K), the latter exact where p rounds to 1."""
     leading, others = _leading_and_others(logits)
-    log_odds_of_others = logsumexp(others, axis=1) - leading
+    log_odds_of_others = _log_sum_exp(others, axis=1) - leading
     log_p = log_softmax(np.column_stack([others, leading]), axis=1)
     surprise = np.logaddexp(0.0, log_odds_of_others)
     with np.errstate(divide="ignore"):
@@ -493,7 +503,7 @@ def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     log_p, log_rest = _log_p_and_rest(product(directions, learned["weight"].T) + learned["bias"])
     leverage = np.square(product(directions, learned["root"])).sum(axis=1, keepdims=True)
     terms = -np.logaddexp(0.0, log_rest - log_p / (1 + leverage))
-    return np.asarray(logsumexp(terms, axis=1) / np.log(log_p.shape[1]))
+    return np.asarray(_log_sum_exp(terms, axis=1) / np.log(log_p.shape[1]))
 
 
 def usual_norm(features: FloatArray, _classes: IntArray, _head: Head) -> Arrays:

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta, rankdata
 
 from ..errors import EvaluationError
-from ..meta import BaselineScore, Inputs, MetaModel
+from ..meta import BaselineScore, Inputs, MetaModel, Rows
 from ..system import FloatArray, IntArray
 
 DETECTORS = ("wrong", "ood")
@@ -66,23 +66,23 @@ class CalibratedScore:
 class ScoreInputs:
     """What scores are computed from: inputs of meta models, and baselines; each is computed when it is asked for."""
 
-    def __init__(self, inputs: Inputs, frame: pd.DataFrame) -> None:
-        self._inputs, self._frame = inputs, frame
+    def __init__(self, inputs: Inputs, rows: Rows) -> None:
+        self._inputs, self._rows = inputs, rows
 
     @cached_property
-    def table(self) -> pd.DataFrame:
-        """All baselines by name, one row for each sample."""
-        return self._inputs.baseline_table(self._frame)
+    def baselines(self) -> dict[str, FloatArray]:
+        """All baselines (N,) by name."""
+        return self._inputs.baseline_scores(self._rows)
 
     @cached_property
     def scaled(self) -> FloatArray:
         """The inputs (N, D) of meta models."""
-        return self._inputs.scaled(self._frame, self.table)
+        return self._inputs.scaled(self._rows, self.baselines)
 
     def by(self, model: MetaModel | BaselineScore) -> FloatArray:
         """The scores (N,) by a meta model or a baseline."""
         if isinstance(model, BaselineScore):
-            return self.table[model.name].to_numpy(dtype=np.float64)
+            return self.baselines[model.name]
         return model.of_scaled(self.scaled)
 
 

@@ -48,7 +48,7 @@ from ..models import (
     weights_sha256,
 )
 from ..pipeline import cut
-from ..system import Device, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
+from ..system import Device, FloatArray, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
 from .known_sets import WATCHED, watched
@@ -112,6 +112,8 @@ class Scorer:
         _check_losses(bundle)
         self.bundle = bundle
         self._columns = pd.Index(bundle.columns)  # made once: there are thousands
+        logits = set(logit_columns(bundle.columns))
+        self._logits = [place for place, name in enumerate(bundle.columns) if name in logits]
         self._example = bundle.self_test.inputs
         self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
         self._lock = threading.Lock()
@@ -258,9 +260,9 @@ class Scorer:
         _check_count(names, count)
         values = self._values(batch)
         usable = np.isfinite(values).all(axis=1)
-        features = pd.DataFrame(values[usable], columns=self._columns)
-        table = self._judged(features, explain=explain)
+        table = self._judged(values[usable], explain=explain)
         if watch:
+            features = pd.DataFrame(values[usable], columns=self._columns)
             table = pd.concat([table, watched(features).add_prefix(WATCHED)], axis=1)
         kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
         table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
@@ -398,15 +400,14 @@ class Scorer:
             _check_weights(self.bundle, self.model)
             self._state = state
 
-    def _judged(self, features: pd.DataFrame, *, explain: int) -> pd.DataFrame:
-        logits = features[logit_columns(features.columns)].to_numpy(dtype=np.float64)
-        predictions = logits.argmax(axis=1)
+    def _judged(self, values: FloatArray, *, explain: int) -> pd.DataFrame:
+        predictions = values[:, self._logits].argmax(axis=1)
         table: dict[str, Any] = {"prediction": pd.array(predictions, dtype="Int64")}
         if self.bundle.class_names is not None:
             table["prediction_name"] = [self.bundle.class_names[place] for place in predictions.tolist()]
         fires: dict[str, NDArray[np.bool_]] = {}
         inputs = self.bundle.inputs
-        score_inputs = ScoreInputs(inputs, features)
+        score_inputs = ScoreInputs(inputs, values)
         for name, detector in self.bundle.detectors.items():
             model = detector.model
             scores = score_inputs.by(model)
@@ -425,10 +426,10 @@ class Scorer:
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value
         reasons = [
-            "; ".join(REASONS[name] for name, fired in fires.items() if fired[row]) for row in range(len(features))
+            "; ".join(REASONS[name] for name, fired in fires.items() if fired[row]) for row in range(len(values))
         ]
         table["decision"] = ["reject" if reason else "accept" for reason in reasons]
-        return pd.DataFrame({**table, "reason": reasons, "error": [""] * len(features)})
+        return pd.DataFrame({**table, "reason": reasons, "error": [""] * len(values)})
 
     def _self_test(self) -> None:
         """Sees that the model answers as it did, and learns the sample layout on the way."""

@@ -21,7 +21,7 @@ from .choice import (
     choose_score,
     chosen_model,
 )
-from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, group_of, outputs_of, tolerance
+from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, Rows, group_of, outputs_of, tolerance
 from .models import (
     Driver,
     MetaModel,
@@ -72,6 +72,7 @@ __all__ = [
     "MetaModel",
     "Penalty",
     "RecomputedRows",
+    "Rows",
     "ScoreChoice",
     "TrainingSet",
     "add_alarms",

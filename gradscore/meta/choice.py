@@ -103,7 +103,7 @@ class BaselineScore:
 
     def decision(self, frame: pd.DataFrame) -> FloatArray:
         """The scores (N,) of the rows of a feature table, higher = more likely wrong or OOD."""
-        return self.inputs.baseline_table(frame)[self.name].to_numpy(dtype=np.float64)
+        return self.inputs.baseline_scores(frame)[self.name]
 
     def probability(self, scores: FloatArray, *, at_prevalence: bool) -> FloatArray:
         """As that of `MetaModel`; missing where there are no log-odds."""

@@ -83,10 +83,15 @@ REACHED = 0.99
 """The share of ordinary samples of which an input that is rounding tells nothing."""
 
 
+Rows = pd.DataFrame | FloatArray
+"""Rows of a feature table: a data frame, or the values (N, columns) of the columns that inputs were fitted on."""
+
+
 class FeatureColumns:
     """The columns of a feature table: where outputs and gradients are, and which inputs of meta models they give.
 
-    One sample is scored in less time than its columns are looked through, so that is done once for many tables.
+    One sample is scored in less time than its columns are looked through, so that is done once for many tables. Nor is
+    it made a data frame: the rows of a table come as one, or as values (N, columns) float64.
 
     The inputs that come from gradients are features, and shape features of each gradient. The shape features of a loss
     and parameter group are ratios of its statistics to L1 (those with a `ratio` in `STATISTICS`) and its L1 over that
@@ -136,19 +141,21 @@ class FeatureColumns:
         self._below = [below for _, _, below in found.values()]
         self.gradients = [*(self._features[number] for number in self._kept), *found]
 
-    def outputs(self, frame: pd.DataFrame) -> NetworkOutputs:
+    def outputs(self, rows: Rows) -> NetworkOutputs:
         """What a feature table with these columns says of its samples beside their gradients."""
-        content = frame["content_hash"].to_numpy(dtype=np.str_) if "content_hash" in frame else None
+        content = None
+        if isinstance(rows, pd.DataFrame) and "content_hash" in rows:
+            content = rows["content_hash"].to_numpy(dtype=np.str_)
         plain, *others = (
             NetworkOutputs(
-                logits=_array(frame.iloc[:, logits]),
-                penultimate=_array(frame.iloc[:, penultimate]) if penultimate else None,
+                logits=_taken(rows, logits),
+                penultimate=_taken(rows, penultimate) if penultimate else None,
             )
             for logits, penultimate in self._outputs
         )
         return replace(plain, augmentations=dict(zip(self._augmentations, others, strict=True)), content=content)
 
-    def gradient_inputs(self, frame: pd.DataFrame) -> FloatArray:
+    def gradient_inputs(self, rows: Rows) -> FloatArray:
         """The inputs (N, D) that come from gradients, of a feature table with these columns.
 
         Raises:
@@ -156,7 +163,7 @@ class FeatureColumns:
         """
         if not self._features and not self._outputs[0][0]:
             raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
-        values = _array(frame.iloc[:, self._places])
+        values = _taken(rows, self._places)
         check_finite(values, self._features)
         above, below = values[:, self._above] * self._signs, values[:, self._below]
         with np.errstate(over="ignore"):
@@ -168,6 +175,11 @@ class FeatureColumns:
 def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     """What a feature table says of its samples beside their gradients."""
     return FeatureColumns(frame.columns).outputs(frame)
+
+
+def _taken(rows: Rows, places: list[int]) -> FloatArray:
+    """The columns of rows that are at these places."""
+    return _array(rows.iloc[:, places]) if isinstance(rows, pd.DataFrame) else np.take(rows, places, axis=1)
 
 
 def _array(columns: pd.DataFrame) -> FloatArray:
@@ -437,38 +449,44 @@ class Inputs:
             digest.update(f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
 
-    def baseline_table(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """All baselines of the rows of a feature table, inputs or not: (N, baselines) float64.
+    def baseline_table(self, rows: Rows) -> pd.DataFrame:
+        """As `baseline_scores`, as a table (N, baselines)."""
+        return pd.DataFrame(self.baseline_scores(rows))
+
+    def baseline_scores(self, rows: Rows) -> dict[str, FloatArray]:
+        """All baselines of the rows of a feature table by name, inputs or not: (N,) float64 each.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered, features = self._in_order(frame)
-        starts = range(0, max(len(frame), 1), ROWS_AT_A_TIME)
-        parts = [
-            self.baselines.table(features.outputs(ordered.iloc[start : start + ROWS_AT_A_TIME])) for start in starts
-        ]
-        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+        ordered, features = self._in_order(rows)
+        starts = range(0, max(len(rows), 1), ROWS_AT_A_TIME)
+        parts = [self.baselines.scores(features.outputs(ordered[start : start + ROWS_AT_A_TIME])) for start in starts]
+        return (
+            parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        )
 
-    def scaled(self, frame: pd.DataFrame, baselines: pd.DataFrame | None = None) -> FloatArray:
+    def scaled(self, rows: Rows, baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None) -> FloatArray:
         """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
 
         Args:
-            frame: the feature table.
-            baselines: its `baseline_table`, if it is known already.
+            rows: the feature table.
+            baselines: its `baseline_scores` or `baseline_table`, if they are known already.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
-        ordered, features = self._in_order(frame)
-        table = self.baseline_table(ordered) if baselines is None else baselines
-        looked_up, places, magnitudes = self._wanted
-        scores = np.take(table.to_numpy(dtype=np.float64), looked_up, axis=1)
-        scaled = np.empty((len(frame), len(self.names)))
-        for start in range(0, len(frame), ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
-            raw = np.concatenate([features.gradient_inputs(ordered.iloc[rows]), scores[rows]], axis=1)
-            scaled[rows] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
+        ordered, features = self._in_order(rows)
+        table = self.baseline_scores(ordered) if baselines is None else baselines
+        places, magnitudes = self._wanted
+        scores = np.empty((len(rows), len(self.baselines.inputs)))
+        for place, name in enumerate(self.baselines.inputs):
+            scores[:, place] = table[name]
+        scaled = np.empty((len(rows), len(self.names)))
+        for start in range(0, len(rows), ROWS_AT_A_TIME):
+            part = slice(start, start + ROWS_AT_A_TIME)
+            raw = np.concatenate([features.gradient_inputs(ordered[part]), scores[part]], axis=1)
+            scaled[part] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 
     def save(self, folder: str | Path) -> None:
@@ -504,8 +522,8 @@ class Inputs:
         return FeatureColumns(pd.Index(self.columns))
 
     @cached_property
-    def _wanted(self) -> tuple[list[int], list[int], BoolArray]:
-        """Where the inputs among baselines are, where inputs among all that are given; which are logarithmic."""
+    def _wanted(self) -> tuple[list[int], BoolArray]:
+        """Where the inputs are among all that are given, and which are logarithmic."""
         given = [*self._features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in self.baselines.inputs)]
         places = {name: place for place, name in enumerate(given)}
         missing = [name for name in self.names if name not in places]
@@ -513,14 +531,13 @@ class Inputs:
             raise EvaluationError(
                 f"the meta model looks at {some(missing, 5)}, which its columns do not give; run fit-meta again"
             )
-        baselines = [self.baselines.names.index(name) for name in self.baselines.inputs]
-        return baselines, [places[name] for name in self.names], logarithmic(self.names)
+        return [places[name] for name in self.names], logarithmic(self.names)
 
-    def _in_order(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, FeatureColumns]:
-        """The frame with its columns in the order that was fitted on, and where things are among them."""
-        if frame.columns.equals(self._features.columns):
-            return frame, self._features
-        got = _columns(frame)
+    def _in_order(self, rows: Rows) -> tuple[Rows, FeatureColumns]:
+        """Rows with their columns in the order that was fitted on, and where things are among them."""
+        if not isinstance(rows, pd.DataFrame) or rows.columns.equals(self._features.columns):
+            return rows, self._features
+        got = _columns(rows)
         there, wanted = set(got), set(self.columns)
         missing = [name for name in self.columns if name not in there]
         unexpected = [name for name in got if name not in wanted]
@@ -529,9 +546,7 @@ class Inputs:
                 f"features differ from those the meta model was fitted on: missing {some(missing, 5)}, "
                 f"unexpected {some(unexpected, 5)}; extract with the same settings, or run fit-meta again"
             )
-        ordered = (
-            frame if got == self.columns else frame[[*frame.columns.intersection(["content_hash"]), *self.columns]]
-        )
+        ordered = rows if got == self.columns else rows[[*rows.columns.intersection(["content_hash"]), *self.columns]]
         return ordered, FeatureColumns(ordered.columns)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, Bank, InDistribution, NetworkOutputs
-from gradscore.baselines.baselines import FARTHEST, NEAREST, NEAREST_OF_CLASS
+from gradscore.baselines import BASELINES, Bank, InDistribution, NetworkOutputs, neighbours
+from gradscore.baselines.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
 
 GENERATOR = np.random.default_rng(0)
@@ -107,6 +107,15 @@ def test_a_sample_has_the_same_neighbours_in_any_company(part):
     alone = [bank.neighbours(asked[[row]], classes[[row]], content[[row]]) for row in range(len(asked))]
     np.testing.assert_array_equal(together.distances, np.concatenate([each.distances for each in alone]))
     np.testing.assert_array_equal(together.of_class, np.concatenate([each.of_class for each in alone]))
+
+
+def test_blocks_move_no_bit(monkeypatch):
+    bank = Bank.of(FEATURES, CLASSES, CONTENT, LOGITS)
+    asked = np.vstack([NEW, FEATURES[:5]]), np.r_[PREDICTIONS, CLASSES[:5]], np.r_[NOT_THERE, CONTENT[:5]]
+    whole = bank.neighbours(*asked)
+    monkeypatch.setattr(neighbours, "_PAIRS", 3 * M)
+    monkeypatch.setattr(neighbours, "_ROWS", 7)
+    np.testing.assert_equal(vars(bank.neighbours(*asked)), vars(whole))
 
 
 def test_features_of_zeros_are_one_from_all():

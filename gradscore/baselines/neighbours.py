@@ -1,0 +1,197 @@
+"""The nearest neighbours of samples in a bank of ordinary ones, by penultimate features of unit length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import EvaluationError
+from ..system import FloatArray, IntArray
+from .formulas import energy, unit_length
+
+NEAREST = 50
+"""Neighbours of any class that are looked for: the k of Sun, Ming, Zhu and Li (2022) for CIFAR-10."""
+
+NEAREST_OF_CLASS = 10
+"""Neighbours of the predicted class that are looked for."""
+
+GUIDES = 10
+"""Samples of the bank that guide the energy in NNGuide: the k of its authors' code."""
+
+FARTHEST = 2.0
+"""Distance of opposite features, which stands where a class has no sample in the bank."""
+
+_PAIRS = 2**23
+"""Pairs of a sample and one of the bank that are looked at together: 64 MB."""
+
+_ROWS = 4096
+"""Samples of the bank that are made float64 at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The neighbours of N samples.
+
+    Attributes:
+        distances: (N, k) float64 Euclidean distances between features of unit length, nearest first; k is `NEAREST`, or
+            the size of a smaller bank.
+        places: (N, k) int64 places in the bank.
+        of_class: (N, `NEAREST_OF_CLASS`) distances to those of the predicted class.
+        guidance: (N,) mean over the bank of the `GUIDES` largest products of cosine and minus the energy, 0 where there
+            is nothing to be near to; None where the bank has no logits.
+    """
+
+    distances: FloatArray
+    places: IntArray
+    of_class: FloatArray
+    guidance: FloatArray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """Ordinary samples to compare others with.
+
+    Attributes:
+        features: (M, D) float32, of unit length.
+        classes: (M,) int64.
+        content: (M,) hashes of their content, None if unknown.
+        energies: (M,) float64, None if unknown.
+    """
+
+    features: NDArray[np.float32]
+    classes: IntArray
+    content: NDArray[np.str_] | None = None
+    energies: FloatArray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        penultimate: FloatArray,
+        classes: IntArray,
+        content: NDArray[np.str_] | None,
+        logits: FloatArray | None = None,
+    ) -> Bank:
+        """The bank of samples with these penultimate features (M, D) and, for NNGuide, logits (M, K)."""
+        if len(penultimate) < 2:
+            raise too_few(penultimate)
+        energies = None if logits is None else energy(logits)
+        return cls(features=unit_length(penultimate), classes=classes, content=content, energies=energies)
+
+    def __len__(self) -> int:
+        """M."""
+        return len(self.features)
+
+    def neighbours(
+        self, penultimate: FloatArray, predictions: IntArray, content: NDArray[np.str_] | None
+    ) -> Neighbours:
+        """The nearest of the bank, exactly, in blocks; no sample is its own neighbour.
+
+        What a sample gets does not depend on those beside it. Where copies of it are left out of a small bank, its
+        farthest neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
+
+        Args:
+            penultimate: (N, D).
+            predictions: (N,) predicted classes.
+            content: (N,) hashes of the samples' content, None if unknown.
+        """
+        queries = unit_length(penultimate)
+        own = of_bank = None
+        if content is not None and self.content is not None:
+            numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
+            own, of_bank = numbers[: len(content)], numbers[len(content) :]
+        step = max(1, _PAIRS // len(self))
+        parts = []
+        for start in range(0, len(queries), step):
+            rows = slice(start, start + step)
+            copies = None if own is None else torch.from_numpy(own[rows, None] == of_bank)
+            parts.append(self._of_block(queries[rows], predictions[rows], copies))
+        distances, places, of_class, guidance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Neighbours(
+            distances=distances,
+            places=places,
+            of_class=of_class,
+            guidance=None if self.energies is None else guidance,
+        )
+
+    def _of_block(
+        self, queries: NDArray[np.float32], predictions: IntArray, copies: Tensor | None
+    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+        """What `Neighbours` has of queries (n, D), without their copies (n, M); no guidance without energies.
+
+        Products of matrices say what is near. Their last bits depend on the other queries, so what is near is computed
+        once more, sample by sample.
+        """
+        wide = torch.from_numpy(queries.astype(np.float64))
+        cosines = torch.cat(
+            [
+                wide @ torch.from_numpy(self.features[start : start + _ROWS].astype(np.float64)).T
+                for start in range(0, len(self), _ROWS)
+            ],
+            dim=1,
+        )
+
+        def distances_to(row: int, near: IntArray) -> FloatArray:
+            return np.asarray(np.sqrt(np.square(self.features[near].astype(np.float64) - queries[row]).sum(axis=1)))
+
+        squares = self._squares - 2 * cosines  # and that of the query, which is the same for all
+        if copies is not None:
+            squares.masked_fill_(copies, torch.inf)
+        distances, places = _smallest(squares, NEAREST, distances_to, width=min(NEAREST, len(self)))
+        squares.masked_fill_(torch.from_numpy(predictions[:, None] != self.classes), torch.inf)
+        of_class, _ = _smallest(squares, NEAREST_OF_CLASS, distances_to, width=NEAREST_OF_CLASS)
+        guidance = np.empty(0)
+        if self.energies is not None:
+            weights = -self.energies
+
+            def products_with(row: int, near: IntArray) -> FloatArray:
+                return np.asarray(-(self.features[near] * weights[near, None] * queries[row]).sum(axis=1))
+
+            products = cosines.mul_(torch.from_numpy(self.energies.copy()))
+            if copies is not None:
+                products.masked_fill_(copies, torch.inf)
+            smallest, _ = _smallest(products, GUIDES, products_with, width=min(GUIDES, len(self)))
+            guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)
+        return _or_farthest(distances), places, _or_farthest(of_class), guidance
+
+    @cached_property
+    def _squares(self) -> Tensor:
+        """(M,) squared lengths of the features: one, but for rounding and for features of zeros."""
+        return torch.from_numpy(np.einsum("md,md->m", self.features, self.features, dtype=np.float64))
+
+
+def too_few(features: FloatArray) -> EvaluationError:
+    """The error for a bank, or a baseline's samples, of fewer than two."""
+    return EvaluationError(f"baselines: wanted at least 2 in-distribution samples to fit on, got {len(features)}")
+
+
+def _smallest(
+    rough: Tensor, count: int, exactly: Callable[[int, IntArray], FloatArray], *, width: int
+) -> tuple[FloatArray, IntArray]:
+    """The smallest `count` values of each of n rows, ascending, and their places, (n, width) both.
+
+    The last one stands in places that are left; infinite where a row has none.
+
+    Args:
+        rough: (n, M) the values, but for rounding; infinite where nothing is to be found.
+        count: how many are looked for.
+        exactly: from a row and places (k,) to the values there.
+        width: of the result.
+    """
+    about, found = torch.topk(rough, min(count, rough.shape[1]), largest=False)
+    places = found.numpy()
+    values = np.array([exactly(row, near) for row, near in enumerate(places)])
+    values[about.numpy() == np.inf] = np.inf
+    order = np.lexsort((places, values), axis=1)
+    there = np.isfinite(values).sum(axis=1, keepdims=True)
+    order = np.take_along_axis(order, np.clip(there - 1, 0, np.arange(width)), axis=1)
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(places, order, axis=1)
+
+
+def _or_farthest(distances: FloatArray) -> FloatArray:
+    return np.where(np.isinf(distances), FARTHEST, distances)
