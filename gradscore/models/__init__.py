@@ -47,7 +47,7 @@ from .sources import (
     source_path,
     to_be_named,
 )
-from .weights import COUNTER, load_checkpoint, read_weights
+from .weights import COUNTER, StateDict, load_checkpoint, read_weights
 
 __all__ = [
     "COUNTER",
@@ -68,6 +68,7 @@ __all__ = [
     "ModelConfig",
     "ModelRequest",
     "ModelSource",
+    "StateDict",
     "at_path",
     "build_model",
     "check_module",

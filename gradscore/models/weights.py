@@ -30,6 +30,9 @@ COUNTER = "num_batches_tracked"
 NESTED_KEYS = ("state_dict", "model", "model_state_dict", "net")
 """Keys under which training scripts put the weights among other things."""
 
+NAMING_KEYS = ("classes", "class_names", "idx_to_class", "class_to_idx")
+"""Keys under which training scripts put the names of classes beside the weights."""
+
 PARALLEL = "module."
 """What names begin with where several devices trained the model."""
 
@@ -97,11 +100,13 @@ class StateDict:
         tensors: by name, on the CPU.
         keys: under which they lie in the file, from the outside in; none where they are all it holds.
         beside: keys in the place of the last of them that hold weights of the same names.
+        class_names: in the order of the outputs, where the file names them; None where it does not.
     """
 
     tensors: dict[str, Tensor]
     keys: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
 
 
 def read_state_dict(path: Path) -> StateDict:
@@ -113,7 +118,8 @@ def read_state_dict(path: Path) -> StateDict:
     Raises:
         ModelError: it cannot be read, holds something else than a state dict, or several.
     """
-    state, keys, beside = _state_dict(_read(path), path)
+    content = _read(path)
+    state, keys, beside = _state_dict(content, path)
     if not isinstance(state, Mapping) or not state:
         raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
@@ -127,7 +133,7 @@ def read_state_dict(path: Path) -> StateDict:
             f"torch.save({whole}[{key!r}].state_dict(), 'weights.pt')"
         )
         raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}; {advice}")
-    return StateDict({str(name): value for name, value in state.items()}, keys, beside)
+    return StateDict({str(name): value for name, value in state.items()}, keys, beside, _class_names(content))
 
 
 def format_of(path: Path) -> Format:
@@ -255,6 +261,20 @@ def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], t
     return (content[inside[0]], (str(inside[0]),), ()) if len(inside) == 1 else (content, (), ())
 
 
+def _class_names(content: object) -> tuple[str, ...] | None:
+    """The first list of names, or mapping between names and 0, 1, ..., under one of `NAMING_KEYS`."""
+    for found in (content.get(key) for key in NAMING_KEYS) if isinstance(content, Mapping) else ():
+        names = found
+        if isinstance(found, Mapping):
+            by_name = any(isinstance(number, int) for number in found.values())
+            pairs = [(number, name) if by_name else (name, number) for name, number in found.items()]
+            texts = {str(number): name for number, name in pairs}
+            names = [texts.get(str(number)) for number in range(len(texts))]
+        if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
+
+
 def _are_alike(one: object, other: object) -> bool:
     """Whether two entries are weights with some of the same names, but for what parallel training puts before them."""
     if not (_are_tensors(one) and _are_tensors(other)):
@@ -362,8 +382,8 @@ def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) ->
     return ""
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name, on the CPU; formats as for `load_checkpoint`.
+def read_weights(path: Path) -> StateDict:
+    """What a checkpoint holds; formats as for `load_checkpoint`.
 
     Args:
         path: the file, or a folder.
@@ -371,9 +391,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: a file cannot be read or holds something else.
     """
-    found = _weights(path).tensors
-    prefix = PARALLEL if all(name.startswith(PARALLEL) for name in found) else ""
-    return {name.removeprefix(prefix): value for name, value in found.items()}
+    found = _weights(path)
+    prefix = PARALLEL if all(name.startswith(PARALLEL) for name in found.tensors) else ""
+    return replace(found, tensors={name.removeprefix(prefix): value for name, value in found.tensors.items()})
 
 
 def _weights(path: Path) -> StateDict:

@@ -13,8 +13,8 @@ import yaml
 
 from ..config import load_config
 from ..data import FILL_IN, NAME_CLASSES
-from ..errors import ConfigError, OutputError
-from ..models import read_weights
+from ..errors import ConfigError, ModelError, OutputError
+from ..models import StateDict, read_weights
 from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
 from .folders import (
@@ -135,8 +135,9 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             for each in others
             if kind != noun and each.path not in silent
         ]
+    class_names: tuple[str, ...] = ()
     if saved is None:
-        shapes, architecture = _propose_model(made, found, progress)
+        shapes, architecture, class_names = _propose_model(made, found, progress)
     else:
         shapes, architecture = _propose_saved(made, found, saved), None
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
@@ -144,7 +145,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     elif noun == "rows":
         _propose_levels(made, "of each column in training, a list as long as a row")
         _compare_widths(made, sets, tables, shapes)
-    _propose_data(made, sets, noun)
+    _propose_data(made, sets, noun, class_names)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
@@ -190,7 +191,7 @@ def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shap
     made.put("model.num_classes", saved.count, "of its config.json")
     inside = [path for path in found.checkpoints if path.parent == saved.folder]
     _note_others(made, [path for path in found.checkpoints if path not in inside])
-    return shapes_of(read_weights(inside[0])) if len(inside) == 1 else {}
+    return shapes_of(read_weights(inside[0]).tensors) if len(inside) == 1 else {}
 
 
 def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
@@ -198,21 +199,37 @@ def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
         made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
 
 
+def _read_one(made: Proposal, checkpoints: Sequence[Path]) -> tuple[Path, StateDict]:
+    """The first checkpoint that can be read, and what it holds; the remarks say which could not."""
+    problems: list[ModelError] = []
+    for path in checkpoints:
+        try:
+            weights = read_weights(path)
+        except ModelError as error:
+            problems.append(error)
+            continue
+        made.remarks += [f"passed over: {str(error).partition('; ')[0]}" for error in problems]
+        _note_others(made, checkpoints[len(problems) + 1 :])
+        return path, weights
+    raise problems[0]
+
+
 def _propose_model(
     made: Proposal, found: Found, progress: Callable[[str], None] | None
-) -> tuple[Shapes, Architecture | None]:
+) -> tuple[Shapes, Architecture | None, tuple[str, ...]]:
+    """Proposes the network and its weights; returns its shapes, what it is of a package, and names of its classes."""
     shapes: Shapes = {}
     own: list[Factory] = []
+    names: tuple[str, ...] = ()
     architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
-        checkpoint = found.checkpoints[0]
-        state = shapes_of(read_weights(checkpoint))
+        checkpoint, weights = _read_one(made, found.checkpoints)
+        names, state = weights.class_names or (), shapes_of(weights.tensors)
         layers = {name.partition(".")[0] for name in state}
         own = [each for each in found.factories if layers <= each.parts]
         shapes, prefix = unwrapped(state)
         if shapes != state or all(each.required for each in own):  # else the network is code that is here
             architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
-        _note_others(made, found.checkpoints[1:])
     counted = class_count(shapes)
     classes = None if counted is None else counted[1]
     if architecture is not None:
@@ -237,7 +254,7 @@ def _propose_model(
     else:
         two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
         made.put("model.num_classes", classes, f"rows of {counted[0]}, the last weight{two}")
-    return shapes, architecture
+    return shapes, architecture, names if len(names) == classes else ()
 
 
 def _propose_code(
@@ -292,16 +309,18 @@ def _propose_levels(made: Proposal, of_what: str) -> None:
         made.ask(f"preprocessing.{key}", f"{key} {of_what}; null if there was none")
 
 
-def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
+def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_names: Collection[str]) -> None:
     """Deals sets out to parts.
 
-    One of the labelled sets with as many classes as the network has the known classes (`_main`). Sets
+    The known classes are those the checkpoint names, where a labelled set has no others; else those of one of the
+    labelled sets with as many classes as the network (`_main`). Sets
     without others are in-distribution, and what their names do not say of their part goes to `fit` and `test`. Sets
     without any of them are out of distribution, unless they are called as a part is.
     """
     labelled = [each for each in sets if each.classes and each.role != "ood"]
+    are_named = any(set(each.classes) <= set(class_names) for each in labelled)
     fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
-    known = set(_main(fitting or labelled).classes) if labelled else set()
+    known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
     ood = [each for each in sets if each not in in_dist and _is_ood(each, known)]
     parts: dict[str, SampleSet] = {}
@@ -345,11 +364,13 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str) -> None:
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
+    if are_named:
+        made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
     made.put("data.ood", list(_ood(made, ood)))
     made.put(
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )
-    _note_classes(made, parts)
+    _note_classes(made, parts, class_names)
 
 
 NOT_TRAINED = "must not have trained the network"
@@ -376,7 +397,9 @@ def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
     return bool(of.classes) and not of.is_called_so and not set(of.classes) & set(known)
 
 
-def _note_classes(made: Proposal, parts: Mapping[str, SampleSet]) -> None:
+def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: Collection[str]) -> None:
+    if "data.class_names" in made.settings:
+        return
     for each in dict.fromkeys(parts.values()):
         if each.empty:
             made.remarks.append(
@@ -389,6 +412,11 @@ def _note_classes(made: Proposal, parts: Mapping[str, SampleSet]) -> None:
         made.remarks.append(
             f"{fit.path} has {len(fit.classes)} {'classes' if fit.is_table else 'class folders'} and the network "
             f"{classes} classes: {NAME_CLASSES}"
+        )
+    elif "fit" in parts and class_names and not all(name.isdigit() for name in parts["fit"].classes):
+        made.remarks.append(
+            f"the checkpoint names the classes {some(list(class_names))}, and {parts['fit'].path} has "
+            f"{some(list(parts['fit'].classes))}: {NAME_CLASSES}"
         )
 
 

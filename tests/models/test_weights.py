@@ -266,7 +266,7 @@ def test_the_state_dict_that_was_taken_of_several_is_said(tmp_path: Path, conten
     torch.save(content, tmp_path / "model.pt")
     (notice,) = notices_of(tmp_path / "model.pt")
     assert f"holds several state dicts: {taken!r} was taken, {left!r} was not" in notice
-    assert read_weights(tmp_path / "model.pt")["weight"].unique().tolist() == [1]
+    assert read_weights(tmp_path / "model.pt").tensors["weight"].unique().tolist() == [1]
 
 
 def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path) -> None:
@@ -370,3 +370,21 @@ def test_a_folder_with_several_models_is_asked_about(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "last.safetensors")
     with pytest.raises(ModelError, match=r"holds best\.safetensors, last\.safetensors; name the file of the weights"):
         load_checkpoint(nn.Linear(3, 2), tmp_path)
+
+
+NAMES = {
+    "a list": ({"classes": ["emu", "cat"]}, ("emu", "cat")),
+    "names by number": ({"idx_to_class": {1: "cat", 0: "emu"}}, ("emu", "cat")),
+    "names by number as text": ({"idx_to_class": {"1": "cat", "0": "emu"}}, ("emu", "cat")),
+    "numbers by name": ({"class_to_idx": {"cat": 1, "emu": 0}}, ("emu", "cat")),
+    "the second that may be it": ({"classes": 2, "class_names": ("emu", "cat")}, ("emu", "cat")),
+    "numbers with a gap": ({"class_to_idx": {"cat": 2, "emu": 0}}, None),
+    "numbers alone": ({"classes": [3, 5]}, None),
+    "nothing": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("beside", "wanted"), NAMES.values(), ids=NAMES)
+def test_names_of_classes_beside_the_weights(tmp_path: Path, beside: dict, wanted: tuple[str, ...] | None) -> None:
+    torch.save({"state_dict": nn.Linear(3, 2).state_dict(), **beside}, tmp_path / "best.pt")
+    assert read_weights(tmp_path / "best.pt").class_names == wanted

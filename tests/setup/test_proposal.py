@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from gradscore.config import load_config
-from gradscore.errors import ConfigError
+from gradscore.errors import ConfigError, ModelError
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
 from gradscore.system import import_torchvision
 
@@ -139,6 +139,60 @@ def test_code_that_fits_goes_before_networks_of_packages(tmp_path: Path, argumen
         f"from torch import nn\n\nclass Net(nn.Module):\n    def __init__({arguments}):\n{layers}"
     )
     assert propose([tmp_path], base=tmp_path).settings["model.source"] == wanted
+
+
+class Pickled(nn.Linear):
+    """A module that is saved with its code."""
+
+
+def test_of_several_checkpoints_one_that_can_be_read_is_used(tmp_path: Path) -> None:
+    torch.save(Pickled(3, 2), tmp_path / "model.pt")
+    torch.save({"epoch": 3}, tmp_path / "state.pt")
+    network(tmp_path / "weights.pt")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.checkpoint"] == "weights.pt"
+    whole, state, _ = made.remarks
+    assert whole.startswith(f"passed over: checkpoint {tmp_path / 'model.pt'} holds objects of ")
+    assert whole.endswith("Pickled and is refused, since reading it could run code")
+    assert state == f"passed over: checkpoint {tmp_path / 'state.pt'} holds 1 entries that are not tensors: epoch"
+
+
+def test_where_no_checkpoint_can_be_read_the_first_says_what_to_do(tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt"):
+        torch.save(Pickled(3, 2), tmp_path / name)
+    with pytest.raises(ModelError, match=r"a\.pt holds objects of .*save the weights alone"):
+        propose([tmp_path], base=tmp_path)
+
+
+NAMED = {
+    "those of the images": ({"classes": ["emu", "cat"]}, ["emu", "cat"], []),
+    "more": ({"idx_to_class": {0: "emu", 1: "fox", 2: "cat"}}, None, []),
+    "others": ({"class_names": ["fox", "hen"]}, None, ["the checkpoint names the classes fox, hen, and"]),
+    "nothing": ({}, None, []),
+}
+
+
+@pytest.mark.parametrize(("beside", "wanted", "said"), NAMED.values(), ids=NAMED)
+def test_names_of_classes_in_the_checkpoint(tmp_path: Path, beside: dict, wanted: list | None, said: list[str]) -> None:
+    layers = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(72, 2))
+    torch.save({"state_dict": layers.state_dict(), **beside}, tmp_path / "weights.pt")
+    images(tmp_path / "val", "cat", "emu")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings.get("data.class_names") == wanted
+    assert [remark[: len(begin)] for remark, begin in zip(made.remarks, said, strict=True)] == said
+
+
+def test_classes_of_the_network_that_have_no_images_are_named_by_the_checkpoint(tmp_path: Path) -> None:
+    layers = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(72, 3))
+    names = ["emu", "cat", "fox"]
+    torch.save({"state_dict": layers.state_dict(), "classes": names}, tmp_path / "weights.pt")
+    images(tmp_path / "val", "cat", "emu")
+    images(tmp_path / "others", "hen", "owl", "yak")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.class_names"] == names
+    assert made.settings["data.in_dist.fit"]["source"] == "folder:val"
+    assert [each["name"] for each in made.settings["data.ood"]] == ["others"]
+    assert made.remarks == []
 
 
 SETS = {
