@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
 from ..system import FloatArray, IntArray, Registry
 from . import formulas
-from .formulas import Arrays
+from .formulas import Arrays, OrdinaryFeatures
 from .neighbours import Bank, Neighbours, too_few
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
@@ -69,6 +70,20 @@ class InDistribution:
     outputs: NetworkOutputs
     classes: IntArray
     head: Head | None = None
+
+    @cached_property
+    def features(self) -> OrdinaryFeatures:
+        """Their penultimate features, with their classes and the last layer.
+
+        Raises:
+            EvaluationError: there are none, too few, or no last layer.
+        """
+        if self.head is None:
+            raise EvaluationError("baselines: penultimate features without the last layer that takes them")
+        values = penultimate_of(self.outputs, width=self.head.weight.shape[1])
+        if len(values) < 2:
+            raise too_few(values)
+        return OrdinaryFeatures(values, self.classes, self.head)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +142,7 @@ def of_logits(
 
 
 def of_penultimate(
-    fit: Callable[[FloatArray, IntArray, Head], Arrays],
+    fit: Callable[[OrdinaryFeatures], Arrays],
     of: Callable[[FloatArray, FloatArray, Arrays], FloatArray],
     *,
     summary: str,
@@ -139,7 +154,7 @@ def of_penultimate(
     """A baseline of penultimate features.
 
     Args:
-        fit: from features (M, D) of ordinary samples, their classes (M,) and the last layer to what is learned.
+        fit: from the features of ordinary samples to what is learned.
         of: from features (N, D), logits (N, K) and what was learned to scores (N,).
         summary: see `Baseline`.
         words: see `Baseline`.
@@ -149,13 +164,7 @@ def of_penultimate(
     """
 
     def fitted(ordinary: InDistribution) -> Arrays:
-        if ordinary.head is None:
-            raise EvaluationError("baselines: penultimate features without the last layer that takes them")
-        features = penultimate_of(ordinary.outputs, width=ordinary.head.weight.shape[1])
-        if len(features) < 2:
-            raise too_few(features)
-        learned = fit(features, ordinary.classes, ordinary.head)
-        return {name: np.asarray(values, dtype=np.float64) for name, values in learned.items()}
+        return {name: np.asarray(values, dtype=np.float64) for name, values in fit(ordinary.features).items()}
 
     def score(outputs: NetworkOutputs, learned: Arrays) -> FloatArray:
         return np.asarray(of(penultimate_of(outputs), outputs.logits, learned), dtype=np.float64)
@@ -309,7 +318,7 @@ BASELINES: Registry[Baseline] = Registry(
             source="Park, Jung, Teoh 2023",
         ),
         "mahalanobis": of_penultimate(
-            formulas.class_means,
+            lambda ordinary: ordinary.class_means,
             formulas.mahalanobis,
             summary="log of the squared distance to the nearest class mean, shared covariance",
             words="the Mahalanobis distance",

@@ -13,6 +13,8 @@ scores features (N, D) and logits (N, K) by these.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -303,26 +305,44 @@ def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     return log_p, np.column_stack([np.log(-log_p[:, :-1]), log_surprise])
 
 
-def last_layer(_features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+@dataclass(frozen=True)
+class OrdinaryFeatures:
+    """What a baseline of penultimate features learns from.
+
+    Attributes:
+        features: (M, D) of ordinary samples.
+        classes: (M,) of each.
+        head: the last layer.
+    """
+
+    features: FloatArray
+    classes: IntArray
+    head: Head
+
+    @cached_property
+    def class_means(self) -> Arrays:
+        """The `whitening` (D, D) of the covariance that classes share, and means of the classes (C, D) in that frame.
+
+        Several baselines look at them; they are computed once.
+        """
+        _, numbered = np.unique(self.classes, return_inverse=True)
+        counts = np.bincount(numbered)
+        means = np.stack([self.features[numbered == place].mean(axis=0) for place in range(len(counts))])
+        whitening = _whitening(self.features - means[numbered])
+        return {"means": product(means, whitening), "whitening": whitening}
+
+
+def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
     """What baselines that ask only for the last layer learn: its weight (K, D) and bias (K,)."""
-    return {"weight": head.weight, "bias": head.bias}
+    return {"weight": ordinary.head.weight, "bias": ordinary.head.bias}
 
 
-def class_means(features: FloatArray, classes: IntArray, _head: Head) -> Arrays:
-    """The `whitening` (D, D) of the covariance that classes share, and means of the classes (C, D) in that frame."""
-    _, numbered = np.unique(classes, return_inverse=True)
-    counts = np.bincount(numbered)
-    means = np.stack([features[numbered == place].mean(axis=0) for place in range(len(counts))])
-    whitening = _whitening(features - means[numbered])
-    return {"means": product(means, whitening), "whitening": whitening}
-
-
-def relative_means(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
-    """As `class_means`, with the mean (1, D) and the whitening (D, D) of all."""
-    mean = features.mean(axis=0, keepdims=True)
-    whitening = _whitening(features - mean)
+def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
+    """As `OrdinaryFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all."""
+    mean = ordinary.features.mean(axis=0, keepdims=True)
+    whitening = _whitening(ordinary.features - mean)
     return {
-        **class_means(features, classes, head),
+        **ordinary.class_means,
         "mean_of_all": product(mean, whitening),
         "whitening_of_all": whitening,
     }
@@ -343,9 +363,9 @@ def relative_mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arr
     return _squared_to_nearest(features, learned["whitening"], learned["means"]) - of_all
 
 
-def class_directions(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
-    """As `class_means`, of features of unit length."""
-    return class_means(_directions(features), classes, head)
+def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
+    """As `OrdinaryFeatures.class_means`, of features of unit length."""
+    return replace(ordinary, features=_directions(ordinary.features)).class_means
 
 
 def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -353,13 +373,13 @@ def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) 
     return mahalanobis(_directions(features), logits, learned)
 
 
-def discriminants(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def discriminants(ordinary: OrdinaryFeatures) -> Arrays:
     """The `whitening` (D, D), and in its frame `axes` (D, d) along which class means differ, `means` there, the `mean`.
 
     Whitened by the covariance within classes, these are the axes of linear discriminant analysis.
     """
-    learned = class_means(features, classes, head)
-    mean = product(features.mean(axis=0, keepdims=True), learned["whitening"])
+    learned = ordinary.class_means
+    mean = product(ordinary.features.mean(axis=0, keepdims=True), learned["whitening"])
     _, sizes, axes = np.linalg.svd(learned["means"] - mean, full_matrices=False)
     axes = axes[sizes > np.sqrt(_NO_VARIANCE) * sizes.max()].T
     return {"whitening": learned["whitening"], "axes": axes, "means": product(learned["means"], axes), "mean": mean}
@@ -377,8 +397,9 @@ def wdiscood(features: FloatArray, _logits: FloatArray, learned: Arrays) -> Floa
     return np.asarray(along + RESIDUAL * np.linalg.norm(across, axis=1))
 
 
-def residual_space(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+def residual_space(ordinary: OrdinaryFeatures) -> Arrays:
     """Origin (D,), axes (D, D - d) outside the principal subspace, and the scale of norms against the largest logit."""
+    features, head = ordinary.features, ordinary.head
     origin = -np.linalg.pinv(head.weight) @ head.bias
     offsets = features - origin
     _, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))  # in ascending order
@@ -395,9 +416,9 @@ def vim(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(learned["scale"][0] * norms + energy(logits))
 
 
-def clip(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def clip(ordinary: OrdinaryFeatures) -> Arrays:
     """The last layer, and the value (1,) at which features are clipped."""
-    return {**last_layer(features, classes, head), "limit": np.array([np.quantile(features, CLIPPED_ABOVE)])}
+    return {**last_layer(ordinary), "limit": np.array([np.quantile(ordinary.features, CLIPPED_ABOVE)])}
 
 
 def react(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -428,11 +449,11 @@ def norm(features: FloatArray, _logits: FloatArray, _learned: Arrays) -> FloatAr
     return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
 
 
-def contributing(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def contributing(ordinary: OrdinaryFeatures) -> Arrays:
     """The last layer without the weights that contribute least to the logits of ordinary samples."""
-    contributions = features.mean(axis=0) * head.weight
+    contributions = ordinary.features.mean(axis=0) * ordinary.head.weight
     kept = contributions > np.quantile(contributions, MASKED_BELOW)
-    return {**last_layer(features, classes, head), "weight": np.where(kept, head.weight, 0.0)}
+    return {**last_layer(ordinary), "weight": np.where(kept, ordinary.head.weight, 0.0)}
 
 
 def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -440,8 +461,9 @@ def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     return _energy_of(features, learned)
 
 
-def patterns(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def patterns(ordinary: OrdinaryFeatures) -> Arrays:
     """The mean features (K, D) of samples of each class that are predicted right; of all samples where none is."""
+    features, classes, head = ordinary.features, ordinary.classes, ordinary.head
     right = (features @ head.weight.T + head.bias).argmax(axis=1) == classes
     means = np.tile(features.mean(axis=0), (len(head.bias), 1))
     for label in np.unique(classes[right]):
@@ -454,10 +476,11 @@ def she(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(-(features * learned["patterns"][logits.argmax(axis=1)]).sum(axis=1))
 
 
-def mean_and_gaps(features: FloatArray, _classes: IntArray, head: Head) -> Arrays:
+def mean_and_gaps(ordinary: OrdinaryFeatures) -> Arrays:
     """The mean of the features (D,), and distances (K, K) between the weights of classes."""
-    gaps = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
-    return {"mean": features.mean(axis=0), "gaps": gaps}
+    weight = ordinary.head.weight
+    gaps = np.stack([np.linalg.norm(weight - row, axis=1) for row in weight])
+    return {"mean": ordinary.features.mean(axis=0), "gaps": gaps}
 
 
 def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -471,9 +494,10 @@ def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArra
     return np.asarray(-mean / _lengths(features - learned["mean"]))
 
 
-def along_classes(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def along_classes(ordinary: OrdinaryFeatures) -> Arrays:
     """The mean of the features (D,), the last layer, and what the L1 norm counts (1,)."""
-    learned = {**last_layer(features, classes, head), "mean": features.mean(axis=0)}
+    features, head = ordinary.features, ordinary.head
+    learned = {**last_layer(ordinary), "mean": features.mean(axis=0)}
     along = _along(features, features @ head.weight.T + head.bias, learned).mean()
     norm_of_all = np.abs(features).sum(axis=1).mean()
     return {**learned, "alpha": np.array([NORM_SHARE * max(along, 0.0) / norm_of_all if norm_of_all > 0 else 0.0])}
@@ -487,10 +511,10 @@ def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(-_along(features, logits, learned) - learned["alpha"][0] * np.abs(features).sum(axis=1))
 
 
-def correlations(features: FloatArray, classes: IntArray, head: Head) -> Arrays:
+def correlations(ordinary: OrdinaryFeatures) -> Arrays:
     """The last layer, and the pseudo-inverse (D, D) of sums of products of features of unit length, as a root of it."""
-    root = np.sqrt(1 / len(features)) * _whitening(_directions(features))
-    return {**last_layer(features, classes, head), "root": root}
+    root = np.sqrt(1 / len(ordinary.features)) * _whitening(_directions(ordinary.features))
+    return {**last_layer(ordinary), "root": root}
 
 
 def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -506,9 +530,9 @@ def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     return np.asarray(_log_sum_exp(terms, axis=1) / np.log(log_p.shape[1]))
 
 
-def usual_norm(features: FloatArray, _classes: IntArray, _head: Head) -> Arrays:
+def usual_norm(ordinary: OrdinaryFeatures) -> Arrays:
     """Mean and standard deviation (2,) of the L1 norm."""
-    norms = np.abs(features).sum(axis=1)
+    norms = np.abs(ordinary.features).sum(axis=1)
     return {"usual": np.array([norms.mean(), norms.std()])}
 
 
