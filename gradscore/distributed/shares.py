@@ -151,7 +151,7 @@ def extract_share(
     if is_complete(run, target.manifest):
         _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
         return replace(summary, was_complete=True)
-    if changes := [*target.changes.sentences, *target.changes.added]:
+    if changes := [*target.changes.sentences(), *target.changes.added]:
         raise StoreError(
             f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot go "
             "on from; extract without --shard, or give another folder (--out)"

@@ -308,8 +308,8 @@ def _apart(caught: Sequence[DetectionRate]) -> str:
     """What is caught of sets that would have another score chosen, if they were not known."""
     if not caught:
         return ""
-    named = [f"{percent(each.share)} of {each.what}" for each in caught]
-    return f"Another score would be chosen without knowing these sets, and catch {_listed(named)}."
+    named = _listed([share_in_words(each.share, each.what, None) for each in caught])
+    return f"Had the set not been given, gradscore would have chosen another score for it, which catches {named}."
 
 
 def _compared(found: Sequence[Verdict]) -> str:

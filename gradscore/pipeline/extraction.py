@@ -197,6 +197,7 @@ def complete_run(
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
     target = check_target(config.run, config, plan.inputs)
+    changes = target.changes.sentences(lambda split: split_folder(config.run, split).exists())
     was_complete = is_complete(config.run, target.manifest)
     if not was_complete:
         plan.warm_up()
@@ -218,7 +219,7 @@ def complete_run(
         if not was_complete:
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)
-    return _summary(writer, extractor, splits, was_complete=was_complete, changes=target.changes.sentences)
+    return _summary(writer, extractor, splits, was_complete=was_complete, changes=changes)
 
 
 def _completed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -351,11 +351,11 @@ class Changes:
     removed: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
 
-    @property
-    def sentences(self) -> list[str]:
-        """What is done about each of them; nothing where only splits were added."""
-        again = [f"{name} is computed anew: {reason}" for name, reason in self.stale.items()]
-        return [*again, *(f"{name} is no longer asked for: its table was removed" for name in self.removed)]
+    def sentences(self, is_there: Callable[[str], bool] = lambda _split: True) -> list[str]:
+        """What is done about splits that there is something of; nothing where only splits were added."""
+        again = [f"{name} is computed anew: {reason}" for name, reason in self.stale.items() if is_there(name)]
+        gone = [name for name in self.removed if is_there(name)]
+        return [*again, *(f"{name} is no longer asked for: its table was removed" for name in gone)]
 
 
 def find_changes(manifest: Manifest, config: Config, inputs: RunInputs) -> Changes:

@@ -103,7 +103,10 @@ def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
     apart = replace(noise[1], score="chosen_apart", value=1 - 0.07)
     found = answer([*WRONG, *noise, apart]).sentences
     assert "97 % of noise" in found[1]
-    assert found[2] == "Another score would be chosen without knowing these sets, and catch 7 % of noise."
+    begin = "Had the set not been given, gradscore would have chosen another score for it, which catches"
+    assert found[2] == f"{begin} 7 % of noise."
+    both = answer([*WRONG, *noise, apart, *BAGS, replace(apart, dataset="bags", value=1.0)]).sentences
+    assert both[2] == f"{begin} 7 % of noise and 0 % of bags."
 
 
 def test_a_baseline_that_is_hardly_better_is_not_advised() -> None:

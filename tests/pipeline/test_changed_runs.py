@@ -118,6 +118,16 @@ def test_an_ood_set_that_is_no_longer_asked_for_goes_and_the_others_stay(folder:
     assert verify_run(folder / "run").damaged == []
 
 
+def test_nothing_is_said_of_splits_that_were_never_computed(folder: Path) -> None:
+    truncate(folder / "test/dog/3.png")  # the last of the second split: two OOD sets come after it
+    with pytest.raises(DataError, match=r"in_dist\.test"):
+        run(folder, batch_size=2)
+    add_a_late_image(folder)
+    found = run(folder, batch_size=3, on_error="skip")
+    assert {line.split()[0] for line in found.changes} == {"in_dist.test"}
+    assert {split.name for split in found.splits if split.computed} == {"in_dist.test", "ood.blurred", "ood.late"}
+
+
 def skip(_folder: Path, _whole: bytes) -> dict[str, Any]:
     return {"on_error": "skip"}
 
