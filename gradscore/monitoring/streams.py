@@ -156,7 +156,7 @@ class Stream:
         until: (bets,) the last time at which that was worth little.
         recent: (cells,) how often ranks of each cell came lately.
         begun: how many values came before it, in an earlier stream of the same name and as its own calibration values.
-        usual: (u,) values that will be its calibration values, until there are `RENEWED` of them; none afterwards.
+        usual: (u,) values that will be its calibration values, until there are `RENEWED` of them; None once it has such.
     """
 
     edges: Floats
@@ -168,12 +168,12 @@ class Stream:
     until: Counts = field(default_factory=lambda: np.zeros(len(SAYS), dtype=np.int64))
     recent: Floats = field(default_factory=lambda: np.zeros(_CELLS))
     begun: int = 0
-    usual: Floats = field(default_factory=lambda: np.empty(0))
+    usual: Floats | None = None
 
     @classmethod
     def anew(cls, begun: int) -> Self:
         """A stream after so many values, that takes the next `RENEWED` for its calibration values."""
-        return cls(edges=np.empty(0), counts=np.zeros(1, dtype=np.int64), begun=begun)
+        return cls(edges=np.empty(0), counts=np.zeros(1, dtype=np.int64), begun=begun, usual=np.empty(0))
 
     @classmethod
     def of(cls, calibration: FloatArray, *, begun: int = 0) -> Self:
@@ -207,7 +207,7 @@ class Stream:
         """
         if not len(values):
             return self, np.empty(0)
-        if not len(self.edges):
+        if self.usual is not None:
             usual, rest = np.split(np.concatenate([self.usual, values]), [RENEWED])
             if len(usual) < RENEWED:
                 return replace(self, usual=usual), np.zeros(len(values))

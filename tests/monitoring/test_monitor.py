@@ -314,7 +314,7 @@ DAMAGES = {
     "cut off": (lambda text: text[: len(text) // 2], "no state of a monitor, or cut off"),
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":7', b'"version":6'), "version 7, got .* version 6; go on with the"),
+    "older": (lambda text: text.replace(b'"version":8', b'"version":7'), "version 8, got .* version 7; go on with the"),
 }
 
 
