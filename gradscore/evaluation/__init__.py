@@ -27,7 +27,6 @@ from .protocols import FitIdentities, MetaModelSpecs
 from .records import (
     CLASSIFIER,
     COMPARED,
-    JOINT,
     Outcome,
     Record,
     Records,
@@ -47,7 +46,6 @@ from .score_tables import (
 __all__ = [
     "CLASSIFIER",
     "COMPARED",
-    "JOINT",
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
     "PAGES",
