@@ -20,14 +20,14 @@ from ..config import Config, ExtractConfig, ModelConfig, check_features, section
 from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
-from ..evaluation import evaluate_run, fit_run, score_in_words
+from ..evaluation import evaluate_run, fit_run, score_in_words, without_gradients
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder, refuse_another_order
-from ..system import Device, described
+from ..system import Device, Inputs, described
 from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
 from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
 
@@ -49,13 +49,14 @@ EXTRACT = ("batch_size", "part_size", "seed")
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What a detector has after `fit`: the run folder, and what computed its features."""
+    """What a detector has after `fit`: the run folder, what computed its features, and a few samples."""
 
     folder: Folder
     config: Config
     form: SampleForm
     extractor: Extractor
     thumbnails: Thumbnails
+    samples: Inputs
 
 
 class Detector:
@@ -140,7 +141,7 @@ class Detector:
             if not isinstance(losses, str) and any(map(callable, losses)):
                 raise ConfigError("losses: got a function in a list; pass the function alone, losses=function")
             features = {**(features or {}), "losses": [losses] if isinstance(losses, str) else list(losses)}
-        self._scores = [scores] if isinstance(scores, str) else list(scores)
+        self._scores = scores
         self.model = model
         self._alpha = alpha
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
@@ -265,23 +266,30 @@ class Detector:
             run = RunFolder(folder.path)
             refuse_another_order(run)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
+        fitted = _Fitted(folder, config, sets.form, extractor, thumbnails, first.inputs)
+        try:
+            bundle = self._bundle(fitted, self._scores)
+        except EvaluationError as error:
+            if sets.calibration is not None:
+                raise
+            raise EvaluationError(f"{error}{self._enough(run, sets)}") from None
         with trusting_code():
-            try:
-                bundle = make_bundle(
-                    run, alpha=self._alpha, model=self.model, samples=first.inputs, scores=self._scores
-                )
-            except EvaluationError as error:
-                if sets.calibration is not None:
-                    raise
-                raise EvaluationError(f"{error}{self._enough(run, sets)}") from None
             self._scorer = Scorer(bundle, self.model, device=None)
-        self._fitted = _Fitted(folder, config, sets.form, extractor, thumbnails)
+        self._fitted = fitted
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
         notices = [*summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = by_urgency(dict.fromkeys(notices))
+
+    def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:
+        """What decides by these scores, or by those that were chosen."""
+        asked = [scores] if isinstance(scores, str) else scores
+        with trusting_code():
+            return make_bundle(
+                RunFolder(fitted.folder.path), alpha=self._alpha, model=self.model, samples=fitted.samples, scores=asked
+            )
 
     def _enough(self, run: RunFolder, sets: FitSets) -> str:
         """How many samples `fit` needs where a share of them is too few to calibrate on, as far as that is known."""
@@ -394,31 +402,41 @@ class Detector:
             progress = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
             first = fit_without_reported(opened, self.run, progress=progress)
         found = evaluate_run(opened)
-        return Report(opened, replace(found, notices=by_urgency([*first, *found.notices])), thumbnails, kept=folder)
+        shown = replace(
+            found,
+            notices=by_urgency([*first, *found.notices]),
+            next_command='detector.save("scorer.gradscore")',
+            without_gradients=without_gradients(opened, how="With losses=[], a detector"),
+            deciding='scores=["{}"] to detector.save',
+        )
+        return Report(opened, shown, thumbnails, kept=folder)
 
-    def save(self, path: str | Path, *, with_weights: bool | None = None) -> Path:
+    def save(
+        self, path: str | Path, *, with_weights: bool | None = None, scores: str | Sequence[str] | None = None
+    ) -> Path:
         """Writes a bundle, as `gradscore bundle` does.
 
         Args:
             path: the file.
             with_weights: put the weights into the bundle; by default where there is a recipe, so that
                 `gradscore score` and `Scorer.load` can build the model.
+            scores: what decides in the bundle, as for `Detector`; by default what decides here.
 
         Returns:
             The path.
 
         Raises:
-            EvaluationError: the detector is not fitted.
+            EvaluationError: the detector is not fitted; or it was loaded, and other scores are to decide.
             ModelError: the recipe does not build this model.
-            BundleError: the file is there already and is no bundle.
+            BundleError: the file is there already and is no bundle, or there is no such score.
             OutputError: it cannot be written.
         """
-        scorer = self.scorer
+        bundle = self.bundle if scores is None else self._bundle(self._needed("run to take other scores from"), scores)
         has_recipe = self._recipe is not None
         inside = has_recipe if with_weights is None else with_weights
         if has_recipe:
-            check_recipe(scorer.bundle.model, self.model)
-        write_bundle(Path(path), replace(scorer.bundle, weights=self.model.state_dict() if inside else None))
+            check_recipe(bundle.model, self.model)
+        write_bundle(Path(path), replace(bundle, weights=self.model.state_dict() if inside else None))
         return Path(path)
 
     @classmethod

@@ -263,7 +263,7 @@ class Report:
         cautions = [f"{each.level}: {each}" for each in urgent(self.notices)]
         if found.next_command is None:  # then warnings are why
             return [*found.sentences, *(line for line in cautions if line.startswith("caution"))]
-        return [*cautions, *found.sentences, 'Next: detector.save("scorer.gradscore")']
+        return [*cautions, *found.lines]
 
     def _repr_html_(self) -> str:
         """The answer, the figures and what else to know, for notebooks."""

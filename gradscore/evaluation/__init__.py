@@ -9,7 +9,7 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, DetectionRate, Use, percent, score_in_words, share_in_words
+from .answer import Answer, DetectionRate, Use, percent, score_in_words, share_in_words, without_gradients
 from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import (
     PAGES,
@@ -84,4 +84,5 @@ __all__ = [
     "share_in_words",
     "specs_of",
     "stored_verdicts",
+    "without_gradients",
 ]

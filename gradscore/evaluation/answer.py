@@ -46,6 +46,9 @@ SETS_NAMED = 6
 PRECISION = 0.1
 """Half the width of an AUROC's 95 % interval that tells chance from use, where nothing is known of the AUROC yet."""
 
+DECIDING = "--score {} to gradscore bundle"
+"""What to add to what to have a score decide, its name in the place of `{}`."""
+
 IN_REACH = 20
 """A difference that takes more than so many times the samples to settle is not in sight."""
 
@@ -134,13 +137,15 @@ def bundle_command(run: Path, *, has_code: bool) -> str:
     return f"gradscore bundle {quote(str(shown))} --out scorer.gradscore{' --trust-code' if has_code else ''}"
 
 
-def without_gradients(run: RunFolder) -> str | None:
+def without_gradients(
+    run: RunFolder, *, how: str = "With --set features.losses=[] and another --out, a run"
+) -> str | None:
     """How to do without the gradients of a run, and what that saves; None where it has none."""
     if not run.config.features.losses:
         return None
     share = run.share_of_gradients
     saved = "" if not share or share >= 1 else f" about {1 / (1 - share):.1f} times as fast"
-    return f"With --set features.losses=[] and another --out, a run goes without them{saved and f',{saved}'}."
+    return f"{how} goes without them{saved and f',{saved}'}."
 
 
 def answer_of(
@@ -151,6 +156,7 @@ def answer_of(
     choices: Mapping[str, ScoreChoice],
     next_command: str,
     without_gradients: str | None = None,
+    deciding: str = DECIDING,
     doubts: str = "",
 ) -> Answer:
     """The answer that the verdicts of an evaluation give.
@@ -162,6 +168,7 @@ def answer_of(
         choices: the choice for each task.
         next_command: what to type next where there is a verdict.
         without_gradients: how to do without gradients, and what it saves; None where the run has none.
+        deciding: what to add to what to have a score decide, its name in the place of `{}`.
         doubts: why no figure can be trusted, if so.
     """
     if doubts:
@@ -180,7 +187,7 @@ def answer_of(
         _catches(uses, caught),
         _apart(_caught(found, records, groups, score=CHOSEN_APART)),
         _compared(useful),
-        *_advice(told),
+        *_advice(told, deciding),
         _gradients(useful, uses, without_gradients),
         *(f"{each}." for each in wanting),
     ]
@@ -339,7 +346,7 @@ def _compared(found: Sequence[Verdict]) -> str:
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _advice(found: Sequence[Verdict]) -> list[str]:
+def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
     """What to do where a baseline is better: it can decide, unless no score finds anything."""
     lost = [
         each
@@ -348,20 +355,16 @@ def _advice(found: Sequence[Verdict]) -> list[str]:
     ]
     kinds: dict[tuple[str | None, str], list[str]] = {}
     for each in lost:
-        kinds.setdefault((each.best, _option(each)), []).append(_kind(each))
+        question = "ood" if each.area.task == "ood" else "wrong"
+        kinds.setdefault((each.best, deciding.format(f"{question}={each.best}")), []).append(_kind(each))
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
     return [
         *(
-            f"In this report {best} does better on {_listed(on)}: {option} lets it decide."
-            for (best, option), on in kinds.items()
+            f"In this report {best} does better on {_listed(on)}: to have it decide, add {what}."
+            for (best, what), on in kinds.items()
         ),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
-
-
-def _option(verdict: Verdict) -> str:
-    """The option of `bundle` that has the best baseline of a verdict decide."""
-    return f"--score {'ood' if verdict.area.task == 'ood' else 'wrong'}={verdict.best}"
 
 
 def gained(verdict: Verdict) -> float:

@@ -18,7 +18,7 @@ from ..meta import ScoreChoice
 from ..notices import Notice, by_urgency
 from ..store import RunFolder, changing, label_warnings
 from ..system import clear_page, some, write_text
-from .answer import Answer, answer_of, bundle_command, choices_of, without_gradients
+from .answer import DECIDING, Answer, answer_of, bundle_command, choices_of, without_gradients
 from .choosing import deployed_protocol
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, rounding_notices, specs_of
@@ -56,6 +56,7 @@ class EvaluationReport:
         choices: by task, the choice of the model that a bundle has.
         next_command: what to type next where there is a verdict.
         without_gradients: how to do without gradients, and what it saves; None where the run has none.
+        deciding: what to add to what to have a score decide, its name in the place of `{}`.
     """
 
     records: list[Record]
@@ -68,6 +69,7 @@ class EvaluationReport:
     choices: Mapping[str, ScoreChoice] = field(default_factory=dict)
     next_command: str = ""
     without_gradients: str | None = None
+    deciding: str = DECIDING
 
     @cached_property
     def answer(self) -> Answer:
@@ -79,6 +81,7 @@ class EvaluationReport:
             choices=self.choices,
             next_command=self.next_command,
             without_gradients=self.without_gradients,
+            deciding=self.deciding,
             doubts="; ".join(self.warnings),
         )
 

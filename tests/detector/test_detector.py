@@ -20,6 +20,7 @@ import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.data.sources.made import IMAGE_SETS
 from gradscore.deployment import read_bundle
+from gradscore.errors import EvaluationError
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -180,6 +181,24 @@ def test_a_saved_detector_is_a_bundle_for_the_score_command(detector, by_command
     out = tmp_path / "scores.parquet"
     command("score", path, tmp_path / "images.npz", "--out", out, "--model", source, "--batch-size", 50)
     assert values(pd.read_parquet(out)) == values(detector.score(PIXELS[150:200]))
+
+
+def test_another_score_is_saved_as_the_bundle_command_saves_it(detector, by_commands, tmp_path) -> None:
+    out = tmp_path / "wanted.gradscore"
+    command("bundle", by_commands.run, "--out", out, "--score", "ood=energy", "--with-weights")
+    own = detector.bundle
+    saved = detector.save(tmp_path / "saved.gradscore", scores="ood=energy")
+    found, wanted = (read_bundle(path).detectors for path in (saved, out))
+    assert {name: (each.model.name, each.threshold) for name, each in found.items()} == {
+        name: (each.model.name, each.threshold) for name, each in wanted.items()
+    }
+    assert (found["ood"].model.name, detector.bundle) == ("energy", own)
+
+
+def test_a_loaded_detector_keeps_its_scores(by_commands, tmp_path) -> None:
+    loaded = gradscore.Detector.load(by_commands.bundle, model=by_commands.model)
+    with pytest.raises(EvaluationError, match=r"loaded"):
+        loaded.save(tmp_path / "a.gradscore", scores="energy")
 
 
 def test_bundles_of_the_bundle_command_can_be_loaded(by_commands, detector) -> None:

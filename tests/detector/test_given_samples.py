@@ -160,6 +160,8 @@ def test_a_report_shows_itself(report) -> None:
     assert [line for line in told if line not in text or html.escape(line) not in page] == []
     assert text.startswith(report.answer[0])
     assert report.answer[-1] == 'Next: detector.save("scorer.gradscore")'
+    assert report.evaluation.without_gradients.startswith("With losses=[], a detector goes without them")
+    assert not re.search("--set|--score|gradscore bundle", page)
 
 
 def test_a_detector_says_what_it_is_fitted_on(fitted, tmp_path) -> None:

@@ -80,7 +80,10 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    assert "In this report knn does better on noise: --score ood=knn lets it decide." in found
+    advice = "In this report knn does better on noise: to have it decide, add"
+    assert f"{advice} --score ood=knn to gradscore bundle." in found
+    in_python = answer([*BAGS, *lost], deciding='scores=["{}"] to detector.save').sentences
+    assert f'{advice} scores=["ood=knn"] to detector.save.' in in_python
 
 
 def test_a_small_loss_is_not_rounded_to_nothing() -> None:
