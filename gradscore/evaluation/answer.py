@@ -26,13 +26,12 @@ from .records import (
     Verdict,
     is_group,
 )
-from .score_tables import LOGIT_LR, META_WRONG, MISCLASSIFICATION_MODEL, SCORE_LR
+from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 
 WORDS = {
     META: "the meta model",
     SCORE_LR: "the regression on all scores without gradients",
     LOGIT_LR: "the regression on scores of the logits",
-    META_WRONG: "the meta model of wrong predictions",
     CHOSEN_APART: "the score chosen without knowing the set",
 }
 """What a sentence calls scores that are no baselines."""

@@ -142,7 +142,6 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         fitted = [spec for spec in found.specs if scorer.has_model(spec)]
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
-        wrong = next((spec for spec in found.specs if spec.task == "misclassification"), None)
         notices: list[str] = [*class_notices(run), *duplicate_notices([*found.copies, *found.overlaps])]
         notices += [*near.sentences(), *found.skipped]
         notices += [
@@ -151,18 +150,13 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
             for spec in found.specs
             if not scorer.has_model(spec)
         ]
-        scored = scorer.scored_sets(_headline_first(run, [spec for spec in fitted if spec.reported]), wrong=wrong)
+        scored = scorer.scored_sets(_headline_first(run, [spec for spec in fitted if spec.reported]))
         if not scored:
             raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
         records = list(score_records(scored))
         groups = _ood_groups(run)
         records += group_records(scored, groups, list(records))
         notices += rounding_notices(scorer.inputs)
-        if scorer.seen_by_meta_wrong:
-            notices.append(
-                f"no score meta_wrong for {', '.join(scorer.seen_by_meta_wrong)}: the misclassification model was "
-                "fitted on copies of samples of the set"
-            )
         notices += remarks(scored, records)
         records += near_duplicate_records(near)
         clear_page(*(run.evaluation_path / name for name in PAGES))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ..data import CALIBRATION, FIT
+from ..data import CALIBRATION
 from ..errors import StoreError
 from ..meta import (
     CHOSEN,
@@ -35,7 +35,6 @@ from ..meta import (
 )
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
-from .duplicates import common
 from .protocols import MetaModelSpec, RowMasks
 
 NAME = "scores.parquet"
@@ -69,9 +68,6 @@ LOGIT_LR = "logit_lr"
 
 SCORE_LR = "score_lr"
 """The same on all scores that the meta model sees: what it gains over this one, it gains by gradients."""
-
-META_WRONG = "meta_wrong"
-"""Score of the misclassification meta model on OOD sets; it has seen no OOD sample."""
 
 OOD_MODEL = "ood/known/all"
 """Where the OOD model that knows all sets lies below the meta models of a run."""
@@ -163,8 +159,6 @@ class ScoreTables:
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, dict[Place, FloatArray]] = {}
         self._plans: list[_Plan] = []
-        self.seen_by_meta_wrong: list[str] = []
-        """Data sets without a score `meta_wrong`, because that model was fitted on some of their samples."""
 
     def has_model(self, spec: MetaModelSpec) -> bool:
         """Whether there is a meta model for the spec."""
@@ -174,19 +168,18 @@ class ScoreTables:
         """The meta model of a spec that has one."""
         return self._models[self._folder(spec)]
 
-    def scored_sets(self, specs: Sequence[MetaModelSpec], *, wrong: MetaModelSpec | None) -> list[ScoredSet]:
+    def scored_sets(self, specs: Sequence[MetaModelSpec]) -> list[ScoredSet]:
         """The scores of what specs report, one set of them for each data set, and what `write` writes.
 
         Args:
             specs: what is reported, and by which models.
-            wrong: the spec of the misclassification model, for the score `meta_wrong`.
 
         Raises:
             EvaluationError: the features differ from those a model was fitted on, or a value is not finite.
             StoreError: a damaged file.
         """
         self._plans = [
-            _Plan(each, dataset, self._places(each, dataset, wrong))
+            _Plan(each, dataset, self._places(each))
             for spec in specs
             for each in (spec, replace(spec, task="shifted", reported=spec.shifted))
             for dataset in each.reported
@@ -207,8 +200,8 @@ class ScoreTables:
         """The scores of any data set, in the order of the table."""
         return list(dict.fromkeys(name for plan in self._plans for name in plan.places))
 
-    def _places(self, spec: MetaModelSpec, dataset: str, wrong: MetaModelSpec | None) -> dict[str, Place]:
-        """Where the scores of a data set come from, by name."""
+    def _places(self, spec: MetaModelSpec) -> dict[str, Place]:
+        """Where the scores of the data sets of a spec come from, by name."""
         folder = self._folder(spec)
         regressions = {name: folder / name for name in self._regressions}
         of_model: dict[str, Place] = {META: folder, **regressions}
@@ -216,15 +209,6 @@ class ScoreTables:
         places: dict[str, Place] = {CHOSEN: of_model.get(chosen, chosen), META: folder}
         places |= {} if apart == chosen else {CHOSEN_APART: of_model.get(apart, apart)}
         places |= regressions
-        if spec.task == "ood" and spec.protocol == "in_dist_only" and wrong is not None and self.has_model(wrong):
-            fitted = self._run.read(FIT, ["content_hash"], rows=wrong.fit[FIT])["content_hash"]
-            if any(
-                common(fitted, self._samples(split)["content_hash"][mask])
-                for split, mask in spec.reported[dataset].items()
-            ):
-                self.seen_by_meta_wrong.append(dataset)
-            else:
-                places[META_WRONG] = self._folder(wrong)
         return places | {name: name for name in self.inputs.baselines.compared}
 
     def _scored_set(self, plan: _Plan) -> ScoredSet:

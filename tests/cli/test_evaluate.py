@@ -118,13 +118,12 @@ def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
-    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits"), "meta_wrong"]
+    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits")]
 
 
 def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
     table = ScoreFile(evaluation).table()
     ood = table[table["task"] == "ood"].groupby("protocol")
-    assert ood["meta_wrong"].count().to_dict() == {"in_dist_only": 4 * SIZE, "known": 0, "leave_one_dataset_out": 0}
     assert ood["logit_lr"].count()["in_dist_only"] == 0
     assert ood["probability"].count()["in_dist_only"] == 0
 
@@ -165,15 +164,6 @@ def test_no_page_of_earlier_figures_stays_beside_newer_ones(
     assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == code
     assert made & {file.name for file in (run / "evaluation").iterdir()} == {"metrics.json"}
     assert list((run / "evaluation").glob("plots/*")) == []
-
-
-def test_a_set_the_misclassification_model_was_fitted_on_has_no_score_of_it(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", wrong_of_test=3, copied="ood.near")
-    CliRunner().invoke(app, ["fit-meta", str(run)])
-    found = evaluate_run(RunFolder(run))
-    assert "no score meta_wrong for near: " in "\n".join(found.notices)
-    of_near = found.scores[(found.scores["dataset"] == "near") & (found.scores["protocol"] == "in_dist_only")]
-    assert of_near["meta_wrong"].isna().all()
 
 
 def test_copies_among_reported_samples_are_said(tmp_path: Path) -> None:

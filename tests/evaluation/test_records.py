@@ -9,7 +9,7 @@ from gradscore.errors import ConfigError
 from gradscore.evaluation import records
 from gradscore.evaluation.intervals import auroc_interval, paired_delong
 from gradscore.evaluation.records import CLASSIFIER, group_records
-from gradscore.evaluation.score_tables import LEADING, LOGIT_LR, META_WRONG
+from gradscore.evaluation.score_tables import LEADING, LOGIT_LR
 
 BASELINES = ["chosen", "logit_lr", "msp"]
 
@@ -171,7 +171,7 @@ def test_nothing_to_remark():
     assert remarks(WRONG, list(OF_WRONG.values())) == []
 
 
-@pytest.mark.parametrize("name", [*LEADING, "chosen", "meta", LOGIT_LR, META_WRONG, CLASSIFIER])
+@pytest.mark.parametrize("name", [*LEADING, "chosen", "meta", LOGIT_LR, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
     with pytest.raises(ConfigError, match=f"baseline '{name}': this name means something else already"):
         baselines.BASELINES.add(name, baselines.BASELINES["msp"])
