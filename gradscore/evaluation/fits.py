@@ -433,7 +433,7 @@ class ModelFits:
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
             if with_alarms:
-                model = add_alarms(model, rows, alarm_weights(self._inputs, None, None))
+                model = add_alarms(model, rows, alarm_weights(self._inputs, None))
             common = self._common
             if common is None:
                 return model, {}
@@ -453,16 +453,11 @@ class ModelFits:
             for name, (names, choice) in choices.items()
         }
         if with_alarms:
-            model = self._with_alarms(model, rows, chosen)
+            model = add_alarms(model, rows, alarm_weights(self._inputs, chosen.left_out))
             if SCORE_LR in baselines:
-                baselines[SCORE_LR] = self._with_alarms(baselines[SCORE_LR], rows, choices[SCORE_LR][1])
+                of_scores = alarm_weights(self._inputs, choices[SCORE_LR][1].left_out)
+                baselines[SCORE_LR] = add_alarms(baselines[SCORE_LR], rows, of_scores)
         return model, baselines
-
-    def _with_alarms(self, model: MetaModel, rows: TrainingSet, choice: Choice) -> MetaModel:
-        """The model with alarms, which count by how well they find the sets that its penalties were chosen by."""
-        judged = choice.score if choice.judged_by == "sets" else None
-        judges = rows if self._common is None else self._common
-        return add_alarms(model, rows, alarm_weights(self._inputs, judges, judged))
 
     def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""

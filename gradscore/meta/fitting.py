@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -46,6 +46,9 @@ more than 0.0005 there.
 WIDE = 2000
 """Up to so many inputs the decomposition of their covariance is faster than a randomised one of the samples."""
 
+SHARES = tuple(2.0**-halvings for halvings in range(7))
+"""What alarms may count of what their errors give them."""
+
 LEAST_SETS = 3
 """With at least so many OOD sets in a fit, penalties are judged by sets that a fit has not seen."""
 
@@ -55,6 +58,10 @@ the same penalties are chosen."""
 
 PATIENCE = 2
 """Penalties in a row that are no better than the best, after which weaker ones are not tried."""
+
+
+Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Places of the samples that fit, and of those that are held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,19 +200,36 @@ def alarms_in(inputs: Inputs) -> dict[str, int]:
     return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
 
-def alarm_weights(inputs: Inputs, rows: TrainingSet | None, judged: float | None) -> dict[str, float]:
-    """What a model's own score and the inputs that raise alarms count, by how well they find sets.
+def alarm_weights(inputs: Inputs, left_out: LeftOut | None) -> dict[str, float]:
+    """What a model's own score and the inputs that raise alarms count, by how well they find sets that were left out.
+
+    How much a score errs gives its weight (`weights_of`). Then all alarms count the largest of `SHARES` of theirs whose
+    AUROC is within one standard error of the best: where distances tell less than the model, they cost near sets. That
+    the model was right about all left-out sets does not show that it always will be, so no share is zero.
+
+    Source: Breiman et al. 1984, for the rule of one standard error.
 
     Args:
         inputs: what made the inputs.
-        rows: samples with sets that were left out when `judged` was found; None where there were none.
-        judged: mean AUROC of the own score for these; None likewise: all count the same.
+        left_out: what the model says of left-out sets; None where there were none: all count the same.
     """
     places = alarms_in(inputs)
-    if rows is None or judged is None:
+    if left_out is None:
         return dict.fromkeys([OWN, *places], 1.0)
-    areas = {name: mean_area(rows.scaled[:, place], rows.target, rows.sets) for name, place in places.items()}
-    return weights_of({name: 1 - area for name, area in {OWN: judged, **areas}.items()})
+    rows = left_out.rows
+    places = {
+        name: place for name, place in places.items() if left_out.differ([rows.scaled[:, place]] * len(left_out.folds))
+    }
+    errors = {name: 1 - mean_area(rows.scaled[:, place], rows.target, rows.sets) for name, place in places.items()}
+    weights = weights_of({OWN: 1 - float(left_out.areas({}, {OWN: 1.0}).mean()), **errors})
+    of_share = {
+        share: {name: weight * (1.0 if name == OWN else share) for name, weight in weights.items()} for share in SHARES
+    }
+    areas = {share: left_out.areas(places, each) for share, each in of_share.items()}
+    best = max(areas.values(), key=np.mean)
+    behind = {share: best - each for share, each in areas.items()}
+    chosen = max(share for share, each in behind.items() if each.mean() <= each.std(ddof=1) / np.sqrt(len(each)))
+    return of_share[chosen]
 
 
 def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]) -> MetaModel:
@@ -394,6 +418,41 @@ def _held_out(along: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What fits say of OOD sets that they have not seen.
+
+    Attributes:
+        rows: samples, N of them.
+        folds: places of those that fit and of those that are held out, of each fold.
+        odds: (N,) log-odds by the fit of each fold.
+    """
+
+    rows: TrainingSet
+    folds: list[Fold]
+    odds: list[FloatArray]
+
+    def differ(self, scores: Sequence[FloatArray]) -> bool:
+        """Whether scores (N,), one array for each fold, are not the same for all ordinary samples that fit."""
+        return all(np.ptp(each[self._ordinary(fit)]) > 0 for (fit, _), each in zip(self.folds, scores, strict=True))
+
+    def areas(self, places: Mapping[str, int], weights: Mapping[str, float]) -> FloatArray:
+        """The AUROC (S,) of each set, where inputs at `places` raise alarms beside the log-odds; see `Alarms`."""
+        found: list[float] = []
+        counts = np.array([weights[name] for name in (OWN, *places)])
+        for (fit, held_out), odds in zip(self.folds, self.odds, strict=True):
+            ordinary = self._ordinary(fit)
+            alarms = Alarms.fit(
+                odds[ordinary], self.rows.scaled[ordinary], np.array(list(places.values()), int), counts
+            )
+            scores = alarms.sum(odds[held_out], self.rows.scaled[held_out])
+            found.extend(set_areas(scores, self.rows.target[held_out], self.rows.sets[held_out]).values())
+        return np.array(found)
+
+    def _ordinary(self, fit: NDArray[np.intp]) -> NDArray[np.intp]:
+        return fit[~self.rows.target[fit]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """Penalties and how they were found.
 
@@ -403,12 +462,14 @@ class Choice:
             held-out sets; None where there was nothing to hold out.
         judged_by: `sets` or `samples`; None likewise.
         tried: the score of each penalty, as `C=...,boost=...`.
+        left_out: what fits with the chosen penalties say of left-out sets, if these judged; they are told apart.
     """
 
     penalty: Penalty
     score: float | None = None
     judged_by: str | None = None
     tried: dict[str, float]
+    left_out: LeftOut | None = field(default=None, compare=False, repr=False)
 
     def notes(self) -> dict[str, object]:
         """The choice as plain values."""
@@ -450,6 +511,7 @@ def choose_penalty(
         penalty=best,
         score=judge.tried.get(best),
         judged_by=judge.judged_by,
+        left_out=judge.left_out(best),
         tried={_label(penalty): score for penalty, score in judge.tried.items()},
     )
 
@@ -463,9 +525,6 @@ def _subsampled(rows: TrainingSet) -> TrainingSet:
     kept.sort()
     content = None if rows.content is None else rows.content[kept]
     return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept], content=content)
-
-
-Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fold]] | None:
@@ -520,7 +579,15 @@ class _Judge:
             self.judged_by, self._folds = folds
         self._weights = [balanced_weights(rows.target[fit], rows.sets[fit]) for fit, _ in self._folds]
         self._solvers: dict[tuple[int, bool], LogisticRegression] = {}
+        self._odds: dict[Penalty, list[FloatArray]] = {}
         self.tried: dict[Penalty, float] = {}
+
+    def left_out(self, penalty: Penalty) -> LeftOut | None:
+        """What fits with a penalty say of left-out sets; None where none were, or fits tell no samples apart."""
+        if self.judged_by != "sets":
+            return None
+        found = LeftOut(rows=self._rows, folds=self._folds, odds=self._odds[penalty])
+        return found if found.differ(found.odds) else None
 
     def search(self, penalties: Sequence[Penalty], best: Penalty) -> Penalty:
         """The best of a series of penalties and of what was best before it.
@@ -544,17 +611,22 @@ class _Judge:
 
     def _score(self, penalty: Penalty) -> float:
         x = joined(self._gradients, self._scores, penalty)
-        return float(np.mean([self._of_fold(place, x, penalty) for place in range(len(self._folds))]))
+        target, sets = self._rows.target, self._rows.sets
+        self._odds[penalty] = [self._odds_of(place, x, penalty) for place in range(len(self._folds))]
+        held_out = zip(self._folds, self._odds[penalty], strict=True)
+        by_sets = self.judged_by == "sets"
+        return float(
+            np.mean([_judged(odds[out], target[out], sets[out], by_sets=by_sets) for (_, out), odds in held_out])
+        )
 
-    def _of_fold(self, place: int, x: FloatArray, penalty: Penalty) -> float:
-        fit, held_out = self._folds[place]
-        target = self._rows.target
+    def _odds_of(self, place: int, x: FloatArray, penalty: Penalty) -> FloatArray:
+        fit, _ = self._folds[place]
         key = (place, penalty.gradients)
         # Each fit of a fold goes on from the one before.
-        solver = regress(x[fit], target[fit], self._weights[place], penalty.C, start=self._solvers.get(key))
+        target = self._rows.target[fit]
+        solver = regress(x[fit], target, self._weights[place], penalty.C, start=self._solvers.get(key))
         self._solvers[key] = solver
-        odds = solver.decision_function(x[held_out])
-        return _judged(odds, target[held_out], self._rows.sets[held_out], by_sets=self.judged_by == "sets")
+        return np.asarray(solver.decision_function(x))
 
 
 def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
@@ -565,18 +637,23 @@ def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_s
 
 
 def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> float:
-    """The mean over OOD sets of the AUROC against all ordinary samples.
+    """The mean of `set_areas`."""
+    return float(np.mean(list(set_areas(scores, target, sets).values())))
+
+
+def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> dict[str, float]:
+    """The AUROC of each OOD set against all ordinary samples, by its name.
 
     Args:
         scores: (N,) higher = more likely OOD.
         target: (N,) bool, True for OOD samples.
         sets: (N,) names of the sets they come from.
     """
-    found = []
+    found = {}
     for name in np.unique(sets[target]):
         rows = ~target | (sets == name)
-        found.append(float(roc_auc_score(target[rows], scores[rows])))
-    return float(np.mean(found))
+        found[str(name)] = float(roc_auc_score(target[rows], scores[rows]))
+    return found
 
 
 def _label(penalty: Penalty) -> str:

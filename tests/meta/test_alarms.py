@@ -1,14 +1,26 @@
 """One score of several by how rare each is, against counts, numbers worked by hand, and what regressions miss."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
+from gradscore.config import MetaConfig
 from gradscore.evaluation.metrics import auroc
-from gradscore.meta import Penalty, TrainingSet, add_alarms, alarm_weights, alarms_in, fit_logistic, fit_one_class
+from gradscore.meta import (
+    Penalty,
+    TrainingSet,
+    add_alarms,
+    alarm_weights,
+    alarms_in,
+    choose_penalty,
+    fit_logistic,
+    fit_one_class,
+)
 from gradscore.meta.alarms import DISTANCES, Alarms, weights_of
+from gradscore.meta.fitting import LeftOut
 
 TRUTH = np.arange(240) >= 120
 SETS = np.where(TRUTH, np.array(["ood.a", "ood.b", "ood.c"])[np.arange(240) % 3], "in_dist.fit")
@@ -97,7 +109,7 @@ def test_without_penultimate_features_nothing_raises_alarms():
     inputs = make_inputs(make_table(seed=0, positive=np.zeros(240), look=False))
     rows = make_rows(inputs, make_table(seed=1, positive=TRUTH, look=False), TRUTH, SETS)
     plain = fit_logistic(inputs, rows, Penalty(C=0.01, boost=3.0))
-    assert add_alarms(plain, rows, alarm_weights(inputs, rows, 0.9)) is plain
+    assert add_alarms(plain, rows, EQUAL) is plain
 
 
 def test_what_is_far_in_another_way_is_found():
@@ -126,14 +138,76 @@ def test_probabilities_are_those_of_log_odds_for_two_balanced_classes():
     assert WITH.kind == "logistic"
 
 
+CONFIG = MetaConfig(cv_folds=3, Cs=[0.01], boosts=[3.0])
+
+
+def left_out_of(scaled):
+    """What a regression says of three sets, each left out of a fit."""
+    rows = replace(ROWS, scaled=scaled)
+    axes = np.eye(int(INPUTS.of_gradients.sum()))
+    return choose_penalty(INPUTS, rows, CONFIG, axes=axes).left_out
+
+
 def test_alarms_count_by_how_well_they_find_the_sets():
-    """Distances that tell nothing of the sets err ten times as often as a score that is right for 95 of 100 pairs."""
+    """Distances that tell nothing of the sets err many times as often as a regression that finds nearly all."""
     scaled = ROWS.scaled.copy()
     scaled[:, list(alarms_in(INPUTS).values())] = np.random.default_rng(4).normal(size=(240, len(DISTANCES)))
-    found = alarm_weights(INPUTS, replace(ROWS, scaled=scaled), 0.95)
+    left_out = left_out_of(scaled)
+    assert left_out.areas({}, {"own": 1.0}).mean() > 0.9
+    found = alarm_weights(INPUTS, left_out)
     assert found["own"] == 1.0
     assert max(found[name] for name in DISTANCES) < 0.02
-    assert alarm_weights(INPUTS, None, None) == EQUAL
+    assert alarm_weights(INPUTS, None) == EQUAL
+
+
+def test_areas_of_left_out_sets_are_those_of_the_log_odds_without_alarms():
+    left_out = left_out_of(ROWS.scaled)
+    expected = []
+    for (_, held_out), odds in zip(left_out.folds, left_out.odds, strict=True):
+        ordinary = [place for place in held_out if not TRUTH[place]]
+        for name in sorted({SETS[place] for place in held_out if TRUTH[place]}):
+            found = [place for place in held_out if SETS[place] == name]
+            expected.append(auroc(odds[[*ordinary, *found]], np.arange(len(ordinary) + len(found)) >= len(ordinary)))
+    np.testing.assert_allclose(left_out.areas({}, {"own": 1.0}), expected, atol=1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known(LeftOut):
+    """Left-out sets whose AUROC is given for each share of the alarms."""
+
+    by_share: Mapping[float, list[float]]
+
+    def areas(self, places, weights):
+        return np.array(self.by_share.get(weights["fdbd"] if places else 0.0, [0.5, 0.5, 0.5]))
+
+
+SHARES = {
+    "as their errors say, where nothing is better": ({1.0: [0.9] * 3}, 1.0),
+    "less, where every set gains the same": ({1.0: [0.9] * 3, 0.25: [0.91] * 3}, 0.25),
+    # The best is .91, its differences from the first -.03, .03 and .03: in the mean .01, with a standard error of .02.
+    "as their errors say, within a standard error": ({1.0: [0.9] * 3, 0.25: [0.87, 0.93, 0.93]}, 1.0),
+    # An eighth is behind the best by .01, with a standard error of .01: as good.
+    "the largest that is as good": (
+        {1.0: [0.7] * 3, 0.125: [0.92, 0.92, 0.9], 0.03125: [0.92, 0.92, 0.93]},
+        0.125,
+    ),
+}
+
+
+@pytest.mark.parametrize(("by_share", "expected"), SHARES.values(), ids=SHARES)
+def test_alarms_count_the_largest_share_that_is_as_good_as_the_best(by_share, expected):
+    """By hand. Each distance errs as often as the score itself, so that a weight is the share."""
+    made = left_out_of(ROWS.scaled)
+    place = alarms_in(INPUTS)["fdbd"]
+    scaled = made.rows.scaled.copy()
+    for other in alarms_in(INPUTS).values():
+        scaled[:, other] = scaled[:, place]
+    rows = replace(made.rows, scaled=scaled)
+    error = 1 - np.mean(
+        [auroc(scaled[keep, place], TRUTH[keep]) for keep in (~TRUTH | (f"ood.{x}" == SETS) for x in "abc")]
+    )
+    known = Known(rows=rows, folds=made.folds, odds=made.odds, by_share=by_share | {0.0: [1 - error] * 3})
+    assert alarm_weights(INPUTS, known) == pytest.approx({"own": 1.0, **dict.fromkeys(DISTANCES, expected)})
 
 
 def test_of_one_class_it_is_no_log_odds():

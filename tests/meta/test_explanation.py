@@ -28,7 +28,7 @@ def test_contributions_add_up_to_the_score_less_the_intercept(model):
 
 def test_the_loudest_alarm_is_what_is_explained():
     """A distance that no ordinary sample comes near is all there is to say; else the own score is explained."""
-    model = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None, None))
+    model = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None))
     far = np.zeros((2, len(INPUTS.names)))
     place = INPUTS.names.index("baseline/unit_mahalanobis@augmentations")
     far[0, place] = 9.0

@@ -29,7 +29,7 @@ FRAME, OTHER = make_table(seed=0, positive=TRUTH), make_table(seed=1, positive=T
 INPUTS = make_inputs(FRAME[~TRUTH])
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
-ALARMS = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None, None))
+ALARMS = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None))
 ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
 MODELS = {"logistic": LOGISTIC, "alarms": ALARMS, "one class": ONE_CLASS}
 
