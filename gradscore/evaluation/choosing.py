@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 from ..baselines import FittedBaselines, InDistribution
 from ..config import Protocol
@@ -37,6 +36,7 @@ from ..meta import (
     log_odds_of,
     outputs_of,
     read_notes,
+    set_areas,
 )
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
@@ -79,8 +79,12 @@ class ScoreChooser:
         total = sum(len(tables.contents(name)) for name in may_fit)
         self._step = -(-total // MOST_ROWS)
         self._frames: dict[str, pd.DataFrame] = {}
+        self._baselines: dict[str, pd.DataFrame] = {}  # with a bank, the same in every fold
         once, again = run.recomputed(FIT)
         self._twice = RecomputedRows(once, again, unit=run.rounding_unit)
+        if self._has_bank:
+            known = [inputs.baseline_table(version) for version in self._twice.versions]
+            self._twice = replace(self._twice, baselines=known)
 
     def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
         """Chooses between a meta model and scores without gradients.
@@ -95,12 +99,10 @@ class ScoreChooser:
         """
         if not spec.has_two_classes:
             return ScoreChoice()
-        frame, rows = self._samples(spec)
+        frame, table, rows = self._samples(spec)
         found = held_out_folds(rows, self._config)
         if found is None:
             return ScoreChoice()
-        # With a bank, baselines are the same in every fold.
-        table = self._inputs.baseline_table(frame) if self._has_bank else None
         judged_by, folds = found
         models = {META: model, **regressions}
         areas: dict[str, list[float]] = {}
@@ -110,10 +112,10 @@ class ScoreChooser:
             except EvaluationError:  # too few samples, or nothing but constants among them
                 return ScoreChoice()
             positive, sets = rows.target[held_out], rows.sets[held_out]
-            for each in np.unique(sets[positive]) if judged_by == "sets" else [None]:
-                judged = np.full(len(positive), True) if each is None else ~positive | (sets == each)
-                for name, values in scores.items():
-                    areas.setdefault(name, []).append(float(roc_auc_score(positive[judged], values[judged])))
+            if judged_by == "samples":
+                sets = np.full(len(positive), "all")
+            for name, values in scores.items():
+                areas.setdefault(name, []).extend(set_areas(values, positive, sets).values())
         choice = choose_score(areas, judged_by=judged_by)
         if choice.score in models:
             return choice
@@ -123,22 +125,26 @@ class ScoreChooser:
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
 
-    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, TrainingSet]:
-        """Feature table and targets of samples of a fit: of many, every second, third ... of each split."""
-        frames, targets, sets = [], [], []
+    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, pd.DataFrame | None, TrainingSet]:
+        """Feature table, baselines with a bank, and targets of samples of a fit: of many, some of each split."""
+        frames, tables, targets, sets = [], [], [], []
         for split in (split for split, mask in spec.fit.items() if mask.any()):
             if split not in self._frames:
                 self._frames[split] = self._tables.read(split).iloc[:: self._step].copy()
+                if self._has_bank:
+                    self._baselines[split] = self._inputs.baseline_table(self._frames[split])
             chosen, positive = (
                 self._tables.places(split, each)[:: self._step] for each in (spec.fit[split], spec.positive[split])
             )
             frames.append(self._frames[split][chosen])
+            if self._has_bank:
+                tables.append(self._baselines[split][chosen])
             targets.append(positive[chosen])
             sets.append(np.full(int(chosen.sum()), split))
         target = np.concatenate(targets)
         content = numbered(frame["content_hash"] for frame in frames)
         rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets), content=content)
-        return pd.concat(frames, ignore_index=True), rows
+        return pd.concat(frames, ignore_index=True), pd.concat(tables, ignore_index=True) if tables else None, rows
 
     def _scores(
         self,

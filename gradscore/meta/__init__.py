@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         leading_axes,
         log_odds_of,
         mean_area,
+        set_areas,
     )
 
 __all__ = [
@@ -98,6 +99,7 @@ __all__ = [
     "prevalence_shift",
     "probabilities",
     "read_notes",
+    "set_areas",
     "tolerance",
 ]
 

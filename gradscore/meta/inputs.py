@@ -274,19 +274,25 @@ class RecomputedRows:
         once: the first time.
         again: the second time, the same samples and columns.
         unit: of rounding: the distance from 1 to the next larger number of the type that the network computes in.
+        baselines: those of the three `versions`, if they are known already.
     """
 
     once: pd.DataFrame
     again: pd.DataFrame
     unit: float
+    baselines: Sequence[pd.DataFrame | None] = (None, None, None)
 
-    @property
-    def usable(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Both, of the samples whose values are finite both times."""
+    @cached_property
+    def versions(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+        """The first, the second, and the first with rounded logits, of the samples whose values are finite both times.
+
+        Logits may well come out the same twice, and yet the energy of log probabilities be made of their rounding.
+        """
         numbers = self.once.select_dtypes(np.float64).columns
         finite = [np.isfinite(each[numbers].to_numpy()).all(axis=1) for each in (self.once, self.again)]
         both = np.logical_and(*finite)
-        return self.once[both].reset_index(drop=True), self.again[both].reset_index(drop=True)
+        first, second = (each[both].reset_index(drop=True) for each in (self.once, self.again))
+        return first, second, _rounded_otherwise(first, self.unit)
 
 
 def tolerance(unit: float) -> float:
@@ -410,10 +416,7 @@ class Inputs:
         whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
-        first, second = twice.usable
-        once, again = whole.scaled(first), whole.scaled(second)
-        # Logits may well come out the same twice, and yet the energy of log probabilities be made of their rounding.
-        other = whole.scaled(_rounded_otherwise(first, twice.unit))
+        once, again, other = map(whole.scaled, twice.versions, twice.baselines)
         wider = np.maximum(widening(once, again, unit=twice.unit), widening(once, other, unit=twice.unit))
         scaling = replace(scaling, scale=scaling.scale * wider)
         rounding = are_rounding(scaling.scaled(_array(values), names, logarithmic(names)), wider)

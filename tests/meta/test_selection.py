@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
+from sklearn.metrics import roc_auc_score
 
 from gradscore.config import MetaConfig
 from gradscore.meta import Penalty, TrainingSet, choose_penalty, fitting, mean_area
@@ -172,3 +173,14 @@ def test_scores_alone_are_tried_up_to_their_own_best():
     judge.tried.update(tried)
     alone = [penalty for penalty in tried if not penalty.gradients]
     assert judge.search(alone, Penalty(C=0.01, boost=30.0)) == Penalty(C=0.01, boost=30.0, gradients=False)
+
+
+def test_areas_of_sets_are_those_of_scikit_learn_ties_included():
+    scores = np.round(np.random.default_rng(7).normal(size=240) + TRUTH, 1)  # many ties
+    found = fitting.set_areas(scores, TRUTH, SETS)
+    expected = {}
+    for name in OOD_SETS:
+        rows = ~TRUTH | (name == SETS)
+        expected[name] = roc_auc_score(TRUTH[rows], scores[rows])
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert mean_area(scores, TRUTH, SETS) == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
