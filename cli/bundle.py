@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,6 +91,8 @@ def bundle(
     written = write_bundle(out, made)
     output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
     _print(output, made, out=out, sha256=written)
+    trust = " --trust-code" if folder.names_code else ""
+    output.say(f"Next: gradscore score {quote(str(out))} SAMPLES{trust}", detail=True)
 
 
 def _weights_of(made: Bundle) -> str | None:

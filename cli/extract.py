@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
@@ -233,8 +233,7 @@ def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> N
     output.tell(*(f"changed: {line}" for line in summary.changes), stderr=brief)
     output.tell(*urgent(summary.notices))
     listed = f"{summary.run / 'manifest.json'}"
-    skipped = [f"skipped: {split.name}, {line}" for split in summary.splits for line in split.skipped]
-    output.tell(*(Notice(line, "caution") for line in skipped), rest=listed)
+    output.tell(*(Notice(line, "caution") for line in _skipped(summary.splits)), rest=listed)
     if brief:
         return
     output.show(_table(summary.splits))
@@ -251,6 +250,22 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
     """The same for a program."""
     found = {field.name: getattr(summary, field.name) for field in fields(summary)}
     return {**found, **by_level(summary.notices), "accuracy": summary.accuracy}
+
+
+def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:
+    """A sentence for each reason to skip samples: a broken file may be read for several splits."""
+    from gradscore.system import some
+
+    found: dict[str, list[tuple[str, str]]] = {}
+    for split in splits:
+        for bad in split.skipped:
+            found.setdefault(bad.error, []).append((split.name, bad.sample_id))
+    for error, samples in found.items():
+        first = samples[0][0]
+        elsewhere = [split for split, _ in samples if split != first]
+        more = f"; {len(elsewhere)} more samples of {some(list(dict.fromkeys(elsewhere)))} for the same reason"
+        names = some([name for split, name in samples if split == first])
+        yield f"skipped: {first}, {names}: {error}{more if elsewhere else ''}"
 
 
 def _table(splits: list[SplitSummary]) -> Table:

@@ -23,6 +23,7 @@ from ..store import (
     RunFolder,
     RunWriter,
     ShardNote,
+    Skipped,
     SplitEntry,
     check_target,
     is_complete,
@@ -56,7 +57,7 @@ class SplitSummary:
         computed: samples looked at this time; the others were there already.
         seconds: spent on them.
         non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
-        skipped: samples that could not be used, as `id: reason`.
+        skipped: samples that could not be used, and why.
         rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
@@ -67,7 +68,7 @@ class SplitSummary:
     computed: int
     seconds: float
     non_finite: int
-    skipped: list[str]
+    skipped: list[Skipped]
     rate: float | None = None
 
     @classmethod
@@ -83,7 +84,7 @@ class SplitSummary:
             computed=computed,
             seconds=seconds,
             non_finite=entry.non_finite,
-            skipped=[f"{each.sample_id}: {each.error}" for each in entry.skipped],
+            skipped=entry.skipped,
             rate=rate,
         )
 

@@ -71,6 +71,24 @@ def test_skipped_samples_are_warned_of(config_file: Path, tmp_path: Path) -> Non
     assert "warning: skipped: ood.other, broken.png: " in result.stdout
 
 
+def test_one_broken_file_is_warned_of_once(config_file: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    for place in range(12):
+        Image.fromarray(random.integers(0, 256, (8, 8), np.uint8)).save(tmp_path / "images" / f"{place:02}.png")
+    for name in ("03.png", "07.png"):
+        (tmp_path / "images" / name).write_bytes(b"no image")
+    again = [f"{{name: {name}, source: 'folder:images'}}" for name in ("first", "second", "third")]
+    entry = '    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}'
+    config_file.write_text(CONFIG.replace(entry, "\n".join(f"    - {each}" for each in again)))
+    result = extract(config_file, "--set", "extract.on_error=skip", "--set", "preprocessing.channels=1", "-q")
+    assert result.exit_code == 0, result.stderr
+    warned = [line for line in result.stdout.splitlines() if line.startswith("warning: skipped")]
+    begins = [f"warning: skipped: ood.first, {name}: " for name in ("03.png", "07.png")]
+    assert [line[: len(begin)] for line, begin in zip(warned, begins, strict=True)] == begins
+    assert all(line.endswith("; 2 more samples of ood.second, ood.third for the same reason") for line in warned)
+
+
 def test_rate_counts_only_what_is_computed_now() -> None:
     with progress_bar(Console(quiet=True)) as bar:
         tell = Bar(bar)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -412,6 +413,8 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "of new in-distribution samples that are predicted right, at most 0.1 are rejected" in result.stdout
     assert "sha256: " in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last == f"Next: gradscore score {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"
     assert (tmp_path / "x.gradscore").is_file()
 
 

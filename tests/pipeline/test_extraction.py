@@ -20,7 +20,7 @@ from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, SelectConfig
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.pipeline import extract, open_datasets
-from gradscore.store import RunFolder
+from gradscore.store import RunFolder, Skipped
 
 NET = """
 import os
@@ -396,7 +396,9 @@ def test_a_sample_that_does_not_decode_is_named(monkeypatch: pytest.MonkeyPatch,
 def test_samples_that_do_not_decode_are_skipped_and_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_faults(monkeypatch, {0, 6, 7, 8, 9})
     summary = run(make_config(tmp_path, extract={"on_error": "skip"}))
-    assert summary.splits[1].skipped == [f"image {k}: does not decode" for k in (0, 6, 7, 8, 9)]
+    assert summary.splits[1].skipped == [
+        Skipped(sample_id=f"image {k}", error="does not decode") for k in (0, 6, 7, 8, 9)
+    ]
     frame = RunFolder(summary.run).read("in_dist.test")
     kept = list(open_datasets(make_config(tmp_path))["in_dist.test"])[1:6]
     assert frame["content_hash"].tolist() == [sample.content_hash for sample in kept]
