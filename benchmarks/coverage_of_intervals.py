@@ -182,7 +182,7 @@ def of_mean(draw: Draw, area: float, size: tuple[int, int], sets: int, *, gain: 
                  for one in both]
                 for which in (0, 1)
             ]  # fmt: skip
-            test = paired_mean_delong(*placed, [1, 1, 1]) if gain else mean_auroc_interval(placed[0], [1, 1, 1])
+            test = paired_mean_delong(*placed) if gain else mean_auroc_interval(placed[0])
             yield span(test), 0.0 if gain else area
 
     return tally(each())

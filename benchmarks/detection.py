@@ -49,7 +49,7 @@ def cells(name: str, folder: Path) -> pd.DataFrame:
     areas = records[records["metric"] == "auroc"]
     rows: list[dict[str, Any]] = []
     for (task, protocol, dataset), block in areas.groupby(["task", "protocol", "dataset"], sort=False):
-        if (task, dataset) != ("misclassification", WRONG) and (task != "ood" or dataset.endswith("(pooled)")):
+        if (task, dataset) != ("misclassification", WRONG) and task != "ood":
             continue
         best = block[is_baseline[block.index]].set_index("score")["value"]
         if best.empty:

@@ -20,7 +20,6 @@ from .records import (
     FEW_SAMPLES,
     MEAN,
     NOTHING_TO_TELL,
-    POOLED,
     USELESS,
     Record,
     Verdict,
@@ -426,7 +425,7 @@ def _kind(verdict: Verdict) -> str:
 
 
 def _plain(dataset: str) -> str:
-    return dataset.removesuffix(MEAN).removesuffix(POOLED)
+    return dataset.removesuffix(MEAN)
 
 
 def _listed(parts: Sequence[str]) -> str:

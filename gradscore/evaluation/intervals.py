@@ -123,33 +123,29 @@ def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
     return Placements(of_positives=beaten, of_negatives=beating)
 
 
-def auroc_interval(scores: ArrayLike, positive: ArrayLike, *, level: float = 0.95) -> Interval | None:
+def auroc_interval(scores: ArrayLike, positive: ArrayLike) -> Interval | None:
     """AUROC with a confidence interval that stays inside [0, 1].
 
     Args:
         scores: (N,) higher = more uncertain.
         positive: (N,) bool.
-        level: coverage.
 
     Returns:
         The interval, DeLong's on the logit scale or, where few samples carry its variance, the wider of it and
         Newcombe's; None with fewer than two samples of either class.
     """
     placed = placements(scores, positive)
-    return None if placed is None else mean_auroc_interval([placed], [1], level=level)
+    return None if placed is None else mean_auroc_interval([placed])
 
 
-def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level: float = 0.95) -> Interval:
-    """Weighted mean of the AUROCs of several data sets that share their negatives, with its interval.
+def mean_auroc_interval(sets: Sequence[Placements]) -> Interval:
+    """Mean of the AUROCs of several data sets that share their negatives, with its interval.
 
     Positives of different sets are independent; the negatives are the same samples in each, whether scored by one model
-    or by one model per set. With the numbers of positives as weights, and one model, this is the AUROC of the pooled
-    sets.
+    or by one model per set.
 
     Args:
         sets: K data sets; their negatives are the same samples in the same order.
-        weights: (K,), scaled to sum 1.
-        level: coverage.
 
     Returns:
         The interval, as for `auroc_interval`.
@@ -157,12 +153,12 @@ def mean_auroc_interval(sets: Sequence[Placements], weights: ArrayLike, *, level
     Raises:
         EvaluationError: the sets differ in the number of negatives.
     """
-    mean = _WeightedMean.of(sets, weights)
-    quantile = float(norm.ppf(0.5 + level / 2))
+    mean = _Mean.of(sets)
+    quantile = float(norm.ppf(0.975))
     spans = []
     if mean.variance > 0 and 0 < mean.value < 1:
         spans.append(_on_logit_scale(mean.value, mean.variance, quantile))
-    if not spans or _far_from_its_end(sets, weights) < FEW_CARRYING:
+    if not spans or _far_from_its_end(sets) < FEW_CARRYING:
         spans.append(_newcombe(mean.value, mean.positives, mean.negatives, quantile))
     return Interval(value=mean.value, low=min(low for low, _ in spans), high=max(high for _, high in spans))
 
@@ -179,12 +175,12 @@ def paired_delong(first: ArrayLike, second: ArrayLike, positive: ArrayLike) -> D
         The test, or None with fewer than two samples of either class. Scores of equal ranking give p = 1.
     """
     one, other = placements(first, positive), placements(second, positive)
-    return None if one is None or other is None else paired_mean_delong([one], [other], [1])
+    return None if one is None or other is None else paired_mean_delong([one], [other])
 
 
-def paired_mean_delong(first: Sequence[Placements], second: Sequence[Placements], weights: ArrayLike) -> DifferenceTest:
-    """Compare the weighted mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
-    mean = _WeightedMean.of([a - b for a, b in zip(first, second, strict=True)], weights)
+def paired_mean_delong(first: Sequence[Placements], second: Sequence[Placements]) -> DifferenceTest:
+    """Compare the mean AUROCs of two scores of the same data sets; see `mean_auroc_interval`."""
+    mean = _Mean.of([a - b for a, b in zip(first, second, strict=True)])
     variance = mean.variance
     if mean.carrying < FEW_CARRYING or not variance > 0:
         variance += _one_changed(mean.positives, mean.negatives)
@@ -222,8 +218,8 @@ def paired_delong_of_truths(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WeightedMean:
-    """Weighted mean over data sets of the mean placement, or of the mean difference of two.
+class _Mean:
+    """Mean over data sets of the mean placement, or of the mean difference of two.
 
     Attributes:
         value: the mean.
@@ -240,32 +236,31 @@ class _WeightedMean:
     negatives: int
 
     @classmethod
-    def of(cls, sets: Sequence[Placements], weights: ArrayLike) -> _WeightedMean:
+    def of(cls, sets: Sequence[Placements]) -> _Mean:
         negatives = sorted({len(each.of_negatives) for each in sets})
         if len(negatives) > 1:
             raise EvaluationError(f"mean AUROC: wanted the same negatives in each set, got {negatives} of them")
-        shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+        share = 1 / len(sets)
         sizes = np.array([len(each.of_positives) for each in sets])
-        means = np.array([each.of_positives.mean() for each in sets])
         variances = np.array([each.of_positives.var(ddof=1) for each in sets]) / sizes
-        parts = [each.of_positives * share / len(each.of_positives) for each, share in zip(sets, shares, strict=True)]
-        shared = shares @ np.stack([each.of_negatives for each in sets])
+        parts = [each.of_positives * share / len(each.of_positives) for each in sets]
+        shared = np.mean([each.of_negatives for each in sets], axis=0)
         return cls(
-            value=float(shares @ means),
-            variance=float(shares**2 @ variances + shared.var(ddof=1) / len(shared)),
+            value=float(np.mean([each.of_positives.mean() for each in sets])),
+            variance=float(share**2 * variances.sum() + shared.var(ddof=1) / len(shared)),
             carrying=min(_effective_count(np.concatenate(parts)), _effective_count(shared)),
-            positives=float(1 / (shares**2 / sizes).sum()),
+            positives=float(1 / (share**2 / sizes).sum()),
             negatives=negatives[0],
         )
 
 
-def _far_from_its_end(sets: Sequence[Placements], weights: ArrayLike) -> float:
+def _far_from_its_end(sets: Sequence[Placements]) -> float:
     """How many samples of the class with fewer of them keep a mean AUROC from the nearer of 0 and 1."""
-    mean = _WeightedMean.of(sets, weights)
+    mean = _Mean.of(sets)
     if mean.value < 0.5:
         return mean.carrying
     from_one = [Placements(of_positives=1 - each.of_positives, of_negatives=1 - each.of_negatives) for each in sets]
-    return _WeightedMean.of(from_one, weights).carrying
+    return _Mean.of(from_one).carrying
 
 
 def _effective_count(parts: FloatArray) -> float:

@@ -47,9 +47,6 @@ CLASSIFIER = "classifier"
 MEAN = " (mean)"
 """End of the name of the data set that is the mean over a group of OOD sets, every one of the same weight."""
 
-POOLED = " (pooled)"
-"""The same for the pooled sets: every sample of the same weight."""
-
 _WRONG = ("misclassified sample", "correctly classified sample")
 _KINDS = {"misclassification": _WRONG, "ood": ("OOD sample", "in-distribution sample"), "shifted": _WRONG}
 
@@ -136,7 +133,7 @@ def score_records(scored_sets: Iterable[ScoredSet]) -> Iterator[Record]:
                 yield estimate.record(data, name)
             if _is_compared(name):
                 for our, by in ours.items():
-                    test = None if by is None or placed is None else paired_mean_delong([by], [placed], [1])
+                    test = None if by is None or placed is None else paired_mean_delong([by], [placed])
                     gains[our].append(_gain(name, test))
         if scored.task == "shifted":
             right = int((~positive).sum())
@@ -150,8 +147,7 @@ def group_records(
 ) -> Iterator[Record]:
     """Records of groups of OOD sets.
 
-    Pooled AUROCs compare each OOD sample with the in-distribution samples as the model of its set scores them. Means of
-    other figures than AUROC come without an interval.
+    Every set has the same weight. Means of other figures than AUROC come without an interval.
 
     Args:
         scored_sets: the data sets; `chosen`, `meta` and one other score of those of a protocol are held at a time.
@@ -159,7 +155,7 @@ def group_records(
         records: those of the data sets, as of `score_records`.
 
     Yields:
-        Records as of `score_records`, with the data set `<group> (mean)` or `<group> (pooled)`.
+        Records as of `score_records`, with the data set `<group> (mean)`.
     """
     ood = [scored for scored in scored_sets if scored.task == "ood"]
     of_ood = (each for each in records if each.task == "ood")
@@ -167,9 +163,8 @@ def group_records(
     for protocol in dict.fromkeys(scored.protocol for scored in ood):
         sets = {each.dataset: each for each in ood if each.protocol == protocol and _count_of_fewer(each) >= 2}
         there = {group: names for group, names in groups.items() if all(name in sets for name in names)}
-        sizes = {name: int(scored.positive.sum()) for name, scored in sets.items()}
-        figures: dict[str, list[Record]] = {group + kind: [] for group in there for kind in (MEAN, POOLED)}
-        gains: dict[str, list[Record]] = {dataset: [] for dataset in figures}
+        figures: dict[str, list[Record]] = {group: [] for group in there}
+        gains: dict[str, list[Record]] = {group: [] for group in there}
         ours = {
             our: {name: _placed(scored, our) for name, scored in sets.items()}
             for our in (CHOSEN, META)
@@ -183,29 +178,24 @@ def group_records(
                 if not all(name in placed for name in names):
                     continue
                 of_sets = [placed[name] for name in names]
-                positives = sum(sizes[name] for name in names)
+                positives = sum(len(each.of_positives) for each in of_sets)
                 first = _of_data(sets[names[0]])
                 n = positives + first.n - first.n_positive
-                for kind, weights in ((MEAN, [1] * len(names)), (POOLED, [sizes[name] for name in names])):
-                    data = replace(first, dataset=group + kind, n=n, n_positive=positives)
-                    area = float(np.average([each.of_positives.mean() for each in of_sets], weights=weights))
-                    interval = mean_auroc_interval(of_sets, weights)
-                    figures[group + kind].append(
-                        Estimate("auroc", area, (interval.low, interval.high)).record(data, score)
-                    )
-                    if kind == MEAN:
-                        for metric in METRICS:
-                            if metric != "auroc":
-                                found = [values[protocol, name, score, metric] for name in names]
-                                mean = float(np.mean(np.array(found, dtype=float)))
-                                figures[group + kind].append(Estimate(metric, mean).record(data, score))
-                    if _is_compared(score):
-                        for our, of_ours in ours.items():
-                            compared = paired_mean_delong([of_ours[name] for name in names], of_sets, weights)
-                            gains[group + kind].append(_gain(score, compared).record(data, our))
-        for dataset, found_records in figures.items():
-            yield from found_records
-            yield from gains[dataset]
+                data = replace(first, dataset=group + MEAN, n=n, n_positive=positives)
+                area = mean_auroc_interval(of_sets)
+                figures[group].append(Estimate("auroc", area.value, (area.low, area.high)).record(data, score))
+                for metric in METRICS:
+                    if metric != "auroc":
+                        found = [values[protocol, name, score, metric] for name in names]
+                        mean = float(np.mean(np.array(found, dtype=float)))
+                        figures[group].append(Estimate(metric, mean).record(data, score))
+                if _is_compared(score):
+                    for our, of_ours in ours.items():
+                        compared = paired_mean_delong([of_ours[name] for name in names], of_sets)
+                        gains[group].append(_gain(score, compared).record(data, our))
+        for group in there:
+            yield from figures[group]
+            yield from gains[group]
 
 
 def near_duplicate_records(near: NearDuplicates) -> list[Record]:
@@ -258,8 +248,8 @@ def remarks(scored_sets: Iterable[ScoredSet], records: Sequence[Record]) -> list
 
 
 def is_group(dataset: str) -> bool:
-    """Whether a data set of a record is a group of OOD sets."""
-    return dataset.endswith((MEAN, POOLED))
+    """Whether a data set of a record is the mean over a group of OOD sets."""
+    return dataset.endswith(MEAN)
 
 
 def _of_data(scored: ScoredSet) -> Record:
@@ -294,7 +284,7 @@ def _estimates(values: FloatArray, positive: BoolArray, placed: Placements | Non
     areas = ["aupr_in", "aupr_out", *([] if ood else SELECTIVE)]
     found = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
     if placed is not None:
-        interval = mean_auroc_interval([placed], [1])
+        interval = mean_auroc_interval([placed])
         found["auroc"] = (interval.low, interval.high)
     for metric, function in functions.items():
         yield Estimate(metric, function(values, positive), found.get(metric))
