@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import isfinite, prod
@@ -236,15 +236,7 @@ class BinAdaptation:
 
 
 class _Histograms(SampleGradientQuantity):
-    """Histograms by parameter, and of the model.
-
-    Attributes:
-        histograms: by parameter.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.histograms: dict[str, Histogram] = {}
+    """Histograms of parameters, or of the model."""
 
     @abstractmethod
     def of_layers(self) -> dict[str, Histogram]:
@@ -260,19 +252,6 @@ class _Histograms(SampleGradientQuantity):
                 figures["share in the highest bin"] = int(counts[-1]) / total
             for statistic, value in figures.items():
                 yield Row("gradients", layer, statistic, value)
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        self.merge_histograms(other.histograms)
-
-    def merge_histograms(self, others: Mapping[str, Histogram]) -> None:
-        """Adds histograms by name; `ConfigError` where two of the same name have different bins."""
-        for name, histogram in others.items():
-            if name in self.histograms:
-                self.histograms[name].merge(histogram)
-            else:
-                self.histograms[name] = deepcopy(histogram)
 
 
 class GradHist1d(_Histograms):
@@ -308,6 +287,7 @@ class GradHist1d(_Histograms):
     ) -> None:
         super().__init__(**options)
         self.bins, self.span, self.adapt, self.per_parameter = bins, span, adapt, per_parameter
+        self.histograms: dict[str, Histogram] = {}
         Histogram((bins,), (span,))
         self._spans: dict[str, Range] = {}
 
@@ -343,6 +323,15 @@ class GradHist1d(_Histograms):
                 self._spans = {name: self.adapt.new_range(value) for name, value in largest.items()}
         self.histograms = {}
 
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        for name, histogram in other.histograms.items():
+            if name in self.histograms:
+                self.histograms[name].merge(histogram)
+            else:
+                self.histograms[name] = deepcopy(histogram)
+
 
 class GradHist2d(_Histograms):
     """How often which gradient value occurs at which parameter value.
@@ -353,12 +342,10 @@ class GradHist2d(_Histograms):
         bins: number of bins of both axes.
         spans: lowest and highest value of both axes; what lies beyond is counted in the outermost bins.
         adapt: how the range of each axis follows what was seen; it stays by default.
-        keep_individual: keep a histogram for every parameter, not only their sum.
         options: see `Quantity`.
 
     Attributes:
         model: the histogram over all parameters.
-        histograms: by parameter, with `keep_individual`.
 
     Raises:
         ConfigError: unusable bins or ranges.
@@ -375,7 +362,6 @@ class GradHist2d(_Histograms):
         bins: tuple[int, int] = (40, 50),
         spans: tuple[Range, Range] = ((-1.0, 1.0), (-2.0, 2.0)),
         adapt: tuple[BinAdaptation | None, BinAdaptation | None] = (None, None),
-        keep_individual: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -384,20 +370,16 @@ class GradHist2d(_Histograms):
                 raise ConfigError(
                     f"{what}: wanted one for the gradient axis and one for the parameter axis, got {values}"
                 )
-        self.bins, self.spans, self.adapt, self.keep_individual = bins, spans, adapt, keep_individual
+        self.bins, self.spans, self.adapt = bins, spans, adapt
         self.model = Histogram(self.bins, self.spans)
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        found = Histogram(self.bins, self.spans)
-        found.add_gradient(gradient, parameter.detach().flatten())
-        self.model.merge(found)
-        if self.keep_individual:
-            self.merge_histograms({name: found})
+        self.model.add_gradient(gradient, parameter.detach().flatten())
 
     @override
     def of_layers(self) -> dict[str, Histogram]:
-        return {**self.histograms, MODEL: self.model}
+        return {MODEL: self.model}
 
     def reset(self) -> None:
         """Forgets the counts and adapts the ranges to them."""
@@ -409,7 +391,6 @@ class GradHist2d(_Histograms):
             )
             self.spans = (gradient, parameter)
         self.model = Histogram(self.bins, self.spans)
-        self.histograms = {}
 
     @override
     def merge(self, other: Self) -> None:
