@@ -19,6 +19,7 @@ from ..errors import DataError, StoreError
 from ..extractor import Extractor
 from ..models import trusting_code, weight_files_sha256
 from ..notices import Notice, notes
+from ..statistics import find_statistic
 from ..store import (
     RunFolder,
     RunWriter,
@@ -280,15 +281,34 @@ def _summary(
     was_complete: bool = False,
     changes: Sequence[str] = (),
 ) -> ExtractSummary:
+    folder = RunFolder(writer.path)
     return ExtractSummary(
         run=writer.path,
         device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest.feature_count,
-        notices=[*label_warnings(RunFolder(writer.path)), *notes(writer.manifest.notices)],
+        notices=[*label_warnings(folder), *_zero_losses(folder), *notes(writer.manifest.notices)],
         was_complete=was_complete,
         changes=list(changes),
     )
+
+
+def _zero_losses(run: RunFolder) -> Iterator[Notice]:
+    """Cautions of losses whose gradients are zero for all samples of `in_dist.fit`."""
+    features, names = run.config.features, run.columns(FIT)
+    for loss in features.losses:
+        columns = [
+            name
+            for name in names
+            if name.startswith(f"{loss}/") and find_statistic(name.rpartition("/")[2]).degree  # the size of gradients
+        ]
+        looks = (columns[:1], columns) if columns else ()
+        if looks and not any(run.read(FIT, each).to_numpy().any() for each in looks):
+            yield Notice(
+                f"loss '{loss}': its gradients are zero for all {run.manifest.splits[FIT].rows} samples of {FIT}, so "
+                "that its features say nothing; mend it, or leave it out (features.losses)",
+                "caution",
+            )
 
 
 def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch: OnBatch) -> None:

@@ -120,6 +120,17 @@ def spread(logits: Tensor) -> Tensor:
     return logits.square().sum(1)
 
 
+def test_a_loss_without_gradients_is_warned_of() -> None:
+    def nothing(logits: Tensor) -> Tensor:
+        return 0 * logits.sum(1)
+
+    data, far = (X, Y), {"far": FAR}
+    said = [str(each) for each in make(losses=nothing).fit(data, ood=far).notices if each.level == "caution"]
+    wanted = r"loss 'nothing': its gradients are zero for all \d+ samples of in_dist\.fit"
+    assert [bool(re.match(wanted, line)) for line in said if "nothing" in line] == [True]
+    assert not any("zero for all" in line for line in make(losses=spread).fit(data, ood=far).notices)
+
+
 def test_a_loss_of_ones_own_is_asked_for_where_it_is_not_known(tmp_path, monkeypatch) -> None:
     detector = make(features={"statistics": ["l2"]}, losses=spread, scores="meta")
     path = detector.fit((X, Y), ood={"far": FAR}).save(tmp_path / "a.gradscore")
