@@ -29,7 +29,7 @@ def doctor(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Look for what would make the scores of a model wrong, useless or slow.
+    """Check a model for what would make its scores wrong, useless or slow.
 
     One line for each remark: problems make scores meaningless or impossible, and the exit code is 2 if there is one.
 

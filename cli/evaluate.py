@@ -15,12 +15,12 @@ from gradscore.notices import Notice, urgent
 
 from .options import (
     INCONCLUSIVE,
+    FitSetOption,
     JsonOption,
     NothingToTrustOption,
     ProtocolsOption,
     QuietOption,
     RunArgument,
-    SetOption,
     ThreadsOption,
     with_protocols,
 )
@@ -49,7 +49,7 @@ TablesOption = Annotated[
 
 def evaluate(
     run: RunArgument,
-    overrides: SetOption = None,
+    overrides: FitSetOption = None,
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
     _threads: ThreadsOption = None,
@@ -57,7 +57,7 @@ def evaluate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say which score of a run to use and how good it is, here and on a page, evaluation/report.html.
+    """Report which score of a run to use and how good it is; writes evaluation/report.html.
 
     Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
     section evaluate may be changed for this report; the run keeps its own.

@@ -11,12 +11,12 @@ import typer
 from gradscore.notices import urgent
 
 from .options import (
+    FitSetOption,
     JsonOption,
     NothingToTrustOption,
     ProtocolsOption,
     QuietOption,
     RunArgument,
-    SetOption,
     ThreadsOption,
     with_protocols,
 )
@@ -31,12 +31,12 @@ TablesOption = Annotated[
     bool, typer.Option("--tables", help="Also print what each model was fitted on, and what matters most to it.")
 ]
 
-AgainOption = Annotated[bool, typer.Option("--again", help="Fit all models anew, even where nothing changed.")]
+AgainOption = Annotated[bool, typer.Option("--again", help="Refit all models, even where nothing changed.")]
 
 
 def fit_meta(
     run: RunArgument,
-    overrides: SetOption = None,
+    overrides: FitSetOption = None,
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
     tables: TablesOption = False,

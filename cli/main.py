@@ -140,8 +140,7 @@ def _report(error: Exception) -> str:
 
 app = typer.Typer(
     cls=_ErrorsAsMessages,
-    help="Tell from per-sample gradients whether a prediction is wrong or a sample is out of distribution.\n\n"
-    "Example: gradscore demo",
+    help="Detect wrong predictions and out-of-distribution samples by per-sample gradients.\n\nExample: gradscore demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",

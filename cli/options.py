@@ -123,7 +123,7 @@ RunArgument = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
-        help="A run folder, as extract writes it, or the address of one: s3://bucket/run.",
+        help="A run folder, or its address, s3://bucket/run.",
         callback=run_at_hand,
         show_default=False,
     ),
@@ -134,7 +134,17 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting, for example features.granularity=module; may be given several times.",
+        help="Override a setting, for example features.granularity=module; repeatable.",
+        show_default=False,
+    ),
+]
+
+FitSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting of meta or evaluate, for example meta.cv_folds=10; repeatable.",
         show_default=False,
     ),
 ]
@@ -182,7 +192,7 @@ DEVICES = "auto|cpu|cuda|..."
 
 
 TrustOption = Annotated[
-    bool, typer.Option("--trust-code", help="Allow code of others, such as a python: model, to run.")
+    bool, typer.Option("--trust-code", help="Run the Python code that the configuration or bundle names.")
 ]
 
 NothingToTrustOption = Annotated[bool, typer.Option("--trust-code", hidden=True)]

@@ -77,7 +77,7 @@ def show(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = Fal
 
 @runs.command("verify")
 def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Compute the checksums of a run anew; exits with 2 if a file is damaged or missing.
+    """Verify the checksums of a run; exits with 2 if a file is damaged or missing.
 
     After gradscore demo: gradscore runs verify demo/run
     """
