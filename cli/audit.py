@@ -11,6 +11,7 @@ import typer
 from gradscore.notices import notes
 
 from .options import (
+    INCONCLUSIVE,
     JsonOption,
     QuietOption,
     SetOption,
@@ -57,7 +58,8 @@ def audit(
 ) -> None:
     """Rank the samples of a split by how likely their label is wrong, with a page to click through.
 
-    The model may have been trained on these samples and labels.
+    The model may have been trained on these samples and labels. Where it agrees with them no more than by chance, or
+    they are in another order, that is said in place of a count, with exit code 3.
 
     After gradscore demo: gradscore audit demo/gradscore.yaml --split in_dist.fit --trust-code
     """
@@ -93,6 +95,8 @@ def audit(
             "page": files.html,
         }
     )
+    if found.doubt is not None:
+        raise typer.Exit(INCONCLUSIVE)
 
 
 def _first(found: Audit) -> list[dict[str, Any]]:
@@ -113,5 +117,8 @@ def _print(output: Output, found: Audit) -> None:
     for row in _first(found):
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
-    output.say(f"{found.sentence}; {found.suspected:,} are suspected")
+    if found.doubt is None:
+        output.say(f"{found.sentence}; {found.suspected:,} are suspected")
+    else:
+        output.say(found.doubt, style="yellow", wrap=True)
     output.tell(*notes(found.notices), rest="the page")

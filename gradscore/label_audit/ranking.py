@@ -55,6 +55,7 @@ class Audit:
         nearest: by `place`, the places of the nearest samples of the suggested class, of the first 500 rows.
         class_names: in the order of the outputs of the model; None where they are not known.
         notices: what a reader should know.
+        doubt: why how many labels are wrong cannot be said, where the network agrees with them no more than by chance.
     """
 
     table: pd.DataFrame
@@ -62,14 +63,18 @@ class Audit:
     nearest: dict[int, list[int]]
     class_names: Sequence[str] | None = None
     notices: list[str] = field(default_factory=list)
+    doubt: str | None = None
 
     def __repr__(self) -> str:
         """What was found, in one line."""
-        return f"Audit(N={len(self.table)}, suspected={self.suspected}; .table has the samples, the worst first)"
+        found = self.doubt or f"suspected={self.suspected}"
+        return f"Audit(N={len(self.table)}, {found}; .table has the samples, the worst first)"
 
     @property
     def sentence(self) -> str:
-        """How many labels are wrong."""
+        """How many labels are wrong, or why that cannot be said."""
+        if self.doubt is not None:
+            return self.doubt
         count, low, high = self.wrong
         return f"about {count:,} of {len(self.table):,} labels are wrong (95 %: {low:,} to {high:,})"
 
@@ -142,11 +147,15 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     if GRAND in table:
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
     found["neighbours_label"], found["neighbours_suggested"], counts = votes(bank, features, labels, others)
-    notices = _label_notices(samples.logits, labels)
-    if left_out:
-        notices.append(f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}")
-    wrong = wrong_labels(fitted, log_odds, labels)
-    audit = Audit(table=found, wrong=wrong, nearest={}, class_names=class_names, notices=notices)
+    lost_too_much = f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}"
+    audit = Audit(
+        table=found,
+        wrong=wrong_labels(fitted, log_odds, labels),
+        nearest={},
+        class_names=class_names,
+        notices=[lost_too_much] if left_out else [],
+        doubt=_doubt(samples.logits, labels),
+    )
     copies = labels_of_copies(samples.content, labels)
     found["reason"] = [
         _reason(audit, row, int(count), others)
@@ -155,20 +164,20 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     return _ordered(audit, bank)
 
 
-def _label_notices(logits: FloatArray, labels: IntArray) -> list[str]:
+def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     """What is to be said where the network agrees with the labels no more than by chance."""
     agreement = agreement_of(labels, logits.argmax(axis=1), classes=logits.shape[1])
     other = agreement.in_another_order
     if other is None and not agreement.is_at_chance:
-        return []
+        return None
     measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
     columns = "what it says itself (prediction, loss, margin, el2n, grand)"
     if other is None:
-        return [f"{measured}, which is chance: {columns} means little then; run gradscore doctor"]
-    return [
+        return f"{measured}, which is chance: {columns} means little then; run gradscore doctor"
+    return (
         f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
         f"order, and {columns} means nothing then; run gradscore doctor"
-    ]
+    )
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

@@ -70,6 +70,22 @@ def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Pat
     assert not verify_run(run).damaged
 
 
+@pytest.mark.parametrize("options", [[], ["--quiet"], ["--json"]], ids=["said", "quiet", "json"])
+def test_labels_in_another_order_are_said_in_place_of_a_count(
+    small_run: Path, tmp_path: Path, options: list[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text(dump_config(RunFolder(small_run).config))
+    turned = {digit: (digit + 1) % 10 for digit in range(10)}
+    settings = ["--set", f"data.in_dist.fit.label_map={json.dumps(turned)}", "--out", tmp_path / "out"]
+    found = audit(tmp_path / "config.yaml", "--trust-code", *settings, *options)
+    assert found.exit_code == 3, found.output
+    assert "labels are probably in that other order" in words(found)
+    assert "labels are wrong" not in words(found)
+    page = (tmp_path / "out/in_dist.fit/audit.html").read_text()
+    assert "labels are probably in that other order" in page
+    assert "labels are wrong" not in page
+
+
 class OfOneClass(Wrapped):
     """A data set whose labels are all the same."""
 

@@ -55,7 +55,18 @@ def test_flipped_labels_come_first(found: gradscore.Audit) -> None:
     assert sorted(found.table["place"]) == list(range(90))
 
 
-def test_how_many_are_wrong_is_said(found: gradscore.Audit) -> None:
+def trained(net: nn.Module, *, turned: int = 0) -> nn.Module:
+    """A network that knows the classes, under names that are turned."""
+    model = nn.Sequential(*net[:2], nn.Linear(6, CLASSES)).eval()
+    with torch.no_grad():
+        model[2].weight.copy_(8 * torch.eye(CLASSES, 6).roll(turned, 0))
+        model[2].bias.zero_()
+    return model
+
+
+def test_how_many_are_wrong_is_said(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    found = gradscore.audit(trained(net), (inputs, given))
     count, low, high = found.wrong
     assert low <= len(FLIPS) <= high <= 10
     assert found.sentence == f"about {count} of 90 labels are wrong (95 %: {low} to {high})"
@@ -270,14 +281,19 @@ def test_fewer_samples_than_neighbours_are_counted_as_they_are() -> None:
 
 def test_labels_in_another_order_are_said(net: nn.Module) -> None:
     inputs, _, truth = blobs()
-    with torch.no_grad():
-        turned = nn.Sequential(*net[:2], nn.Linear(6, CLASSES)).eval()
-        turned[2].weight.copy_(8 * torch.eye(CLASSES, 6).roll(1, 0))
-        turned[2].bias.zero_()
+    turned = trained(net, turned=1)
     assert (turned(inputs).argmax(1) == truth).float().mean() < 0.1
-    (notice,) = gradscore.audit(turned, (inputs, truth)).notices
-    assert "of 100.0 % with its classes in another order: labels are probably in that other order" in notice
-    assert gradscore.audit(turned, (inputs, (truth + 1) % CLASSES)).notices == []
+    found = gradscore.audit(turned, (inputs, truth))
+    assert "of 100.0 % with its classes in another order: labels are probably in that other order" in found.sentence
+    assert "labels are wrong" not in found.sentence
+    assert "in another order" in repr(found)
+    right = gradscore.audit(turned, (inputs, (truth + 1) % CLASSES))
+    assert right.doubt is None
+    assert right.sentence.startswith("about ")
+
+
+def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit) -> None:
+    assert "of 32.2 % of the samples, which is chance" in found.sentence
 
 
 def test_a_loader_that_shuffles_is_refused(net: nn.Module) -> None:
