@@ -139,7 +139,7 @@ class Bank:
         def distances_to(row: int, near: IntArray) -> FloatArray:
             return np.asarray(np.sqrt(np.square(self.features[near].astype(np.float64) - queries[row]).sum(axis=1)))
 
-        squares = self._squares - 2 * cosines  # and that of the query, which is the same for all
+        squares = torch.add(self._squares, cosines, alpha=-2)  # and that of the query, which is the same for all
         if copies is not None:
             squares.masked_fill_(copies, torch.inf)
         distances, places = _smallest(squares, NEAREST, distances_to, width=min(NEAREST, len(self)))
