@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradscore.notices import notes
+from gradscore.notices import notes, urgent
 
 from .options import JsonOption, QuietOption, RunArgument, ThreadsOption, TrustOption, output_at_hand
 from .output import Output, counting, figures_table, interval
@@ -86,7 +86,7 @@ def bundle(
     folder = RunFolder(run)
     with counting(quiet=quiet or not monitor) as tell:
         made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
-    doubts = label_warnings(folder)
+    doubts = [*label_warnings(folder), *urgent(notes(made.notices))]
     output.tell(*doubts, stderr=True)
     written = write_bundle(out, made)
     output.document({**_document(made, out=out, sha256=written), "warnings": doubts})

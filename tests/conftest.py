@@ -81,6 +81,7 @@ def run_config(
     *,
     calibration: bool = True,
     bank: dict[str, object] | None = None,
+    ood: Sequence[dict[str, object]] = (),
     shifted: Sequence[dict[str, object]] = (),
     features: dict[str, object] | None = None,
     evaluation: dict[str, object] | None = None,
@@ -104,7 +105,7 @@ def run_config(
         "data": {
             "auxiliary": [],
             "in_dist": in_dist,
-            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}],
+            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}, *ood],
             "shifted": list(shifted),
         },
         "features": {

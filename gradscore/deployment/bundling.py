@@ -181,7 +181,7 @@ def make_bundle(
         versions=package_versions(),
         provenance=_provenance(run, right),
         rejections=measured_rejections(run, detectors, specs, protocol=protocol),
-        notices=[*calibration.notices, *about_models, *about_self_test],
+        notices=[*specs.copied_sets, *calibration.notices, *about_models, *about_self_test],
         class_names=run.manifest.class_names,
         known_sets=known_sets,
         input_columns=run.manifest.input_columns,

@@ -26,10 +26,14 @@ from numpy.typing import NDArray
 
 from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, TEST, SplitInfo, base_split, planned_splits
 from ..errors import EvaluationError
+from ..notices import Notice
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, replacing, write_csv
 
 NAME = "near_duplicates.csv"
+
+MOSTLY = 0.5
+"""Share of an OOD set from which on it is called one of in-distribution samples."""
 
 MOST_IMAGES = 1_000_000
 """Images among which near-duplicates are looked for unasked: each takes 768 bytes, and every reported one is compared
@@ -142,6 +146,26 @@ def duplicate_notices(found: Iterable[Overlap | Copies]) -> list[str]:
     return [
         f"duplicates: {each}; {each.consequence}" if isinstance(each, Overlap) else f"duplicates: {each}"
         for each in found
+    ]
+
+
+def copied_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Notice]:
+    """A caution for each reported OOD set of which half or more are copies of in-distribution samples.
+
+    Args:
+        content: split -> content hashes of its samples.
+    """
+    known = _column(pd.concat([values for split, values in content.items() if split.kind not in ("ood", "shifted")]))
+    sets = {split: _column(values) for split, values in content.items() if split.is_reported_ood}
+    counts = {split: pc.sum(pc.is_in(values, value_set=known)).as_py() for split, values in sets.items()}
+    return [
+        Notice(
+            f"{split.name}: {count} of {len(content[split])} samples are copies of in-distribution samples, which no "
+            "score can tell from them: its figures, and means with it, say nothing of OOD samples; give other samples",
+            "caution",
+        )
+        for split, count in counts.items()
+        if count is not None and count >= MOSTLY * len(content[split])
     ]
 
 

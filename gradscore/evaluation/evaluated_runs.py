@@ -168,7 +168,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         write_text(path, json.dumps(entries, indent=1, allow_nan=False) + "\n")
     return EvaluationReport(
         records,
-        by_urgency([*label_warnings(run), *notices]),
+        by_urgency([*label_warnings(run), *found.copied_sets, *notices]),
         path,
         [spec.label for spec in fitted],
         near,

@@ -173,7 +173,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     return FitReport(
         models,
         skipped,
-        [*label_warnings(run), *class_notices(run), *notes(notices)],
+        [*label_warnings(run), *found.copied_sets, *class_notices(run), *notes(notices)],
         run.meta_path,
         kept,
         list(inputs.left_out),

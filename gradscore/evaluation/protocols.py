@@ -39,9 +39,10 @@ from ..config import Protocol
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
 from ..meta import Inputs, MetaModel, balanced_weights
+from ..notices import Notice
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256, some
-from .duplicates import Copies, Numbered, Overlap, find_copies, find_overlaps
+from .duplicates import Copies, Numbered, Overlap, copied_set_notices, find_copies, find_overlaps
 
 Task = Literal["misclassification", "ood", "shifted"]
 RowMasks = Mapping[str, BoolArray]
@@ -120,6 +121,7 @@ class MetaModelSpecs:
         skipped: a sentence for each that cannot be had.
         overlaps: the splits with images in common.
         copies: the reported splits that hold images several times.
+        copied_sets: a caution for each OOD set that is mostly made of in-distribution samples.
         common: which samples of `in_dist.fit` and auxiliary sets all OOD models share, whichever protocols are wanted;
             None without such.
     """
@@ -128,6 +130,7 @@ class MetaModelSpecs:
     skipped: list[str] = field(default_factory=list)
     overlaps: list[Overlap] = field(default_factory=list)
     copies: list[Copies] = field(default_factory=list)
+    copied_sets: list[Notice] = field(default_factory=list)
     common: MetaModelSpec | None = None
 
 
@@ -242,6 +245,7 @@ class _SpecMaker:
         result = MetaModelSpecs(
             overlaps=find_overlaps(content),
             copies=find_copies(content),
+            copied_sets=copied_set_notices(content),
             common=None if isinstance(common, str) else common,
         )
         for spec in [*self._misclassification(), *self._ood(protocols)]:

@@ -31,7 +31,7 @@ def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE, cla
         labels=np.full(SIZE, -1) if ood or not classes else labels,
         predictions=np.where(np.arange(SIZE) < wrong, 1 - labels, labels),
         content_hashes=[
-            f"{'in_dist.fit' if copied and place < 3 else split}-{place % distinct}" for place in range(SIZE)
+            f"{'in_dist.fit' if copied and place % distinct < 3 else split}-{place % distinct}" for place in range(SIZE)
         ],
         names=NAMES,
         values=np.exp(generator.normal(3.0 * ood, 1.0, (SIZE, len(NAMES)))),
@@ -178,6 +178,16 @@ def test_copies_among_reported_samples_are_said(tmp_path: Path) -> None:
     ):
         assert line in result.stdout
         assert line in page
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"]], ids=["said", "quiet"])
+def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(tmp_path: Path, options) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5, distinct={"ood.far": 5}, copied="ood.far")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    result = CliRunner().invoke(app, ["evaluate", str(run), *options])
+    warning = "warning: ood.far: 18 of 30 samples are copies of in-distribution samples"
+    assert result.stdout.startswith(warning)
+    assert warning.removeprefix("warning: ") in (run / "evaluation" / "report.html").read_text()
 
 
 CLASSES = {

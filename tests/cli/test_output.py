@@ -110,6 +110,15 @@ def test_json_of_a_check_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None
     assert json.loads((tmp_path / "check.json").read_text()) == json.loads(before_the_run.stdout)
 
 
+def test_a_bundle_of_an_ood_set_of_in_distribution_samples_says_so_first(make_run, tmp_path: Path) -> None:
+    own = {"name": "own", "source": "sklearn:digits", "select": {"start": 100, "stop": 200}}
+    run = make_run(evaluate=False, ood=[own])
+    command = ["bundle", str(run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.2", "--trust-code", "-q"]
+    result = CliRunner().invoke(app, command)
+    assert "warning: ood.own: 100 of 100 samples are copies of in-distribution samples" in result.stderr
+    assert "ood.own: 100 of 100" not in result.stdout
+
+
 def test_scores_as_json(small_bundle: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", images=np.zeros((2, 8, 8), np.uint8))
     command = ["score", str(small_bundle), str(tmp_path / "two.npz"), "--trust-code", "--json"]

@@ -10,6 +10,7 @@ from gradscore.evaluation.duplicates import (
     Numbered,
     Overlap,
     common,
+    copied_set_notices,
     duplicate_notices,
     find_copies,
     find_overlaps,
@@ -86,6 +87,21 @@ def test_copies_within_what_is_reported_are_counted():
 def test_notices_of_copies():
     (line,) = duplicate_notices([Copies(TESTED, 2, 4)])
     assert line.startswith("duplicates: in_dist.test: 2 of 4 samples are copies of others in it; they count as if")
+
+
+def test_ood_sets_of_copies_of_in_distribution_samples_are_warned_of():
+    """Half of X: b and c; of what is not reported as OOD, and of Y, none."""
+    content = {
+        FITTED: pd.Series(["a", "b"]),
+        TESTED: pd.Series(["c"]),
+        X: pd.Series(["b", "c", "d", "e"]),
+        Y: pd.Series(["c", "d", "e"]),
+        SplitInfo("ood.x", "ood", auxiliary=True): pd.Series(["a", "b"]),
+        SplitInfo("shifted.x", "shifted"): pd.Series(["c"]),
+    }
+    (found,) = copied_set_notices(content)
+    assert found.startswith("ood.x: 2 of 4 samples are copies of in-distribution samples")
+    assert found.level == "caution"
 
 
 COLUMNS = {
