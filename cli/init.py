@@ -93,7 +93,6 @@ def _report(output: Output, proposal: Proposal, target: Path) -> None:
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
     output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
-    if not proposal.missing:
-        trust = " --trust-code" if proposal.settings["model.source"].startswith("python:") else ""
-        place = quote(str(target))
-        output.say(f"next: gradscore doctor {place}{trust}, then gradscore run {place}{trust}", detail=True)
+    trust = " --trust-code" if proposal.settings["model.source"].startswith("python:") else ""
+    command = f"gradscore run {quote(str(target))}{trust}"
+    output.say(f"Next{', with these filled in' if proposal.missing else ''}: {command}", detail=True)

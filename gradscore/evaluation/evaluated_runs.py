@@ -211,8 +211,8 @@ def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:
         )
     if BANK not in {info.name for info in run.splits()}:
         return (
-            f"without data.in_dist.bank, baselines of penultimate features (knn, vim and others) were fitted on {FIT}; "
-            "with a bank of training samples they may be stronger"
+            "without a bank of training samples (data.in_dist.bank, in Python fit(bank=...)), baselines of penultimate "
+            f"features (knn, vim and others) were fitted on {FIT}; with one they may be stronger"
         )
     return None
 

@@ -349,8 +349,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     ordinary = ordinary_of(run, reference)
     if BANK not in splits and ordinary.outputs.penultimate is not None:
         notices.append(
-            f"no data.in_dist.bank: neighbours are looked for among the {len(reference)} samples of {FIT}; samples "
-            "that trained the classifier are better ones"
+            f"neighbours are looked for among the {len(reference)} samples of {FIT}; samples that trained the "
+            "classifier are better ones (data.in_dist.bank, in Python fit(bank=...))"
         )
     unseen = ordinary_of(run, fit) if BANK in splits else None
     baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)

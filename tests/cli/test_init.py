@@ -122,6 +122,7 @@ class Sum(nn.Module):
     monkeypatch.chdir(tmp_path)
     made = CliRunner().invoke(app, ["init"])
     assert (made.exit_code, "needs --trust-code" in made.stdout, made.stderr) == (0, True, "")
+    assert made.stdout.splitlines()[-1] == "Next, with these filled in: gradscore run gradscore.yaml --trust-code"
     file = tmp_path / "gradscore.yaml"
     file.write_text(file.read_text().replace("fill-in", "null"))
     for command in (["doctor"], ["run", *QUICK[4:]]):

@@ -90,7 +90,7 @@ def test_the_page_shows_them(run: RunFolder) -> None:
 
 def test_a_verdict_on_scores_without_a_bank_says_so(run: RunFolder) -> None:
     said = (evaluate_run(run).not_compared or "").partition(",")[0]
-    assert said == ("" if "in_dist.bank" in run.sizes else "without data.in_dist.bank")
+    assert said == ("" if "in_dist.bank" in run.sizes else "without a bank of training samples (data.in_dist.bank")
 
 
 def test_without_features_there_are_none(report_run: RunFolder, report_evaluation: EvaluationReport) -> None:
