@@ -232,7 +232,7 @@ def outdated(run: RunFolder) -> Outdated:
     What `extract` goes by decides: hashes of code and of what processes samples, and of each split its names, labels
     and content, as far as its source tells a change of that (of image files in folders: their sizes). In place of the
     hash of a built model stands that of its files of weights, so that no code of others runs. Data that code makes,
-    and files at addresses, are not looked at.
+    files that code reads, and files at addresses, are not looked at.
 
     Raises:
         StoreError: the stored configuration is damaged.
@@ -241,6 +241,9 @@ def outdated(run: RunFolder) -> Outdated:
     planned = planned_splits(config.data)
     found = Outdated(changed=[], gone=[], unseen=[])
     _compare_weights(run, found)
+    sources = [config.model.source, *config.features.augmentations]
+    if code := [each for each in sources if each.startswith("python:")]:
+        found.unseen.append(f"what the code of {some(code)} reads itself; a check of the configuration runs it")
     fingerprints = {name: before.data[name].fingerprint if name in before.data else "" for name in planned}
     openable = _openable(config)
     if closed := [name for name in planned if name not in openable]:

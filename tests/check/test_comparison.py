@@ -455,6 +455,7 @@ def test_markdown(mixed: CheckReport) -> None:
 
 
 def test_annotations(mixed: CheckReport) -> None:
-    error, warning = to_annotations(mixed).splitlines()
+    error, warning, caveat = to_annotations(mixed).splitlines()
     assert error.startswith("::error title=gradscore check::accuracy of the classifier: ")
     assert warning.startswith("::warning title=gradscore check::AUROC for wrong predictions: ")
+    assert caveat.startswith("::warning title=gradscore check::not looked at: what the code of python:")
