@@ -107,7 +107,7 @@ class FeaturesConfig(Section):
     """What has statistics of its own: each parameter, each module that owns some, or the whole model."""
     penultimate: InFeatures[bool | str] = AUTO
     """Also store what enters the last layer, or the linear layer that is named; `auto` does where a linear layer makes
-    the logits."""
+    the logits, and leaves a bank out elsewhere."""
     augmentations: InFeatures[Augmentations] = []
     """Also look at the samples changed so ([all augmentations](evaluation.md#a-bank-and-augmentations))."""
     average_gradients: InFeatures[Augmentations] = []

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import META_COLUMNS
+from ..columns import LOGIT, META_COLUMNS
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import (
@@ -60,6 +60,9 @@ BASELINE = "baseline"
 
 HELD_OUT = {"sets": "OOD sets held out of the fits", "samples": "samples held out of the fits"}
 """What scores were judged by, in words."""
+
+LOGITS_MOVED = 3e-3
+"""Change of logits with the batch, relative to the largest, that is more than rounding, in bfloat16 as well."""
 
 BATCH_TOLERANCE = 50.0
 """Largest change of a score with the batch that a bundle may have, in what an input of a meta model may move by.
@@ -403,10 +406,24 @@ def check_batches(
         if gap > most and isinstance(model, MetaModel):
             moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
             worst = [model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
+            cause = f"mostly through {', '.join(worst)}; {advice}"
+            if (moving := moved_logits(one, other)) > LOGITS_MOVED:
+                cause = (
+                    f"since the logits do, by up to {100 * moving:.2g} %: outputs of the network depend on the other "
+                    "samples of the batch, or on how many there are; take that out of its forward"
+                )
             raise BundleError(
                 f"detector '{name}': wanted scores that do not depend on the batch a sample comes in, within "
-                f"{most:.2g}; they change by up to {gap:.2g}, mostly through {', '.join(worst)}; {advice}"
+                f"{most:.2g}; they change by up to {gap:.2g}, {cause}"
             )
+
+
+def moved_logits(one: pd.DataFrame, other: pd.DataFrame) -> float:
+    """The largest difference of logits, relative to the largest of them."""
+    before, after = (
+        each[[name for name in map(str, each) if name.startswith(LOGIT)]].to_numpy() for each in (one, other)
+    )
+    return float(np.abs(after - before).max(initial=0.0) / max(np.abs(before).max(initial=0.0), np.finfo(float).tiny))
 
 
 def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> tuple[SelfTest, FloatArray]:

@@ -25,7 +25,7 @@ from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
+from ..pipeline import NO_BANK, Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, described
 from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
@@ -249,7 +249,8 @@ class Detector:
         if config.data.auxiliary != "auto":
             check_kinds(config.data.auxiliary, sample)
         config = resolved(config, self.model, sample=sample, inputs=first.inputs, samples=sets.fit.count)
-        sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :])
+        left_out = [NO_BANK] if sets.bank is not None and config.data.in_dist.bank is None else []
+        sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :], bank=None if left_out else sets.bank)
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
             extractor = Extractor(self.model, features=config.features, num_classes=model.num_classes)
@@ -280,7 +281,7 @@ class Detector:
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
-        notices = [*summary.notices, *report.notices, *skipped, *bundle.notices]
+        notices = [*left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = by_urgency(dict.fromkeys(notices))
 
     def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from ..columns import LOGIT, augmentation_column
 from ..data import Augmentation, Batch
 from ..errors import GradscoreError, ModelError
+from ..gradients import refuse_coupled
 from ..kernels import keep_processors
 from ..models import (
     ForwardLook,
@@ -162,10 +163,22 @@ class ForwardPass:
                 )
 
     def caught(self, images: Inputs) -> tuple[Tensor, list[Tensor]]:
-        """As `outputs`, and the penultimate features (N, D) float64 if they are wanted."""
+        """As `outputs`, and the penultimate features (N, D) float64 if they are wanted.
+
+        Raises:
+            CoupledSamplesError: the logits are not what the last layer makes, as they depend on the batch.
+            ModelError: as `outputs`, or they are not for another reason.
+        """
         if self._last_layer is None:
             return self.outputs(images), []
         outputs, features = self._last_layer.catch(lambda: self.outputs(images))
+        if features is None:
+            refuse_coupled(self.outputs, images, outputs.detach())
+            raise ModelError(
+                f"features.penultimate: the logits are not what layer '{self._last_layer.name}' makes of one vector of "
+                "features per sample; name the linear layer that makes them, or set it to false, without a bank (an "
+                "audit of labels needs one)"
+            )
         return outputs, [features.double()]
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ and their sums, and `collect` puts them together in one pass, and tries a new pl
 from __future__ import annotations
 
 from .collect import Sink
-from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients
+from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients, refuse_coupled
 from .graph import Gradients, read_graph
 from .layout import Layout, probe
 from .per_sample import (
@@ -49,5 +49,6 @@ __all__ = [
     "probe",
     "read_graph",
     "reference_gradients",
+    "refuse_coupled",
     "sample_slices",
 ]

@@ -341,13 +341,41 @@ def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Calla
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
     if count > 1:
-        with torch.no_grad():
-            for place in range(count):
-                _refuse_dependence(model, images, logits, place)
+        refuse_coupled(model, images, logits.detach(), tolerance=INDEPENDENCE_TOLERANCE)
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
 
 
-def _refuse_dependence(model: nn.Module, images: Inputs, logits: Tensor, place: int) -> None:
+@torch.no_grad()
+def refuse_coupled(
+    model: Callable[[Inputs], Any], images: Inputs, logits: Tensor, *, tolerance: float | None = None
+) -> None:
+    """Makes sure that what a model makes of an image depends on that image alone.
+
+    Args:
+        model: makes logits of images.
+        images: (n, ...) inputs, or a mapping of such.
+        logits: (n, K) what it made of them.
+        tolerance: largest difference, relative to the largest logit, that is rounding; by default what rounding is.
+
+    Raises:
+        CoupledSamplesError: the same images have other logits when they come again, or one has when it comes alone.
+        AmplifiedRoundingError: logits only depend on how many images there are.
+    """
+    rounding = min(INDEPENDENCE_TOLERANCE, torch.finfo(logits.dtype).eps ** 0.5)
+    moved = (_outputs(model, images) - logits).abs().max()
+    if bool(moved > rounding * logits.abs().max()):
+        raise CoupledSamplesError(
+            "the model's outputs for the same images are others when they come again (by "
+            f"{float(moved):.3g}): it keeps something from one batch to the next, or draws random numbers; per-sample "
+            "gradients are not defined for it"
+        )
+    for place in range(sample_count(images)):
+        _refuse_dependence(model, images, logits, place, rounding if tolerance is None else tolerance)
+
+
+def _refuse_dependence(
+    model: Callable[[Inputs], Any], images: Inputs, logits: Tensor, place: int, tolerance: float
+) -> None:
     """Raises an error if the output for an image is another one when the image comes alone.
 
     Every image is asked: one that looks at the first image, or at its place in the batch, has the first one right.
@@ -362,7 +390,7 @@ def _refuse_dependence(model: nn.Module, images: Inputs, logits: Tensor, place: 
             "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
         ) from error
     difference = (alone - together).abs().max()
-    if not bool(difference > INDEPENDENCE_TOLERANCE * together.abs().max()):
+    if not bool(difference > tolerance * together.abs().max()):
         return
     # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
     repeated = each_input(images, lambda each: each[place : place + 1].expand_as(each))
@@ -370,8 +398,8 @@ def _refuse_dependence(model: nn.Module, images: Inputs, logits: Tensor, place: 
     if torch.equal(copies[place], together) and torch.equal(copies[0], copies[-1]):
         raise AmplifiedRoundingError(
             "the model's output for an image changes with the size of its batch "
-            f"(by {float(difference):.3g}), not with the images in it: it amplifies "
-            "rounding until nothing else is left; `gradscore inspect` shows where its gradients explode"
+            f"(by {float(difference):.3g}), not with the images in it: it looks at how many there are, or amplifies "
+            "rounding until nothing else is left (`gradscore inspect` shows where its gradients explode)"
         )
     raise CoupledSamplesError(
         "the model's output for an image changes with the other images of its batch "
@@ -380,6 +408,6 @@ def _refuse_dependence(model: nn.Module, images: Inputs, logits: Tensor, place: 
     )
 
 
-def _outputs(model: nn.Module, images: Inputs) -> Any:
+def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
     """What a model makes of a copy of its inputs: it may work in place on what it is given."""
     return model(each_input(images, Tensor.clone))

@@ -132,17 +132,15 @@ class LastLayer:
             weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)
         return Head(weight=weight, bias=bias)
 
-    def catch(self, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    def catch(self, forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor | None]:
         """Runs the model once and looks at what enters the layer; no hook stays on the model.
 
         Args:
             forward: runs the model and returns its outputs (N, K).
 
         Returns:
-            The outputs, and the features (N, D) without a graph.
-
-        Raises:
-            ModelError: the logits are not what the layer makes of one matrix of features.
+            The outputs, and the features (N, D) without a graph; None where the logits are not what the layer makes of
+            one matrix of features.
         """
         seen: list[tuple[Any, Any]] = []
 
@@ -155,10 +153,7 @@ class LastLayer:
         finally:
             handle.remove()
         if len(seen) != 1 or seen[0][0].dim() != 2 or not _same(seen[0][1], outputs):
-            raise ModelError(
-                f"features.penultimate: the logits are not what layer '{self.name}' makes of one vector of features "
-                "per sample; name the linear layer that makes them, or set it to false (an audit of labels needs one)"
-            )
+            return outputs, None
         return outputs, seen[0][0].detach()
 
 

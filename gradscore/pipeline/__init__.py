@@ -10,12 +10,13 @@ say `auto`.
 from __future__ import annotations
 
 from .data_frames import feature_table, features, given_samples, warn_of_overflow
-from .defaults import resolved
+from .defaults import NO_BANK, resolved
 from .extraction import ExtractSummary, SplitSummary, complete_run, extract, extract_given, write_shards
 from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
 from .run_plan import RunPlan, open_datasets, open_split, outdated
 
 __all__ = [
+    "NO_BANK",
     "Counter",
     "Cut",
     "ExtractSummary",

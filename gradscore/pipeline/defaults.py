@@ -11,6 +11,12 @@ from ..extractor import FAILURES
 from ..models import find_last_layer
 from ..system import Inputs, each_input
 
+NO_BANK = (
+    "the bank was left out: samples are compared with it by what enters the linear layer that makes the logits, and in "
+    "this network none does (features.penultimate is auto)"
+)
+"""What is said where a bank is of no use."""
+
 LOOKED_AT = 16
 """Samples among which one that can be read is looked for."""
 
@@ -26,6 +32,8 @@ def resolved(
 ) -> Config:
     """The settings of a run without `auto`: what is stored of each sample, and which auxiliary sets are made.
 
+    Without penultimate features there is no bank, see `NO_BANK`.
+
     Args:
         config: the settings.
         model: returns logits, where it computes.
@@ -34,8 +42,11 @@ def resolved(
         samples: how many there are; None where that is not known.
         has_classes: whether their labels tell two classes apart.
     """
-    features = resolved_features(config.features, model, inputs, needed=config.data.in_dist.bank is not None)
+    bank = config.data.in_dist.bank
+    features = resolved_features(config.features, model, inputs, needed=bank is not None)
     data = with_made(config.data, sample, samples=samples, has_classes=has_classes)
+    if bank is not None and features.penultimate is False:
+        data = data.model_copy(update={"in_dist": data.in_dist.model_copy(update={"bank": None})})
     return config.model_copy(update={"features": features, "data": data})
 
 
@@ -48,11 +59,11 @@ def resolved_features(
         features: the settings.
         model: returns logits, where it computes.
         inputs: a few samples as it takes them.
-        needed: penultimate features are needed, so that whoever computes them says why there are none.
+        needed: penultimate features are stored where no sample says whether a linear layer makes the logits.
     """
     if features.penultimate != AUTO:
         return features
-    found = needed or (inputs is not None and _ends_in_linear_layer(model, inputs))
+    found = needed if inputs is None else _ends_in_linear_layer(model, inputs)
     return features.model_copy(update={"penultimate": found})
 
 
@@ -83,7 +94,6 @@ def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
         # Twice, since some networks take no single one.
         first = each_input(inputs, lambda each: torch.cat([each[:1].to(device)] * 2))
         with torch.no_grad():
-            layer.catch(lambda: model(first))
+            return layer.catch(lambda: model(first))[1] is not None
     except (*FAILURES, SystemExit):  # where the model itself fails, it is refused by what computes
         return False
-    return True

@@ -32,7 +32,7 @@ from ..losses import with_labels
 from ..models import LIVE, build_model, class_names, weight_files_sha256
 from ..store import CodeInputs, RunFolder, RunInputs, describe_inputs, find_changes
 from ..system import closest, is_address, resolve_device, some
-from .defaults import resolved_for
+from .defaults import NO_BANK, resolved_for
 from .loop import check_labelled
 
 KEPT = "; the same run folder keeps what is there"
@@ -80,7 +80,8 @@ class RunPlan:
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
         inputs = extractor.describe(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
-        return cls(config, datasets, extractor, inputs, built.notices)
+        left_out = [NO_BANK] if BANK in opened and BANK not in datasets else []
+        return cls(config, datasets, extractor, inputs, [*built.notices, *left_out])
 
     @property
     def notices(self) -> list[str]:

@@ -236,7 +236,7 @@ def test_without_calibration_samples_test_samples_are_used_and_it_is_said(make_r
 
 NOISE = {
     "a gradient": ("uniform/3.bias/l2", 100.0, "detector 'ood': .* through .*uniform/3.bias/l2.*; do something"),
-    "a logit": ("logit_0", -3.0, "detector 'wrong': .* through .*baseline/.*; do something"),
+    "a logit": ("logit_0", -3.0, "detector 'wrong': .* since the logits do, .* outputs of the network depend on the"),
 }
 
 

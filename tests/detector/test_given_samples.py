@@ -29,6 +29,7 @@ from gradscore.errors import (
     StoreError,
 )
 from gradscore.losses import LOSSES, Loss, OfLogits
+from gradscore.pipeline import NO_BANK
 from gradscore.store import RunFolder
 from gradscore.system import Inputs, sample_count
 
@@ -56,6 +57,17 @@ def net() -> nn.Module:
             optimizer.step()
         optimizer.zero_grad()
     return model.eval()
+
+
+class Tempered(nn.Module):
+    """Divides the logits by a learned number, so that no linear layer makes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core, self.temperature = net(), nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.core(x) / self.temperature
 
 
 def make(model: nn.Module | None = None, **options: Any) -> gradscore.Detector:
@@ -370,6 +382,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
 def test_what_cannot_be_used_is_refused_in_words(act, error, message) -> None:
     with pytest.raises(error, match=message):
         act()
+
+
+def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits() -> None:
+    """It is said once, and scores are those without a bank."""
+    model = Tempered().eval()
+    with_bank, without = (make(model).fit((X, Y), ood={"far": FAR}, **each) for each in ({"bank": (X, Y)}, {}))
+    assert [each for each in with_bank.notices if each == NO_BANK] == [NO_BANK]
+    assert NO_BANK not in without.notices
+    assert with_bank.run.config.data.in_dist.bank is None
+    pd.testing.assert_frame_equal(with_bank.score(X), without.score(X))
+
+
+def test_a_layer_that_is_named_and_does_not_make_the_logits_is_refused() -> None:
+    detector = make(Tempered().eval(), features={"penultimate": "core.2"})
+    with pytest.raises(ModelError, match=r"not what layer 'core\.2' makes .*set it to false, without a bank"):
+        detector.fit((X, Y), bank=(X, Y))
 
 
 IGNORED = {"device": "cuda", "workers": 2, "on_error": "skip"}

@@ -18,7 +18,7 @@ from gradscore.columns import (
 )
 from gradscore.config import Config
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
-from gradscore.pipeline import extract, open_datasets
+from gradscore.pipeline import NO_BANK, extract, open_datasets
 from gradscore.store import RunFolder
 
 NET = """
@@ -255,12 +255,25 @@ UNUSABLE = {
         DataError,
         "must return floats",
     ),
-    "a bank without a linear layer": (
-        {"bank": BANK, "net": "convolutional"},
-        ConfigError,
-        r"features\.penultimate: wanted the linear layer that makes the logits, got '0'",
-    ),
 }
+
+
+def test_a_bank_without_a_linear_layer_is_left_out(tmp_path):
+    config = make_config(tmp_path, bank=BANK, net="convolutional")
+    found = extract(config, trust_code=True)
+    assert [each for each in found.notices if "bank" in each] == [NO_BANK]
+    run = RunFolder(config.run)
+    assert (run.config.data.in_dist.bank, run.config.features.penultimate) == (None, False)
+    assert "in_dist.bank" not in {info.name for info in run.splits()}
+    assert extract(config, trust_code=True).was_complete
+
+
+def test_a_linear_layer_that_is_asked_for_is_wanted(tmp_path):
+    config = make_config(tmp_path, bank=BANK, net="convolutional", features={"penultimate": True})
+    message = r"features\.penultimate: wanted the linear layer that makes the logits, got '0'"
+    with pytest.raises(ConfigError, match=message):
+        extract(config, trust_code=True)
+    assert not config.run.exists()
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), UNUSABLE.values(), ids=UNUSABLE)

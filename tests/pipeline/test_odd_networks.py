@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import gradscore
-from gradscore.errors import ModelError
+from gradscore.errors import AmplifiedRoundingError, CoupledSamplesError, ModelError
 
 X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
 
@@ -55,3 +55,45 @@ def test_work_in_place_on_inputs_is_no_trouble() -> None:
 def test_whole_numbers_are_named_as_such() -> None:
     with pytest.raises(ModelError, match=r"inputs are torch.uint8: give floats"):
         gradscore.features(nn.Linear(6, 4).eval(), (X * 255).to(torch.uint8))
+
+
+class Changed(nn.Module):
+    """A linear layer whose logits a function changes, which may count how often it was called."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.change, self.calls = nn.Linear(6, 4), change, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.change(self.linear(x), self.calls)
+
+
+def test_logits_that_a_layer_does_not_make_itself_are_refused_where_it_is_named() -> None:
+    with pytest.raises(ModelError, match="the logits are not what layer 'linear' makes of one vector"):
+        gradscore.features(Changed(lambda logits, _: logits / 2).eval(), X, penultimate="linear")
+
+
+COUPLED = {
+    "times the number of samples": (lambda logits, _: logits * (1 + 0.001 * len(logits)), "with the size of its batch"),
+    "another size of batches": (
+        lambda logits, _: logits + (len(logits) > 8) * torch.arange(4),
+        "with the size of its batch.*: it looks at how many there are",
+    ),
+    "in another order": (lambda logits, _: logits.flip(0), "with the other images of its batch"),
+    "less their mean": (lambda logits, _: logits - 0.01 * logits.mean(0), "with the other images of its batch"),
+    "a state": (lambda logits, calls: logits * (1 + 0.001 * calls), "others when they come again .* it keeps"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), COUPLED.values(), ids=COUPLED)
+@pytest.mark.parametrize("penultimate", ["linear", True])
+def test_samples_that_depend_on_each_other_are_named_before_the_last_layer(change, message: str, penultimate) -> None:
+    with pytest.raises((CoupledSamplesError, AmplifiedRoundingError), match=message):
+        gradscore.features(Changed(change).eval(), X, penultimate=penultimate)
+
+
+def test_a_state_is_named_without_penultimate_features() -> None:
+    with pytest.raises(CoupledSamplesError, match="others when they come again"):
+        gradscore.features(Changed(COUPLED["a state"][0]).eval(), X)
