@@ -42,6 +42,8 @@ HEADINGS = {
 
 FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
+JOINT_HEADINGS = {"aurc": "AURC", "eaurc": "E-AURC", "ds_aurc": "DS-AURC", "ds_f1": "DS-F1"}
+
 TablesOption = Annotated[
     bool, typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them.")
 ]
@@ -194,7 +196,7 @@ def _print_tables(output: Output, report: EvaluationReport) -> None:
             tables[title] = figures_table(["score"], FIGURES, title=title)
         first, *others = [cell(metrics[metric].value) for metric in HEADINGS]
         tables[title].add_row(score, first, interval(area.low, area.high), *others)
-    for table in [*tables.values(), *_group_tables(scores)]:
+    for table in [*tables.values(), *_group_tables(scores), *_joint_tables(scores)]:
         output.show(table)
     output.say(
         "in brackets: positive samples / all; interval: 95 %, DeLong; FPR95: lower is better, with OOD (or wrong)",
@@ -222,6 +224,20 @@ def _group_tables(scores: Scores) -> list[Table]:
         tables[protocol].add_row(group if group != last else "", score, cell(area.value), interval(area.low, area.high))
         last = group
     return list(tables.values())
+
+
+def _joint_tables(scores: Scores) -> list[Table]:
+    """A row for each OOD set: how well both scores together reject what is wrong or OOD."""
+    from gradscore.evaluation import JOINT
+
+    rows = {key[1:3]: metrics for key, metrics in scores.items() if key[0] == JOINT}
+    if not rows:
+        return []
+    title = f"wrong or OOD, {next(iter(rows))[0]}: in_dist.test and a set, rejected by both chosen scores"
+    table = figures_table(["set"], [*JOINT_HEADINGS.values()], title=title)
+    for (_, dataset), metrics in rows.items():
+        table.add_row(dataset, *(cell(metrics[metric].value) for metric in JOINT_HEADINGS))
+    return [table]
 
 
 def _by_score(records: list[Record]) -> Scores:

@@ -27,6 +27,7 @@ from .protocols import FitIdentities, MetaModelSpecs
 from .records import (
     CLASSIFIER,
     COMPARED,
+    JOINT,
     Outcome,
     Record,
     Records,
@@ -46,6 +47,7 @@ from .score_tables import (
 __all__ = [
     "CLASSIFIER",
     "COMPARED",
+    "JOINT",
     "LOGIT_LR",
     "MISCLASSIFICATION_MODEL",
     "PAGES",

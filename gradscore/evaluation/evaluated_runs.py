@@ -29,6 +29,7 @@ from .records import (
     Record,
     Verdict,
     group_records,
+    joint_records,
     near_duplicate_records,
     remarks,
     score_records,
@@ -120,7 +121,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         run: a run folder with meta models.
 
     Returns:
-        Its records are those of `score_records`, then those of `group_records`.
+        Its records are those of `score_records`, then those of `group_records`, then those of `joint_records`.
 
     Raises:
         EvaluationError: the run holds nothing to report on, a value is not finite, or a meta model was fitted with
@@ -158,6 +159,7 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         records += group_records(scored, groups, list(records))
         notices += rounding_notices(scorer.inputs)
         notices += remarks(scored, records)
+        records += joint_records(scorer.jointly_scored_sets())
         records += near_duplicate_records(near)
         clear_page(*(run.evaluation_path / name for name in PAGES))
         scorer.write(run.evaluation_path)

@@ -18,9 +18,12 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from ..errors import EvaluationError
-from ..system import BoolArray, FloatArray
+from ..system import BoolArray, FloatArray, IntArray
 
 Metric = Callable[[ArrayLike, ArrayLike], float | None]
+
+GRID = 500
+"""Thresholds of a score that are tried, at most, for pairs of thresholds."""
 
 
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
@@ -228,6 +231,79 @@ SELECTIVE: Mapping[str, Metric] = MappingProxyType({"aurc": aurc, "eaurc": eaurc
 
 Of samples with equal scores every order is equally likely, and all areas are means over these orders.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubleScoring:
+    """What two scores reach together, each with a threshold of its own, chosen on these very samples.
+
+    Attributes:
+        f1: the largest F1 of accepting good samples, where all in-distribution ones are to be found.
+        aurc: the mean over numbers of accepted in-distribution samples of the smallest share of bad ones among all that
+            are accepted.
+    """
+
+    f1: float
+    aurc: float
+
+
+def double_scoring(first: ArrayLike, second: ArrayLike, good: ArrayLike, in_dist: ArrayLike) -> DoubleScoring | None:
+    """Figures of rejecting what is wrong or OOD by two scores: a sample is accepted if neither is above its threshold.
+
+    Source: Li et al., 2026 (joint reliability assessment, arXiv 2603.03903), DS-F1 and DS-AURC. Their code takes 1001
+    equidistant values of each score and 100 bins of coverage; here thresholds are samples' scores, of more than `GRID`
+    different ones so many quantiles, and coverages have no bins: where no pair of thresholds accepts so many, the next
+    larger number counts.
+
+    Args:
+        first: (N,) higher = more likely to be rejected.
+        second: (N,) the same of the other score.
+        good: (N,) bool, in-distribution and predicted right.
+        in_dist: (N,) bool.
+
+    Returns:
+        The figures, or None with fewer than two classes.
+    """
+    (one, truth), (other, ordinary) = checked(first, good), checked(second, in_dist)
+    if truth.all() or not truth.any():
+        return None
+    levels = [_levels(values) for values in (one, other)]
+    sizes = [int(each.max()) + 1 for each in levels]
+    cells = levels[0] * sizes[1] + levels[1]
+    accepted, right, known = (
+        np.bincount(cells[rows], minlength=sizes[0] * sizes[1]).reshape(sizes).cumsum(axis=0).cumsum(axis=1).ravel()
+        for rows in (np.full(len(truth), fill_value=True), truth, ordinary)
+    )
+    risks = np.full(int(ordinary.sum()) + 1, np.inf)
+    np.minimum.at(risks, known, 1 - right / np.maximum(accepted, 1))
+    reached = np.where(np.isfinite(risks), np.arange(len(risks)), len(risks))
+    reached = np.minimum.accumulate(reached[::-1])[::-1]
+    return DoubleScoring(
+        f1=float((2 * right / (accepted + ordinary.sum())).max()), aurc=float(risks[reached[1:]].mean())
+    )
+
+
+def rarer_of(first: ArrayLike, second: ArrayLike, good: ArrayLike) -> FloatArray:
+    """One score (N,) of two, by which either may reject: minus the smaller p-value among good samples.
+
+    Args:
+        first: (N,) higher = more likely to be rejected.
+        second: (N,) the same of the other score.
+        good: (N,) bool, the samples that p-values compare with.
+    """
+    found = []
+    for values, truth in (checked(first, good), checked(second, good)):
+        below = np.searchsorted(np.sort(values[truth]), values, side="left")
+        found.append((truth.sum() - below + 1) / (truth.sum() + 1))
+    return np.asarray(-np.minimum(*found))
+
+
+def _levels(values: FloatArray) -> IntArray:
+    """The place (N,) of the first threshold that is not below each value."""
+    thresholds = np.unique(values)
+    if len(thresholds) > GRID:
+        thresholds = np.unique(np.quantile(values, np.linspace(0, 1, GRID), method="higher"))
+    return np.searchsorted(thresholds, values)
 
 
 def _by_score(scores: ArrayLike, wrong: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -28,8 +28,8 @@ from .intervals import (
     rate_bounds,
     wilson,
 )
-from .metrics import METRICS, SELECTIVE, brier, expected_calibration_error
-from .score_tables import LOGIT_LR, SCORE_LR, ScoredSet
+from .metrics import METRICS, SELECTIVE, brier, double_scoring, expected_calibration_error, rarer_of
+from .score_tables import LOGIT_LR, SCORE_LR, JointlyScoredSet, ScoredSet
 
 FEW_SAMPLES = 20
 """Fewer samples than this of either class are few.
@@ -44,6 +44,9 @@ GAIN = "auroc_gain_over_"
 CLASSIFIER = "classifier"
 """Name in the place of a score for what is true of the classifier itself."""
 
+JOINT = "joint"
+"""The task of rejecting what is wrong or OOD."""
+
 MEAN = " (mean)"
 """End of the name of the data set that is the mean over a group of OOD sets, every one of the same weight."""
 
@@ -56,7 +59,7 @@ class Record:
     """A figure of a score on a data set: an entry of `metrics.json`, with its fields in their order.
 
     Attributes:
-        task: `misclassification`, `ood` or `shifted`; `control` for the number of near-duplicates.
+        task: `misclassification`, `ood`, `shifted` or `joint`; `control` for the number of near-duplicates.
         dataset: the data set or group of data sets.
         protocol: what the meta model was fitted on.
         score: whose figure it is.
@@ -196,6 +199,34 @@ def group_records(
         for group in there:
             yield from figures[group]
             yield from gains[group]
+
+
+def joint_records(scored_sets: Iterable[JointlyScoredSet]) -> Iterator[Record]:
+    """Records of rejecting what is wrong or OOD: task `joint`, whose positives are both kinds.
+
+    Args:
+        scored_sets: the OOD sets, each with `in_dist.test`.
+
+    Yields:
+        Of each set `aurc` and `eaurc` of the order by which a bundle rejects, `ds_aurc` and `ds_f1`.
+    """
+    for scored in scored_sets:
+        data = Record(
+            task=JOINT,
+            dataset=scored.dataset,
+            protocol=scored.protocol,
+            score=CHOSEN,
+            metric="",
+            value=None,
+            n=len(scored.good),
+            n_positive=int((~scored.good).sum()),
+        )
+        order = rarer_of(scored.wrong_score, scored.ood_score, scored.good)
+        for metric in ("aurc", "eaurc"):
+            yield Estimate(metric, SELECTIVE[metric](order, ~scored.good)).record(data, CHOSEN)
+        double = double_scoring(scored.wrong_score, scored.ood_score, scored.good, scored.in_dist)
+        yield Estimate("ds_aurc", None if double is None else double.aurc).record(data, CHOSEN)
+        yield Estimate("ds_f1", None if double is None else double.f1).record(data, CHOSEN)
 
 
 def near_duplicate_records(near: NearDuplicates) -> list[Record]:

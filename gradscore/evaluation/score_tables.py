@@ -111,6 +111,27 @@ class ScoredSet:
     content: Callable[[], pd.Series[str]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class JointlyScoredSet:
+    """Samples of `in_dist.test` and of an OOD set, by both scores that may reject them.
+
+    Attributes:
+        protocol: what the OOD model was fitted on.
+        dataset: the OOD set.
+        in_dist: (N,) which are in-distribution; those have labels.
+        good: (N,) which of them are predicted right.
+        wrong_score: (N,) the chosen score of wrong predictions.
+        ood_score: (N,) that of OOD samples.
+    """
+
+    protocol: str
+    dataset: str
+    in_dist: BoolArray
+    good: BoolArray
+    wrong_score: FloatArray
+    ood_score: FloatArray
+
+
 @dataclass(frozen=True)
 class _Plan:
     """A data set that a spec reports, and where its scores come from by name."""
@@ -185,6 +206,37 @@ class ScoreTables:
             for dataset in each.reported
         ]
         return [self._scored_set(plan) for plan in self._plans]
+
+    def jointly_scored_sets(self) -> list[JointlyScoredSet]:
+        """Of the last `scored_sets`, the OOD sets of the first protocol; none without scores of both kinds."""
+        by_wrong = next((each.places[CHOSEN] for each in self._plans if each.spec.task == "misclassification"), None)
+        ood = [each for each in self._plans if each.spec.task == "ood"]
+        return [
+            self._joint(plan, by_wrong)
+            for plan in ood
+            if plan.spec.protocol == ood[0].spec.protocol
+            and by_wrong is not None
+            and all({by_wrong, plan.places[CHOSEN]} <= set(self._scores_of(split)) for split in plan.rows)
+        ]
+
+    def _joint(self, plan: _Plan, by_wrong: Place) -> JointlyScoredSet:
+        parts = []
+        for split, mask in plan.rows.items():
+            samples, is_ood, scores = self._samples(split), plan.spec.positive[split], self._scores_of(split)
+            labels, predictions = samples["label"].to_numpy(), samples["prediction"].to_numpy()
+            rows = mask & (is_ood | (labels >= 0))
+            good = ~is_ood & (labels == predictions)
+            found = (~is_ood, good, scores[by_wrong], scores[plan.places[CHOSEN]])
+            parts.append([each[rows] for each in found])
+        in_dist, good, wrong_score, ood_score = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return JointlyScoredSet(
+            protocol=plan.spec.protocol,
+            dataset=plan.dataset,
+            in_dist=in_dist,
+            good=good,
+            wrong_score=wrong_score,
+            ood_score=ood_score,
+        )
 
     def write(self, folder: Path) -> None:
         """Writes `scores.parquet` of the last `scored_sets` to a folder, see `read_scores`."""

@@ -107,6 +107,11 @@ def test_prints_groups(stdout: str) -> None:
     assert "mean AUROC" in stdout
 
 
+def test_figures_of_both_kinds_are_among_the_tables_alone(stdout: str, fitted: Path) -> None:
+    assert "wrong or OOD, leave_one_dataset_out" in stdout
+    assert "DS-F1" not in CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
+
+
 def test_one_class_is_said_and_null(stdout: str, evaluation: Path) -> None:
     records = json.loads((evaluation / "metrics.json").read_text())
     assert "no misclassified sample among 30 samples" in stdout

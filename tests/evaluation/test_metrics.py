@@ -18,10 +18,12 @@ from gradscore.evaluation.metrics import (
     aurc,
     auroc,
     brier,
+    double_scoring,
     eaurc,
     expected_calibration_error,
     fpr95_id_positive,
     fpr95_ood_positive,
+    rarer_of,
     reliability,
     risk_coverage,
 )
@@ -205,3 +207,64 @@ def test_no_sample_gives_none(figure):
 def test_values_that_are_no_probabilities_are_refused(value):
     with pytest.raises(EvaluationError, match=r"wanted values in \[0, 1\]"):
         brier([0.5, value], [True, False])
+
+
+def two_scores(*, seed, count, levels):
+    """Scores with ties of in-distribution samples, some of them wrong, and of OOD ones, a third."""
+    generator = np.random.default_rng(seed)
+    in_dist = np.arange(count) >= count // 3
+    good = in_dist & (generator.random(count) < 0.8)
+    first, second = generator.integers(0, levels, (2, count)) + 0.3 * levels * np.stack([~good, ~in_dist])
+    return first, second, good, in_dist
+
+
+def by_all_pairs(first, second, good, in_dist):
+    """The authors' sums (`compute_f1_and_aurc`) with the samples' scores as thresholds, and a bin for each coverage."""
+    total, f1, risk = in_dist.sum(), 0.0, {}
+    for low, high in itertools.product(np.unique(first), np.unique(second)):
+        kept = (first <= low) & (second <= high)
+        right = (kept & good).sum()
+        if kept.any() and right:
+            precision, recall = right / kept.sum(), right / total
+            f1 = max(f1, 2 * precision * recall / (precision + recall))
+        if kept.any():
+            covered = (kept & in_dist).sum()
+            risk[covered] = min(risk.get(covered, 1.0), 1 - right / kept.sum())
+    areas = [next(risk[more] for more in range(covered, total + 1) if more in risk) for covered in range(1, total + 1)]
+    return f1, np.mean(areas)
+
+
+@pytest.mark.parametrize("levels", [3, 10, 1000], ids=["many ties", "ties", "few ties"])
+def test_double_scoring_tries_all_pairs_of_thresholds(levels):
+    samples = two_scores(seed=levels, count=60, levels=levels)
+    found = double_scoring(*samples)
+    assert (found.f1, found.aurc) == pytest.approx(by_all_pairs(*samples), rel=1e-12)
+
+
+def test_double_scoring_by_hand():
+    """A wrong sample and an OOD one, each seen by one score: of three good ones all are accepted, and nothing else."""
+    good, in_dist = np.array([1, 1, 1, 0, 0], dtype=bool), np.array([1, 1, 1, 1, 0], dtype=bool)
+    found = double_scoring([0, 1, 0, 9, 0], [0, 0, 1, 0, 9], good, in_dist)
+    assert found.f1 == pytest.approx(2 * 1.0 * 0.75 / 1.75)
+    assert found.aurc == pytest.approx((0 + 0 + 0 + 0.25) / 4)
+
+
+def test_of_many_samples_quantiles_are_thresholds():
+    """Against the F1 of all pairs, one threshold of the first score at a time."""
+    first, second, good, in_dist = two_scores(seed=1, count=3000, levels=10**6)
+    order = np.argsort(second)
+    kept = np.cumsum((first[:, None] >= first[order]), axis=1)
+    right = np.cumsum((first[:, None] >= first[order]) & good[order], axis=1)
+    found = double_scoring(first, second, good, in_dist)
+    assert found.f1 == pytest.approx((2 * right / (kept + in_dist.sum())).max(), rel=0.01)
+
+
+def test_double_scoring_of_one_class_is_none():
+    assert double_scoring([1, 2], [1, 2], [True, True], [True, True]) is None
+    assert double_scoring([1, 2], [1, 2], [False, False], [True, False]) is None
+
+
+def test_the_rarer_of_two_scores_is_the_smaller_p_value():
+    """Among good samples 0, 1, 2 and 10, 20, 30: of four places, by hand."""
+    found = rarer_of([0.0, 1.0, 2.0, 5.0, 0.5], [30.0, 20.0, 10.0, 5.0, 25.0], [True, True, True, False, False])
+    np.testing.assert_allclose(found, [-2 / 4, -3 / 4, -2 / 4, -1 / 4, -2 / 4])

@@ -10,6 +10,7 @@ import pytest
 from score_files import scored_sets_of
 
 from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
+from gradscore.evaluation.metrics import aurc, double_scoring, eaurc, rarer_of
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_tables import LEADING, writing_scores
 from gradscore.store import RunFolder
@@ -40,6 +41,32 @@ def test_figures_are_those_of_the_written_table_in_its_order(copy: RunFolder) ->
     report = evaluate_run(copy)
     of_table = list(score_records(scored_sets_of(report.scores)))
     assert report.records[: len(of_table)] == of_table
+
+
+def test_joint_records_are_of_both_chosen_scores(report_run: RunFolder) -> None:
+    """That of wrong predictions is its meta model's here, which the protocol without OOD samples reports as well."""
+    report = evaluate_run(report_run)
+    assert report.choices["misclassification"].score == "meta"
+    of_set = report.scores.query("task == 'ood' and dataset == 'files'")
+    by_protocol = dict(list(of_set.groupby("protocol")))
+    samples, other = (
+        by_protocol[name].set_index(["split", "sample_id"]) for name in ("leave_one_dataset_out", "in_dist_only")
+    )
+    in_dist = ~samples["positive"].to_numpy()
+    good = in_dist & (samples["label"] == samples["prediction"]).to_numpy()
+    scores = other["meta_wrong"].loc[samples.index].to_numpy(), samples["chosen"].to_numpy()
+    found = {each.metric: each for each in report.records if each.task == "joint" and each.dataset == "files"}
+    double = double_scoring(*scores, good, in_dist)
+    order = rarer_of(*scores, good)
+    assert double is not None
+    assert {name: each.value for name, each in found.items()} == {
+        "aurc": aurc(order, ~good),
+        "eaurc": eaurc(order, ~good),
+        "ds_aurc": double.aurc,
+        "ds_f1": double.f1,
+    }
+    assert (found["aurc"].n, found["aurc"].n_positive) == (len(samples), (~good).sum())
+    assert {each.dataset for each in report.records if each.task == "joint"} == {"files", "rotated"}
 
 
 def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
