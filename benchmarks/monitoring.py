@@ -17,9 +17,10 @@ import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pages import put_table
-from scipy.optimize import minimize_scalar
+from scipy.optimize import linear_sum_assignment, minimize_scalar
 from scipy.special import expit, log_softmax
 from scipy.stats import binomtest
+from sklearn.isotonic import IsotonicRegression
 
 from gradscore.columns import logit_columns, penultimate_columns
 from gradscore.deployment import CLASS, CONFIDENCE, Bundle, is_stream, read_bundle, watched
@@ -119,6 +120,60 @@ def atc(calibration: Samples, score: Callable[[Array], Array]) -> Callable[[Samp
     return lambda window: float((score(window.logits / scale) >= limit).mean())
 
 
+def difference_of_confidences(calibration: Samples) -> Callable[[Samples], float]:
+    """The accuracy of the calibration samples, less by how much the mean confidence falls (Guillory et al. 2021)."""
+    scale = temperature(calibration.logits, calibration.label)
+    start = float(calibration.right.mean() - largest_probability(calibration.logits / scale).mean())
+    return lambda window: float(np.clip(start + largest_probability(window.logits / scale).mean(), 0, 1))
+
+
+def transport_costs(logits: Array, label: NDArray[np.int64]) -> Array:
+    """(n,) what it costs to move each probability to a label, where labels come in the shares of `label` (m,).
+
+    Of all ways to deal the labels out, that of the least cost in all. The cost of one is half the sum of absolute
+    differences between probabilities and label: 1 less the probability of the label.
+
+    Source: Lu et al. 2023, "Characterizing out-of-distribution error via optimal transport".
+    """
+    dealt = label[np.linspace(0, len(label) - 1, len(logits)).round().astype(np.int64)]
+    costs = 1 - np.exp(log_softmax(logits, axis=1))[:, dealt]
+    places, chosen = linear_sum_assignment(costs)
+    return costs[places, chosen]
+
+
+def transport(calibration: Samples, *, threshold: bool) -> Callable[[Samples], float]:
+    """COT, 1 less the mean cost; or COTT, the share whose cost is below a threshold, in calibration the accuracy."""
+    scale = temperature(calibration.logits, calibration.label)
+    label = np.sort(calibration.label)
+    limit = np.quantile(transport_costs(calibration.logits / scale, label), calibration.right.mean())
+
+    def accuracy(window: Samples) -> float:
+        costs = transport_costs(window.logits / scale, label)
+        return float((costs < limit).mean() if threshold else 1 - costs.mean())
+
+    return accuracy
+
+
+def calibrated(calibration: Samples) -> Callable[[Samples], float]:
+    """CBPE: the mean of calibrated probabilities of the predicted class, isotonic for each class against the rest.
+
+    Source: NannyML, "Confidence-based performance estimation", for several classes.
+    """
+    chances = np.exp(log_softmax(calibration.logits, axis=1))
+    curves = [
+        IsotonicRegression(out_of_bounds="clip").fit(chances[:, place], calibration.label == place)
+        for place in range(chances.shape[1])
+    ]
+
+    def accuracy(window: Samples) -> float:
+        values = np.exp(log_softmax(window.logits, axis=1))
+        found = np.column_stack([curve.predict(each) for curve, each in zip(curves, values.T, strict=True)])
+        found /= np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+        return float(found[np.arange(len(found)), values.argmax(axis=1)].mean())
+
+    return accuracy
+
+
 def gradient_norm(window: Samples) -> float:
     """The 0.3-norm of the gradient of the last layer's weights against the predicted classes (Xie et al. 2023)."""
     gradient = window.residual.T @ window.inputs / len(window.right)
@@ -149,12 +204,24 @@ def windows_of(sets: dict[str, Samples], random: Generator) -> dict[str, list[Sa
     return found
 
 
+def rivals_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]:
+    """Published estimators that need no shifted samples, by the heading of their columns."""
+    return {
+        "mean confidence": mean_confidence,
+        "ATC, confidence": atc(calibration, largest_probability),
+        "ATC, entropy": atc(calibration, negative_entropy),
+        "DoC": difference_of_confidences(calibration),
+        "COT": transport(calibration, threshold=False),
+        "COTT": transport(calibration, threshold=True),
+        "CBPE": calibrated(calibration),
+    }
+
+
 def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
-    confidence, entropy = atc(calibration, largest_probability), atc(calibration, negative_entropy)
+    rivals = rivals_of(calibration)
     lines = [
-        "| windows | how many | accuracy | monitor | mean confidence | ATC, confidence | ATC, entropy | gradient norm "
-        "| intervals that hold it |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| windows | how many | accuracy | monitor | {' | '.join(rivals)} | gradient norm | intervals that hold it |",
+        "|---" * (len(rivals) + 6) + "|",
     ]
     rows: dict[str, list[tuple[float, ...]]] = {}
     for name, some in windows.items():
@@ -162,7 +229,7 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
         norm = line_of([gradient_norm(each) for each in others], [float(each.right.mean()) for each in others])
         for window in some:
             true, found = float(window.right.mean()), expected.of(window.columns)
-            guesses = (found.accuracy, mean_confidence(window), confidence(window), entropy(window), norm(window))
+            guesses = (found.accuracy, *(rival(window) for rival in rivals.values()), norm(window))
             errors = [abs(each - true) for each in guesses]
             rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
     shifted = [row for name in windows if "without" not in name and "among" not in name for row in rows[name]]

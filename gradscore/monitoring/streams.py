@@ -156,7 +156,7 @@ class Stream:
         until: (bets,) the last time at which that was worth little.
         recent: (cells,) how often ranks of each cell came lately.
         begun: how many values came before it, in an earlier stream of the same name and as its own calibration values.
-        usual: (u,) values that will be its calibration values, until there are `RENEWED` of them; None once it has such.
+        usual: (u,) its calibration values to be, until there are `RENEWED` of them; None once it has such.
     """
 
     edges: Floats
