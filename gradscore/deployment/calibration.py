@@ -107,7 +107,7 @@ def calibrated(
     """
     whole = right if whole is None else whole
     different = "different " if len(right) < len(whole) else ""
-    if len(right) < (needed := samples_needed(alpha / len(models))):
+    if len(right) < (needed := samples_needed(_in_range(alpha) / len(models))):
         raise EvaluationError(
             f"detectors, calibrated on {different}correctly predicted in-distribution samples: "
             f"{_too_few(alpha, needed, len(right))}"

@@ -323,8 +323,8 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
         The inputs of its meta models, and what a reader should know of them.
 
     Raises:
-        EvaluationError: too few samples, a bank of copies of samples that are reported or calibrate, or values that are
-            not finite.
+        EvaluationError: too few samples, copies of samples that are reported or calibrate alone, in `in_dist.fit` or in
+            the bank, or values that are not finite.
         StoreError: a damaged file.
     """
     splits = {info.name: info for info in run.splits()}
@@ -332,7 +332,14 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
     contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]) for name in used}
     elsewhere = set(left_out).union(*contents.values())
-    fit = _without(tables.read(FIT), elsewhere)
+    whole = tables.read(FIT)
+    fit = _without(whole, elsewhere)
+    if fit.empty and len(whole):
+        copied = [name for name, values in contents.items() if not values.isdisjoint(whole["content_hash"])]
+        raise EvaluationError(
+            f"{run.path}: all {len(whole)} samples of {FIT} are copies of samples that are reported or calibrate "
+            f"({', '.join(copied)}), which fit nothing; give others, and extract again"
+        )
     notices: list[str] = []
     augmentations = _augmentations(fit, notices)
     reference = fit

@@ -295,6 +295,14 @@ class RecomputedRows:
         return first, second, _rounded_otherwise(first, self.unit)
 
 
+def _nothing_to_tell(what: str, outputs: NetworkOutputs) -> str:
+    """Why there is nothing to fit to: the network, where its logits are the same for all samples."""
+    logits = outputs.logits
+    same = np.ptp(logits, axis=0).max(initial=0.0) <= 1e-6 * np.abs(logits).max(initial=0.0)
+    why = f": the network gives all {len(logits)} of them the same logits; check its weights (gradscore doctor)"
+    return f"fit: every feature is {what}; nothing to tell the samples apart by{why if same else ''}"
+
+
 def tolerance(unit: float) -> float:
     """What an input may move by, in its scale among ordinary samples."""
     return max(TOLERANCE, UNITS * unit)
@@ -412,7 +420,7 @@ class Inputs:
         values = pd.DataFrame(np.concatenate([features.gradient_inputs(ordinary), scores], axis=1), columns=names)
         scaling = Scaling.fit(values)
         if not scaling.scale.any():
-            raise EvaluationError("fit: every feature is constant; nothing to tell the samples apart by")
+            raise EvaluationError(_nothing_to_tell("constant", features.outputs(ordinary)))
         whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
@@ -421,7 +429,7 @@ class Inputs:
         scaling = replace(scaling, scale=scaling.scale * wider)
         rounding = are_rounding(scaling.scaled(_array(values), names, logarithmic(names)), wider)
         if not scaling.scale[~rounding].any():
-            raise EvaluationError("fit: every feature is constant or rounding; nothing to tell the samples apart by")
+            raise EvaluationError(_nothing_to_tell("constant or rounding", features.outputs(ordinary)))
         named = np.array(names, dtype=np.str_)
         return replace(
             whole,

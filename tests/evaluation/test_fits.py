@@ -16,8 +16,8 @@ LOGITS = ["logit_0", "logit_1"]
 SOURCE = {"source": "sklearn:digits"}
 
 
-def write_run(folder: Path, *, copied: str, copies: int) -> RunFolder:
-    """A run whose bank begins with `copies` samples of the split `copied`."""
+def write_run(folder: Path, *, copied: str, copies: int, into: str = "in_dist.bank") -> RunFolder:
+    """A run whose bank, or split `into`, begins with `copies` samples of the split `copied`."""
     config = Config.model_validate(
         {
             "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
@@ -34,7 +34,7 @@ def write_run(folder: Path, *, copied: str, copies: int) -> RunFolder:
         for info in RunFolder(folder).splits():
             is_bank = info.name == "in_dist.bank"
             names = LOGITS if is_bank else [*LOGITS, "uniform/fc.weight/l1"]
-            origins = [copied if is_bank and place < copies else info.name for place in range(SIZE)]
+            origins = [copied if info.name == into and place < copies else info.name for place in range(SIZE)]
             labels = np.arange(SIZE) % 2
             rows = ShardRows(
                 split=info.name,
@@ -70,3 +70,13 @@ def test_a_bank_of_copies_is_refused(tmp_path: Path, copied: str, copies: int, n
 def test_a_bank_with_some_copies_does_without_them(tmp_path: Path) -> None:
     report = fit_run(write_run(tmp_path / "run", copied="in_dist.test", copies=SIZE - 2))
     assert any(f"{SIZE - 2} samples are both in in_dist.test and in in_dist.bank" in line for line in report.notices)
+
+
+@pytest.mark.parametrize("into", ["in_dist.calibration", "in_dist.test"])
+def test_nothing_but_samples_with_another_use_is_refused(tmp_path: Path, into: str) -> None:
+    with pytest.raises(EvaluationError) as caught:
+        fit_run(write_run(tmp_path / "run", copied="in_dist.fit", copies=SIZE, into=into))
+    assert str(caught.value).endswith(
+        f"all {SIZE} samples of in_dist.fit are copies of samples that are reported or calibrate ({into}), which fit "
+        "nothing; give others, and extract again"
+    )
