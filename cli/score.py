@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,7 +247,7 @@ class _Scoring:
         source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
         done, total = 0, len(images)
         self.samples += total
-        for scored in self.scorer.stream(images, **self.settings):
+        for scored in _naming(file, self.scorer.stream(images, **self.settings)):
             table = scored.assign(file=scored["sample_id"] if source is None else source)
             done += len(table)
             tell("scoring" if len(self.files) == 1 else f"scoring {file.name}", done, total)
@@ -266,6 +266,14 @@ class _Scoring:
 
     def _columns(self) -> list[str]:
         return [*self.scorer.columns(explain=self.settings["explain"]), "file"]
+
+
+def _naming(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The tables of a file, whose name is in the message where its samples cannot be used."""
+    try:
+        yield from tables
+    except DataError as error:
+        raise (error if file.name in str(error) else DataError(f"{file.name}: {error}")) from None
 
 
 def _all_failed(failed: Mapping[str, str], what: str) -> str:
@@ -324,7 +332,8 @@ def _print_summary(output: Output, counts: Counter[str], *, first_error: str, ou
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     not_scored(counts["error"], first_error=first_error)
     if out is not None:
-        output.say(f"results: {out}")
+        lost = f" ({counts['error']} of {sum(counts.values())} samples not scored: column error)"
+        output.say(f"results: {out}{lost if counts['error'] else ''}")
 
 
 def not_scored(count: int, *, first_error: str) -> None:

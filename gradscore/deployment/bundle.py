@@ -396,9 +396,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
 
 def _saved(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
     """The members of a meta model or of inputs."""
-    with tempfile.TemporaryDirectory() as folder:
-        saved.save(folder)
-        return {f"meta/{name}/{file}": (Path(folder) / file).read_bytes() for file in (ARRAYS, DESCRIPTION)}
+    return {f"meta/{name}/{file}": content for file, content in saved.files().items()}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from ..columns import (
 )
 from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
-from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes, write_text
+from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes
 
 FORMAT: Literal[6] = 6
 ARRAYS = "arrays.safetensors"
@@ -500,8 +500,8 @@ class Inputs:
             scaled[part] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 
-    def save(self, folder: str | Path) -> None:
-        """Writes it to a folder, as arrays and JSON."""
+    def files(self) -> dict[str, bytes]:
+        """It as files, by name: arrays and JSON."""
         description = _Description(
             columns=self.columns,
             names=self.names,
@@ -509,7 +509,11 @@ class Inputs:
             baselines=list(self.baselines.learned),
             augmentations=list(self.baselines.augmentations),
         )
-        write_model(Path(folder), self.scaling.arrays() | self.baselines.arrays(), description)
+        return model_files(self.scaling.arrays() | self.baselines.arrays(), description)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes its files to a folder."""
+        write_files(folder, self.files())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -595,8 +599,8 @@ def _columns(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in META_COLUMNS and name != "content_hash"]
 
 
-def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: Description) -> None:
-    """Writes the two files of a model, equal arrays once (several baselines have the weights of the last layer).
+def model_files(arrays: Mapping[str, NDArray[Any]], description: Description) -> dict[str, bytes]:
+    """The two files of a model, equal arrays once (several baselines have the weights of the last layer).
 
     The description comes last and holds a checksum of the arrays.
     """
@@ -611,13 +615,19 @@ def write_model(folder: Path, arrays: Mapping[str, NDArray[Any]], description: D
         else:
             same[name] = place
     content = save(kept)
-    write_bytes(folder / ARRAYS, content)
     whole = description.model_copy(update={"arrays_sha256": sha256(content), "same": same})
-    write_text(folder / DESCRIPTION, json.dumps(whole.model_dump(), indent=1, allow_nan=False) + "\n")
+    described = json.dumps(whole.model_dump(), indent=1, allow_nan=False) + "\n"
+    return {ARRAYS: content, DESCRIPTION: described.encode()}
+
+
+def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
+    """Writes what `model_files` made to a folder."""
+    for name, content in files.items():
+        write_bytes(Path(folder) / name, content)
 
 
 def read_model(folder: Path, kind: type[AnyDescription]) -> tuple[dict[str, NDArray[Any]], AnyDescription]:
-    """Reads what `write_model` wrote.
+    """Reads what `write_files` wrote.
 
     Raises:
         StoreError: a file is missing or damaged, the two do not belong together, or the format is another one.

@@ -17,7 +17,17 @@ from scipy.special import expit
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray, product
 from .alarms import Alarms
-from .inputs import BASELINE_PREFIX, Description, Group, Inputs, group_of, read_description, read_model, write_model
+from .inputs import (
+    BASELINE_PREFIX,
+    Description,
+    Group,
+    Inputs,
+    group_of,
+    model_files,
+    read_description,
+    read_model,
+    write_files,
+)
 
 Kind = Literal["logistic", "one_class"]
 
@@ -137,10 +147,14 @@ class MetaModel:
         order = np.argsort(-np.abs(coefficients), kind="stable")[:k]
         return [(self.inputs.names[place], float(coefficients[place])) for place in order if coefficients[place]]
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the model to a folder, as arrays and JSON, without what makes its inputs."""
+    def files(self) -> dict[str, bytes]:
+        """The model as files, by name: arrays and JSON, without what makes its inputs."""
         description = _Description(kind=self.kind, inputs=self.inputs.fingerprint, notes=dict(self.notes))
-        write_model(Path(folder), self.arrays, description)
+        return model_files(self.arrays, description)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes its files to a folder."""
+        write_files(folder, self.files())
 
     @classmethod
     def load(cls, folder: str | Path, inputs: Inputs) -> Self:

@@ -83,7 +83,18 @@ def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, t
     assert found["prediction"].isna().sum() == 2
     assert "2 not scored" in result.stdout
     assert "not scored: 2; the first:" in result.stderr
+    assert result.stdout.splitlines()[-1] == f"results: {tmp_path}/x.parquet (2 of 8 samples not scored: column error)"
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "x.csv"], ["--out", "all"]], ids=["shown", "a table", "a folder"])
+def test_a_file_with_samples_of_another_shape_is_named(small_bundle, tmp_path, monkeypatch, out: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("flat.npz", images=DIGITS.reshape(len(DIGITS), -1).astype(np.float32))
+    np.savez("fine.npz", images=DIGITS)
+    result = score(small_bundle, "fine.npz", "flat.npz", *out)
+    assert result.exit_code == 2
+    assert "flat.npz: images: wanted shape (N, C, H, W), got (64, 64)" in result.stderr
 
 
 @pytest.fixture

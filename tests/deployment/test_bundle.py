@@ -1,6 +1,8 @@
 """Bundles survive a round trip and a move, and refuse everything that was done to them."""
 
+import errno
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from gradscore.deployment import bundling
 from gradscore.deployment.bundle import read_bundle, write_bundle
 from gradscore.deployment.bundling import check_batches, make_bundle
 from gradscore.deployment.scorer import Scorer
-from gradscore.errors import BundleError
+from gradscore.errors import BundleError, OutputError
 from gradscore.models import weights_sha256
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
@@ -151,6 +153,19 @@ def test_the_same_run_gives_the_same_bytes(small_bundle: Path, small_run: Path) 
     again = small_bundle.with_name("again.gradscore")
     write_bundle(again, make_bundle(RunFolder(small_run), alpha=0.1, with_weights=True, trust_code=True))
     assert again.read_bytes() == small_bundle.read_bytes()
+
+
+def test_a_bundle_is_written_where_nothing_is_temporary(small_bundle: Path, tmp_path: Path, monkeypatch) -> None:
+    """A full disk is that of the target, which the message names."""
+    bundle = read_bundle(small_bundle)
+    monkeypatch.setattr("tempfile.TemporaryDirectory", None)
+    monkeypatch.setattr("gradscore.system.files.os.fsync", full_disk)
+    with pytest.raises(OutputError, match=r"x\.gradscore: cannot be written: No space left on device; free some space"):
+        write_bundle(tmp_path / "x.gradscore", bundle)
+
+
+def full_disk(_file: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_sha256_of_the_file(small_bundle: Path) -> None:
