@@ -225,13 +225,13 @@ class Cut(nn.Module):
         return self.last(hidden)
 
 
-def nothing(logits: Tensor) -> Tensor:
+def flat(logits: Tensor) -> Tensor:
     return (0 * logits).sum(dim=1)
 
 
 SILENT = {
     "a part under no_grad": (Cut, "uniform", ["first.weight: .* no_grad", "first.bias: .* no_grad"]),
-    "a loss that is constant": (lambda: nn.Linear(4, 3), nothing, ["loss nothing: .* another loss"]),
+    "a loss that is constant": (lambda: nn.Linear(4, 3), flat, ["loss flat: .* another loss"]),
     "neither": (lambda: nn.Linear(4, 3), "uniform", []),
 }
 
