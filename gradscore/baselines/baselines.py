@@ -18,7 +18,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
 from ..system import FloatArray, IntArray, Registry
 from . import formulas
-from .formulas import Arrays, OrdinaryFeatures
+from .formulas import Arrays, LeftOut, OrdinaryFeatures
 from .neighbours import Bank, Neighbours, too_few
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
@@ -39,6 +39,7 @@ class NetworkOutputs:
         augmentations: the same of every augmentation of them, by name.
         content: (N,) hashes of their content, by which they are told from themselves in a bank; None if unknown.
         neighbours: their neighbours in the bank, where they have been looked for.
+        left_out: which of them baselines learned from; None where it is none.
     """
 
     logits: FloatArray
@@ -46,6 +47,7 @@ class NetworkOutputs:
     augmentations: Mapping[str, NetworkOutputs] = field(default_factory=dict)
     content: NDArray[np.str_] | None = None
     neighbours: Neighbours | None = None
+    left_out: LeftOut | None = None
 
     def __len__(self) -> int:
         """N."""
@@ -99,8 +101,8 @@ class Baseline:
         source: where it comes from.
         is_input: meta models look at it, so that adding or changing it changes every fit.
         is_compared: meta models are compared with it.
-        of_others: it is an input only where it was fitted on other samples than meta models are: those that it was
-            fitted on are nearer than new ones.
+        leaves_out: samples that it was fitted on are left out of it when they are scored, so that they are as far as
+            new ones. With few samples they are not, and it is no input where meta models are fitted on the same.
         of_unseen: it is fitted on samples that did not train the network, never on a bank of those that did.
     """
 
@@ -112,7 +114,7 @@ class Baseline:
     source: str = ""
     is_input: bool = False
     is_compared: bool = True
-    of_others: bool = False
+    leaves_out: bool = False
     of_unseen: bool = False
 
 
@@ -143,31 +145,37 @@ def of_logits(
 
 def of_penultimate(
     fit: Callable[[OrdinaryFeatures], Arrays],
-    of: Callable[[FloatArray, FloatArray, Arrays], FloatArray],
+    of: Callable[..., FloatArray],
     *,
     summary: str,
     source: str,
     words: str = "",
     is_input: bool = False,
-    of_others: bool = False,
+    leaves_out: bool = False,
 ) -> Baseline:
     """A baseline of penultimate features.
 
     Args:
         fit: from the features of ordinary samples to what is learned.
-        of: from features (N, D), logits (N, K) and what was learned to scores (N,).
+        of: from features (N, D), logits (N, K) and what was learned to scores (N,); with `leaves_out` also from what to
+            leave out, a `LeftOut` of the same samples.
         summary: see `Baseline`.
         words: see `Baseline`.
         source: see `Baseline`.
         is_input: see `Baseline`.
-        of_others: see `Baseline`.
+        leaves_out: see `Baseline`.
     """
 
     def fitted(ordinary: InDistribution) -> Arrays:
         return {name: np.asarray(values, dtype=np.float64) for name, values in fit(ordinary.features).items()}
 
     def score(outputs: NetworkOutputs, learned: Arrays) -> FloatArray:
-        return np.asarray(of(penultimate_of(outputs), outputs.logits, learned), dtype=np.float64)
+        features, logits = penultimate_of(outputs), outputs.logits
+        found = np.asarray(of(features, logits, learned), dtype=np.float64)
+        if leaves_out and outputs.left_out is not None:
+            rows = outputs.left_out.classes >= 0
+            found[rows] = of(features[rows], logits[rows], learned, outputs.left_out.at(rows))
+        return found
 
     return Baseline(
         fit=fitted,
@@ -177,7 +185,7 @@ def of_penultimate(
         words=words,
         source=source,
         is_input=is_input,
-        of_others=of_others,
+        leaves_out=leaves_out,
     )
 
 
@@ -324,7 +332,7 @@ BASELINES: Registry[Baseline] = Registry(
             words="the Mahalanobis distance",
             source="Lee, Lee, Lee, Shin 2018",
             is_input=True,
-            of_others=True,
+            leaves_out=True,
         ),
         "relative_mahalanobis": of_penultimate(
             formulas.relative_means,
@@ -333,7 +341,7 @@ BASELINES: Registry[Baseline] = Registry(
             words="the relative Mahalanobis distance",
             source="Ren, Fort, Liu et al. 2021",
             is_input=True,
-            of_others=True,
+            leaves_out=True,
         ),
         "unit_mahalanobis": of_penultimate(
             formulas.class_directions,
@@ -342,7 +350,7 @@ BASELINES: Registry[Baseline] = Registry(
             words="the Mahalanobis distance of features of unit length",
             source="Mueller and Hein 2025",
             is_input=True,
-            of_others=True,
+            leaves_out=True,
         ),
         "wdiscood": of_penultimate(
             formulas.discriminants,
@@ -433,7 +441,7 @@ BASELINES: Registry[Baseline] = Registry(
             words="fDBD",
             source="Liu and Qin 2024",
             is_input=True,
-            of_others=True,
+            leaves_out=True,
         ),
         "dice": of_penultimate(
             formulas.contributing,
@@ -497,14 +505,14 @@ class FittedBaselines:
         learned: by baseline, in the order of `BASELINES`.
         bank: ordinary samples to compare with; None where penultimate features are not stored.
         augmentations: the augmentations that count.
-        on_others: fitted on other samples than meta models are.
+        leave_out: those that leave out the samples they were fitted on are inputs.
         notices: sentences for the reader.
     """
 
     learned: Mapping[str, Arrays]
     bank: Bank | None = None
     augmentations: Sequence[str] = ()
-    on_others: bool = True
+    leave_out: bool = True
     notices: list[str] = field(default_factory=list)
 
     @classmethod
@@ -550,7 +558,7 @@ class FittedBaselines:
             learned=learned,
             bank=bank,
             augmentations=tuple(augmentations),
-            on_others=on_others,
+            leave_out=on_others or (has_features and ordinary.features.tells_its_own),
             notices=list(dict.fromkeys(notices)),
         )
 
@@ -577,7 +585,7 @@ class FittedBaselines:
     def inputs(self) -> list[str]:
         """Those of `names` that meta models look at."""
         found = {name: BASELINES[plain_name(name)] for name in self.names}
-        return [name for name, each in found.items() if each.is_input and (self.on_others or not each.of_others)]
+        return [name for name, each in found.items() if each.is_input and (self.leave_out or not each.leaves_out)]
 
     def table(self, outputs: NetworkOutputs) -> pd.DataFrame:
         """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
@@ -672,7 +680,9 @@ class FittedBaselines:
         if self.bank is None:
             return augmented
         found = self.bank.neighbours(penultimate_of(augmented), outputs.predictions, outputs.content)
-        return replace(augmented, neighbours=found)
+        classes = self.bank.classes_of(outputs.content)
+        left_out = None if classes is None else LeftOut(penultimate_of(outputs), classes)
+        return replace(augmented, neighbours=found, left_out=left_out)
 
 
 def plain_name(name: str) -> str:

@@ -47,8 +47,8 @@ RESIDUAL = 5.0
 PRUNED = 0.65
 """Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
 
-_NO_VARIANCE = 1e-15
-"""Axes with less of the largest variance have none, as `numpy.linalg.pinv` has it."""
+_NO_VARIANCE = 1e-12
+"""Axes with less of the largest variance hold rounding of float32, as the one that a layer norm makes constant."""
 
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
@@ -321,7 +321,7 @@ class OrdinaryFeatures:
 
     @cached_property
     def class_means(self) -> Arrays:
-        """The `whitening` (D, D) of the covariance that classes share, and means of the classes (C, D) in that frame.
+        """The `whitening` (D, D) of the covariance that classes share, means (C, D) in that frame, and counts (C,).
 
         Several baselines look at them; they are computed once.
         """
@@ -329,7 +329,30 @@ class OrdinaryFeatures:
         counts = np.bincount(numbered)
         means = np.stack([self.features[numbered == place].mean(axis=0) for place in range(len(counts))])
         whitening = _whitening(self.features - means[numbered])
-        return {"means": product(means, whitening), "whitening": whitening}
+        return {"means": product(means, whitening), "whitening": whitening, "counts": counts.astype(np.float64)}
+
+    @property
+    def tells_its_own(self) -> bool:
+        """Whether each, left out, is as far as new ones: they are more than twice as many as dimensions."""
+        dimensions = np.count_nonzero(self.class_means["whitening"].any(axis=0))
+        return len(self.features) > 2 * int(dimensions)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Samples that a baseline learned from, each to be left out of what it learned when it is scored itself.
+
+    Attributes:
+        features: (N, D) that it learned from.
+        classes: (N,) place of each class in ascending order, -1 for samples that it did not learn from.
+    """
+
+    features: FloatArray
+    classes: IntArray
+
+    def at(self, rows: NDArray[np.bool_]) -> LeftOut:
+        """Some of them."""
+        return LeftOut(self.features[rows], self.classes[rows])
 
 
 def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
@@ -348,19 +371,28 @@ def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
     }
 
 
-def mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+def mahalanobis(
+    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+) -> FloatArray:
     """Logarithm of the squared distance to the nearest class mean, shared covariance.
 
     Source: Lee, Lee, Lee, Shin 2018.
     """
-    squared = _squared_to_nearest(features, learned["whitening"], learned["means"])
+    squared = _squared_to_nearest(features, learned, left_out)
     return np.log(np.maximum(squared, np.finfo(np.float64).tiny))
 
 
-def relative_mahalanobis(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
+def relative_mahalanobis(
+    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+) -> FloatArray:
     """Squared distance to the nearest class mean, less that to the mean of all. Source: Ren and others 2021."""
-    of_all = _squared_to_nearest(features, learned["whitening_of_all"], learned["mean_of_all"])
-    return _squared_to_nearest(features, learned["whitening"], learned["means"]) - of_all
+    of_all = {
+        "whitening": learned["whitening_of_all"],
+        "means": learned["mean_of_all"],
+        "counts": learned["counts"].sum(keepdims=True),
+    }
+    without = None if left_out is None else replace(left_out, classes=np.zeros_like(left_out.classes))
+    return _squared_to_nearest(features, learned, left_out) - _squared_to_nearest(features, of_all, without)
 
 
 def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
@@ -368,9 +400,12 @@ def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
     return replace(ordinary, features=_directions(ordinary.features)).class_means
 
 
-def unit_mahalanobis(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+def unit_mahalanobis(
+    features: FloatArray, logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+) -> FloatArray:
     """The same of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
-    return mahalanobis(_directions(features), logits, learned)
+    without = None if left_out is None else replace(left_out, features=_directions(left_out.features))
+    return mahalanobis(_directions(features), logits, learned, without)
 
 
 def discriminants(ordinary: OrdinaryFeatures) -> Arrays:
@@ -391,7 +426,7 @@ def wdiscood(features: FloatArray, _logits: FloatArray, learned: Arrays) -> Floa
     Source: Chen, Lin, Xu and Vela 2023 (whitened linear discriminant analysis), with all discriminants there are.
     """
     whitened = product(features, learned["whitening"])
-    along = np.sqrt(_squared_to_nearest(whitened, learned["axes"], learned["means"]))
+    along = np.sqrt(_squared_to_nearest(whitened, {"whitening": learned["axes"], "means": learned["means"]}))
     across = whitened - learned["mean"]
     across = across - product(product(across, learned["axes"]), learned["axes"].T)
     return np.asarray(along + RESIDUAL * np.linalg.norm(across, axis=1))
@@ -477,21 +512,24 @@ def she(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
 
 
 def mean_and_gaps(ordinary: OrdinaryFeatures) -> Arrays:
-    """The mean of the features (D,), and distances (K, K) between the weights of classes."""
+    """The mean of the features (D,), distances (K, K) between the weights of classes, and the sample count (1,)."""
     weight = ordinary.head.weight
     gaps = np.stack([np.linalg.norm(weight - row, axis=1) for row in weight])
-    return {"mean": ordinary.features.mean(axis=0), "gaps": gaps}
+    return {"mean": ordinary.features.mean(axis=0), "gaps": gaps, "count": np.array([len(ordinary.features)])}
 
 
-def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
+def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None) -> FloatArray:
     """Minus the mean distance to the decision boundaries of the other classes over that to the mean of the features.
 
     Source: Liu and Qin 2024 (fast decision boundary based detector), equations 4 to 6.
     """
     margins, gaps = logits.max(axis=1, keepdims=True) - logits, learned["gaps"][logits.argmax(axis=1)]
     distances = np.divide(margins, gaps, out=np.zeros_like(margins), where=gaps > 0)
-    mean = distances.sum(axis=1) / (logits.shape[1] - 1)
-    return np.asarray(-mean / _lengths(features - learned["mean"]))
+    mean_distance = distances.sum(axis=1) / (logits.shape[1] - 1)
+    mean = learned["mean"]
+    if left_out is not None:
+        mean = mean + (mean - left_out.features) / (learned["count"][0] - 1)
+    return np.asarray(-mean_distance / _lengths(features - mean))
 
 
 def along_classes(ordinary: OrdinaryFeatures) -> Arrays:
@@ -558,13 +596,29 @@ def _whitening(offsets: FloatArray) -> FloatArray:
     return np.asarray(axes * np.where(there, 1 / np.sqrt(np.where(there, variances, 1.0)), 0.0))
 
 
-def _squared_to_nearest(features: FloatArray, whitening: FloatArray, means: FloatArray) -> FloatArray:
+def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: LeftOut | None = None) -> FloatArray:
     """Squared distances (N,) of features (N, D) to the nearest of whitened means (C, D).
 
-    Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance.
+    Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance. Where a sample is left
+    out, the mean of its class and the covariance change; the inverse follows by Sherman and Morrison (1950).
     """
-    whitened = product(features, whitening)
-    return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+    whitened, means = product(features, learned["whitening"]), learned["means"]
+    if left_out is None:
+        return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+    counts, classes = learned["counts"], left_out.classes
+    total, of_class = counts.sum(), counts[classes]
+    away = product(left_out.features, learned["whitening"]) - means[classes]
+    others = np.maximum(of_class - 1, 1)
+    weight = of_class / others / total
+    rest = np.maximum(1 - weight * np.square(away).sum(axis=1), _NO_VARIANCE)
+    found = []
+    for place, mean in enumerate(means):
+        own = classes == place
+        offsets = whitened - mean + np.where(own, 1 / others, 0.0)[:, None] * away
+        along = weight * np.square((offsets * away).sum(axis=1)) / rest
+        squared = (total - 1) / total * (np.square(offsets).sum(axis=1) + along)
+        found.append(np.where(own & (of_class == 1), np.inf, squared))  # its class is gone with it
+    return np.asarray(np.min(found, axis=0))
 
 
 def _along(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:

@@ -87,6 +87,19 @@ class Bank:
         """M."""
         return len(self.features)
 
+    def classes_of(self, content: NDArray[np.str_] | None) -> IntArray | None:
+        """Of samples with this content, (N,) the place of each class in ascending order, -1 for those not in the bank.
+
+        None where none of them is.
+        """
+        if content is None or self.content is None:
+            return None
+        hashes, first = np.unique(self.content, return_index=True)
+        places = np.minimum(np.searchsorted(hashes, content), len(hashes) - 1)
+        there = hashes[places] == content
+        numbered = np.unique(self.classes, return_inverse=True)[1]
+        return np.where(there, numbered[first[places]], -1) if there.any() else None
+
     def neighbours(
         self, penultimate: FloatArray, predictions: IntArray, content: NDArray[np.str_] | None
     ) -> Neighbours:

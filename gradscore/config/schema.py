@@ -170,7 +170,7 @@ class MetaConfig(Section):
 
     ood: InModels[Literal["auto", "logistic"]] = "auto"
     """What OOD models are: log-odds beside which distances from classes may
-    [raise the alarm](meta-model.md#how-it-is-fitted), where there is a bank to measure them from, or log-odds alone."""
+    [raise the alarm](meta-model.md#how-it-is-fitted), or log-odds alone."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[int] = 0

@@ -35,7 +35,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes
 
-FORMAT: Literal[6] = 6
+FORMAT: Literal[7] = 7
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -355,7 +355,7 @@ class Description(BaseModel):
         same: name of an array that is in the file under another one, and that other name.
     """
 
-    format: Literal[6] = FORMAT
+    format: Literal[7] = FORMAT
     arrays_sha256: str = ""
     same: dict[str, str] = {}
 

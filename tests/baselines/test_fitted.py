@@ -201,9 +201,55 @@ def test_too_few_samples_are_refused():
         FittedBaselines.fit(InDistribution(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))
 
 
-def test_distances_from_the_samples_that_fit_meta_models_are_no_inputs():
-    """They are compared all the same."""
-    fitted = FittedBaselines.fit(ORDINARY, on_others=False)
-    others = {"mahalanobis", "relative_mahalanobis", "unit_mahalanobis", "fdbd"}
-    assert set(PLAIN.inputs) - set(fitted.inputs) == others
+def test_distances_from_few_samples_that_fit_meta_models_are_no_inputs():
+    """Of fewer than two for each dimension; they are compared all the same."""
+    few = NetworkOutputs(logits=ORDINARY.outputs.logits[:12], penultimate=ORDINARY.outputs.penultimate[:12])
+    ordinary = InDistribution(outputs=few, classes=ORDINARY.classes[:12], head=HEAD)
+    leaving_out = {"mahalanobis", "relative_mahalanobis", "unit_mahalanobis", "fdbd"}
+    fitted = FittedBaselines.fit(ordinary, on_others=False)
+    assert set(FittedBaselines.fit(ordinary).inputs) - set(fitted.inputs) == leaving_out
     assert fitted.compared == PLAIN.compared
+    assert FittedBaselines.fit(ORDINARY, on_others=False).inputs == PLAIN.inputs
+
+
+LEAVING_OUT = [name for name in BASELINES if BASELINES[name].leaves_out]
+
+
+def without(sample):
+    """The same as `WHOLE`, fitted without one sample."""
+    rest = np.arange(M) != sample
+
+    def of(outputs):
+        parts = {name: of(each) for name, each in outputs.augmentations.items()}
+        content = None if outputs.content is None else outputs.content[rest]
+        return NetworkOutputs(
+            logits=outputs.logits[rest], penultimate=outputs.penultimate[rest], augmentations=parts, content=content
+        )
+
+    ordinary = InDistribution(outputs=of(ORDINARY.outputs), classes=ORDINARY.classes[rest], head=HEAD)
+    return FittedBaselines.fit(ordinary, augmentations=["flip", "shift"])
+
+
+@pytest.mark.parametrize("name", [*LEAVING_OUT, *(name + OVER_AUGMENTATIONS for name in LEAVING_OUT)])
+def test_a_sample_that_fitted_scores_as_if_it_had_not(name):
+    """Against fits without each of the samples, from the start."""
+    found = WHOLE.table(ORDINARY.outputs)[name].to_numpy()
+    expected = [without(place).table(ORDINARY.outputs)[name].iloc[place] for place in range(0, M, 9)]
+    np.testing.assert_allclose(found[::9], expected, rtol=1e-9)
+    assert not np.isclose(found, WHOLE.table(replace(ORDINARY.outputs, content=None))[name]).any()
+
+
+def test_a_class_of_one_sample_is_gone_without_it():
+    classes = np.where(np.arange(M) == 7, 9, ORDINARY.classes)
+    ordinary = replace(ORDINARY, classes=classes)
+    found = FittedBaselines.fit(ordinary).table(ORDINARY.outputs)["mahalanobis"].iloc[7]
+    rest = np.arange(M) != 7
+    outputs = NetworkOutputs(logits=ordinary.outputs.logits[rest], penultimate=ordinary.outputs.penultimate[rest])
+    others = FittedBaselines.fit(InDistribution(outputs=outputs, classes=classes[rest], head=HEAD))
+    assert found == pytest.approx(others.table(ORDINARY.outputs)["mahalanobis"].iloc[7])
+
+
+def test_samples_among_others_that_fitted_are_scored_alike():
+    both = replace(NEW, content=np.array([*ORDINARY.outputs.content[:4], *NEW.content[4:]]))
+    found = WHOLE.table(replace(both, penultimate=NEW.penultimate))
+    pd.testing.assert_frame_equal(found[LEAVING_OUT].iloc[4:], WHOLE.table(NEW)[LEAVING_OUT].iloc[4:])
