@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from rich.markup import escape
 
 from gradscore.errors import ConfigError, GradscoreError
 from gradscore.printable import printable
@@ -180,8 +181,8 @@ Each is what has its name in the file of that name: a function, or an app of sev
 
 
 def _flowing(text: str | None) -> str:
-    """A docstring with each paragraph on one line, for the terminal to break."""
-    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n"))
+    """A docstring with each paragraph on one line, for the terminal to break, and brackets that are no markup."""
+    return escape("\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n")))
 
 
 for _name, (_group, _class) in COMMANDS.items():

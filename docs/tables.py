@@ -173,7 +173,8 @@ def command_section(name: str, command: Any) -> tuple[str, str, str, str]:
     """The heading, the usage, the description and the table of a command."""
     context = typer.Context(command, info_name=name)
     usage = f"```text\n{name} {' '.join(command.collect_usage_pieces(context))}\n```"
-    said = re.sub(r"^(Example|After gradscore demo|Then): (.*)$", r"\1: `\2`", command.help, flags=re.MULTILINE)
+    text = command.help.replace("\\[", "[")  # Rich takes brackets for markup
+    said = re.sub(r"^(Example|After gradscore demo|Then): (.*)$", r"\1: `\2`", text, flags=re.MULTILINE)
     records = [found for each in command.get_params(context) if (found := each.get_help_record(context)) is not None]
     rows = [(f"`{form}`", meaning.replace("  [", " [")) for form, meaning in records if form != "--help"]
     return f"## {name}", usage, said.replace("<", "&lt;"), table(("argument or option", "meaning"), rows)

@@ -37,3 +37,12 @@ def test_flags_show_no_value(command: str) -> None:
     said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"}).stdout
     assert "--help" in said
     assert "bool" not in said.lower()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_brackets_are_shown(command: str) -> None:
+    """Rich takes them for markup where nothing says otherwise, as in an example `--set features.losses=[uniform]`."""
+    shown = COMMANDS[command]
+    written = [shown.callback.__doc__, *(getattr(each, "help", None) or "" for each in shown.params)]
+    said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).stdout
+    assert [each for text in written for each in re.findall(r"\S*\[[^]]*\]", text) if each not in said] == []
