@@ -139,9 +139,20 @@ def _catches(made: Bundle) -> str:
     said = (
         f"With {rejected} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
     )
-    is_of_sets = "ood" in made.detectors and made.detectors["ood"].protocol == "known"
-    unseen = " Others of these sets fitted the OOD score: of kinds it has not seen, expect what evaluate says."
-    return said + (unseen if is_of_sets else "")
+    return " ".join([said, *_less_than_reported(made)])
+
+
+def _less_than_reported(made: Bundle) -> list[str]:
+    """Why the report says more than a bundle catches, and what is to be expected of other OOD sets."""
+    lines = []
+    if len(made.detectors) > 1:
+        lines.append(
+            f"The report's verdict rejects 5 % by each score, this bundle at most {100 * made.alpha:.4g} % by both "
+            "together."
+        )
+    if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
+        lines.append("Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less.")
+    return lines
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:

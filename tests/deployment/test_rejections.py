@@ -55,7 +55,9 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
         f"With {good:.1f} % of good samples rejected, both together catch {percent(noise / 100)} of noise, "
         f"{percent(wrong / 100)} of wrong predictions."
     ) in said
-    assert ("kinds it has not seen" in said) == (not options), "an OOD score that was fitted to others of these sets"
+    assert "The report's verdict rejects 5 % by each score, this bundle at most 10 % by both together." in said
+    assert "expect what evaluate says" not in said, "that is at another share of good samples"
+    assert ("of kinds it has not seen, expect less." in said) == (not options), "others of these sets fitted it"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [
         "noise",
         "wrong predictions",
