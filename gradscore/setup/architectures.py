@@ -6,7 +6,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -24,6 +24,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 REPLACED = 4
 """So many parameters of other shapes may be made on the way, as timm makes them to try a layer."""
+
+TRIED = 1009
+"""So many classes are asked for to see which shapes depend on them; no layer of these packages is as wide."""
 
 FEWEST = 16
 """No network of these packages has fewer parameters and buffers."""
@@ -43,11 +46,13 @@ class Architecture:
         source: as in `model.source`.
         preprocessing: what the package says its own weights of it want, as in the section `preprocessing`.
         origin: whose preprocessing that is; empty where the package says nothing.
+        logits: a weight with a row for each class, and their number.
     """
 
     source: str
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+    logits: tuple[str, int] | None = None
 
 
 class _OtherNetworkError(Exception):
@@ -82,10 +87,17 @@ def unwrapped(state: Shapes) -> tuple[dict[str, tuple[int, ...]], str | None]:
     return inside, starts[0] if others else None
 
 
-def class_count(state: Shapes) -> tuple[str, int] | None:
-    """The last weight and its number of rows, which is the number of classes; None without any weight."""
+def class_count(state: Shapes, *, likely: Collection[int] = ()) -> tuple[str, int] | None:
+    """The last weight and its number of rows, which is the number of classes; None without any weight.
+
+    Args:
+        state: shapes in the order of the file.
+        likely: numbers of classes, of which one with a weight goes first where the file sorts names (safetensors).
+    """
     weights = [(name, shape[0]) for name, shape in state.items() if len(shape) >= 2]
-    return weights[-1] if weights else None
+    is_sorted = list(state) == sorted(state)
+    fitting = [each for each in weights if is_sorted and each[1] in likely]
+    return next(reversed(fitting or weights), None)
 
 
 def input_channels(state: Shapes) -> int | None:
@@ -104,14 +116,14 @@ def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None]
     Returns:
         The network, or None if there is none.
     """
-    counted = class_count(state)
-    if counted is None or len(state) < FEWEST:
+    if len(state) < FEWEST:
         return None
     for package in (_torchvision, _timm):
-        catalogue = package(counted[1])
-        name = None if catalogue is None else _found(state, catalogue, hint, progress)
-        if catalogue is not None and name is not None:
-            return catalogue.describe(name)
+        catalogue = package()
+        found = None if catalogue is None else _found(state, catalogue, hint, progress)
+        if catalogue is not None and found is not None:
+            name, logits = found
+            return replace(catalogue.describe(name), logits=logits)
     return None
 
 
@@ -125,27 +137,32 @@ class _Catalogue:
     describe: Callable[[str], Architecture]
 
 
-def _found(state: Shapes, catalogue: _Catalogue, hint: str, progress: Callable[[str], None] | None) -> str | None:
-    """The name of the network that fits: one in the hint, else the shortest."""
+def _found(
+    state: Shapes, catalogue: _Catalogue, hint: str, progress: Callable[[str], None] | None
+) -> tuple[str, tuple[str, int] | None] | None:
+    """The network that fits: one whose name is in the hint, else in the shortest name; and its logits."""
+    tried = {(TRIED, *shape[1:]) for shape in state.values()}
     by_length = sorted(catalogue.names, key=lambda name: (len(name), name))
     hinted = [name for name in reversed(by_length) if name in hint.lower()]
     for name in (*hinted, *by_length):
         if progress is not None:
             progress(f"comparing with {catalogue.title}'s {name}")
-        wanted = None if name in hinted else set(state.values())
-        if _shapes_made(partial(catalogue.make, name), wanted=wanted) == dict(state):
-            return name
+        wanted = None if name in hinted else tried.union(state.values())
+        made = _shapes_made(partial(catalogue.make, name), wanted=wanted) or {}
+        counts = {each: state[each][0] for each, shape in made.items() if shape[:1] == (TRIED,) and state.get(each)}
+        if {each: (counts.get(each, shape[0]), *shape[1:]) if shape else () for each, shape in made.items()} == state:
+            return name, class_count({each: state[each] for each in counts})
     return None
 
 
-def _torchvision(classes: int) -> _Catalogue:
+def _torchvision() -> _Catalogue:
     import_torchvision()
     models = importlib.import_module("torchvision.models")
 
     def make(name: str) -> nn.Module:
         # Their way to draw weights is slow, and nobody looks at these.
         options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-        made: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
+        made: nn.Module = models.get_model(name, weights=None, num_classes=TRIED, **options)
         return made
 
     return _Catalogue(
@@ -153,14 +170,14 @@ def _torchvision(classes: int) -> _Catalogue:
     )
 
 
-def _timm(classes: int) -> _Catalogue | None:
+def _timm() -> _Catalogue | None:
     import_torchvision()
     if find_spec("timm") is None:
         return None
     timm = importlib.import_module("timm")
 
     def make(name: str) -> nn.Module:
-        made: nn.Module = timm.create_model(name, num_classes=classes)
+        made: nn.Module = timm.create_model(name, num_classes=TRIED)
         return made
 
     return _Catalogue("timm", timm.list_models(), make, partial(_timm_architecture, timm))

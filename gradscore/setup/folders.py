@@ -61,6 +61,9 @@ TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images
 LARGEST = 1 << 27
 """Tables of more bytes are not looked into."""
 
+TITLE = b"<title>gradscore: "
+"""Pages of gradscore have it."""
+
 FEW = 4
 """A column of text has classes where it has so many times as many rows as values."""
 
@@ -194,15 +197,20 @@ def _is_run(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "config.yaml").is_file()
 
 
+def _has_page(folder: Path) -> bool:
+    """Whether there is a page of gradscore, whose figures are no samples."""
+    return any(TITLE in page.read_bytes()[:1024] for page in folder.glob("*.html") if page.is_file())
+
+
 def _tree(root: Path) -> dict[Path, _Inside]:
-    """What lies in a folder and in those below; nothing hidden, and nothing of run folders."""
+    """What lies in a folder and in those below; nothing hidden, and nothing of what gradscore wrote."""
     found: dict[Path, _Inside] = {}
     for base, folders, names in os.walk(root, followlinks=True):
         place = Path(base)
-        is_run = _is_run(place)
-        goes_on = len(place.relative_to(root).parts) < DEEPEST and not is_run
+        is_ours = _is_run(place) or (place != root and _has_page(place))
+        goes_on = len(place.relative_to(root).parts) < DEEPEST and not is_ours
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__"))) if goes_on else []
-        names = [] if is_run else sorted(names)
+        names = [] if is_ours else sorted(names)
         files = [path for name in names if (path := place / name).is_file()]  # no pipe, no broken link
         images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
         others = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]

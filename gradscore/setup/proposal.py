@@ -137,7 +137,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         ]
     class_names: tuple[str, ...] = ()
     if saved is None:
-        shapes, architecture, class_names = _propose_model(made, found, progress)
+        likely = [len(each.classes) for each in sets if each.classes and each.role != "ood"]
+        shapes, architecture, class_names = _propose_model(made, found, likely, progress)
     else:
         shapes, architecture = _propose_saved(made, found, saved), None
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
@@ -215,7 +216,7 @@ def _read_one(made: Proposal, checkpoints: Sequence[Path]) -> tuple[Path, StateD
 
 
 def _propose_model(
-    made: Proposal, found: Found, progress: Callable[[str], None] | None
+    made: Proposal, found: Found, likely: Collection[int], progress: Callable[[str], None] | None
 ) -> tuple[Shapes, Architecture | None, tuple[str, ...]]:
     """Proposes the network and its weights; returns its shapes, what it is of a package, and names of its classes."""
     shapes: Shapes = {}
@@ -230,7 +231,7 @@ def _propose_model(
         shapes, prefix = unwrapped(state)
         if shapes != state or all(each.required for each in own):  # else the network is code that is here
             architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
-    counted = class_count(shapes)
+    counted = (architecture and architecture.logits) or class_count(shapes, likely=[len(names)] if names else likely)
     classes = None if counted is None else counted[1]
     if architecture is not None:
         same = "; check: networks with the same parameters may differ in what has none"
@@ -253,7 +254,8 @@ def _propose_model(
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:
         two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
-        made.put("model.num_classes", classes, f"rows of {counted[0]}, the last weight{two}")
+        last = ", the last weight" if counted == class_count(shapes) else ""
+        made.put("model.num_classes", classes, f"rows of {counted[0]}{last}{two}")
     return shapes, architecture, names if len(names) == classes else ()
 
 

@@ -7,10 +7,12 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.config import load_config
 from gradscore.errors import ConfigError, ModelError
+from gradscore.reporting.pages import TEMPLATES
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
 from gradscore.system import import_torchvision
 
@@ -338,6 +340,38 @@ def test_other_data_beside_a_checkpoint_are_said_and_left_to_fill_in(tmp_path: P
     made = propose([tmp_path / "rows.csv", tmp_path / "best.pth"], base=tmp_path)
     assert "data.in_dist.fit" in made.missing
     assert any("rows.csv: not used, since its rows have no classes" in remark for remark in made.remarks)
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_the_weight_of_the_logits_where_a_file_sorts_names(tmp_path: Path, classes: int) -> None:
+    """As safetensors does: the last of them is a hidden one here."""
+    layers = nn.ModuleDict({"conv": nn.Conv2d(1, 4, 3), "head": nn.Linear(7, classes), "hidden": nn.Linear(4, 7)})
+    save_file(layers.state_dict(), tmp_path / "weights.safetensors")
+    images(tmp_path / "val", *"abcde"[:classes])
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.num_classes"] == classes
+    assert made.reasons["model.num_classes"] == "rows of head.weight"
+
+
+def test_the_logits_of_a_recognised_network_where_a_file_sorts_names(tmp_path: Path) -> None:
+    import_torchvision()
+    from torchvision.models import resnet18
+
+    save_file(resnet18(num_classes=7).state_dict(), tmp_path / "weights.safetensors")
+    settings = propose([tmp_path], base=tmp_path).settings
+    assert (settings["model.source"], settings["model.num_classes"]) == ("torchvision:resnet18", 7)
+    assert settings["model.arguments"] == {"num_classes": 7}
+
+
+def test_figures_of_gradscore_are_no_samples(tmp_path: Path) -> None:
+    network(tmp_path / "weights.pt")
+    images(tmp_path / "val", "cat", "dog")
+    images(tmp_path / "inspect" / "plots", size=(300, 500))
+    (tmp_path / "inspect" / "report.html").write_text((TEMPLATES / "base.html.jinja").read_text())
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["preprocessing.resize"] == [8, 6]
+    assert made.settings["data.ood"] == []
+    assert made.remarks == []
 
 
 def test_a_run_folder_is_refused(small_run: Path) -> None:
