@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from gradscore.deployment import Bundle
 
 WHAT = {"wrong": "wrong predictions", "ood": "OOD samples"}
+
+NEAR = 0.1
+"""A bundle may fall short of its alpha by such a part of it before anything is said."""
 
 
 def bundle(
@@ -155,6 +160,26 @@ def _less_than_reported(made: Bundle) -> list[str]:
     return lines
 
 
+def _falls_short(made: Bundle) -> Iterator[str]:
+    """What would do where the calibration is too small to reject nearly as much as was allowed."""
+    from gradscore.deployment import neighbouring_levels, samples_needed
+
+    level, more = neighbouring_levels(made.detectors)
+    if level >= (1 - NEAR) * made.alpha:
+        return
+    got = max(each.threshold.n for each in made.detectors.values())
+    enough = samples_needed(NEAR * made.alpha / len(made.detectors))
+    ways = [
+        *([f"about {enough} calibration samples that are predicted right"] if got < enough else []),
+        *([f"--alpha {ceil(1e4 * more) / 1e4:.4g}"] if more < 1 else []),
+    ]
+    if ways:
+        yield (
+            f"{got} calibration samples let it reject at most {100 * level:.1f} % on average, not "
+            f"{100 * made.alpha:.4g} %; {' or '.join(ways)} would have it reject more."
+        )
+
+
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     from gradscore.meta import META
 
@@ -166,7 +191,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
         table.add_row(WHAT[name], detector.protocol if detector.model.name == META else detector.model.name, *cells)
     output.show(table)
-    output.say(_catches(made), wrap=True)
+    output.say(_catches(made), *_falls_short(made), wrap=True)
     output.say(
         f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
         "over calibrations",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .bundle import RIGHT, Bundle, Rejections, check_bundle_target, read_bundle, write_bundle
-from .calibration import samples_needed, threshold
+from .calibration import neighbouring_levels, samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import ResultFolder, table_writer
 from .scorer import BatchScorer, Scorer
@@ -35,6 +35,7 @@ __all__ = [
     "check_bundle_target",
     "is_stream",
     "make_bundle",
+    "neighbouring_levels",
     "read_bundle",
     "samples_needed",
     "table_writer",

@@ -154,6 +154,22 @@ def _levels(scores: Sequence[FloatArray], k: IntArray) -> FloatArray:
     return np.asarray(np.minimum(1 + among, len(scores) * k) / (count + 1))
 
 
+def neighbouring_levels(detectors: Mapping[str, CalibratedScore]) -> tuple[float, float]:
+    """What detectors reject together at most, and the lowest bound at which one of them fires more often.
+
+    The bounds that calibration samples tell apart are steps; of equal scores none is flagged.
+
+    Returns:
+        Both shares; the second is infinite where none fires more often at any bound.
+    """
+    now, more = 0.0, float("inf")
+    for each in detectors.values():
+        at_or_above = int((each.calibration >= each.threshold.value).sum())
+        now = max(now, float(each.levels[each.threshold.rank - 1]))
+        more = min([more, *map(float, each.levels[at_or_above : at_or_above + 1])])
+    return now, more
+
+
 def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
     """Calibration scores whose p-values, and so thresholds, hold for new samples like either of two sets.
 

@@ -8,7 +8,13 @@ import pytest
 
 from gradscore.data import SplitInfo
 from gradscore.deployment.bundling import calibration_samples, make_bundle
-from gradscore.deployment.calibration import calibrated, holding_for_both, joint_levels, p_values
+from gradscore.deployment.calibration import (
+    calibrated,
+    holding_for_both,
+    joint_levels,
+    neighbouring_levels,
+    p_values,
+)
 from gradscore.errors import EvaluationError
 from gradscore.store import RunFolder
 
@@ -238,6 +244,26 @@ LEVELS = {  # of nine calibration samples: the share rejected where each detecto
 def test_levels_by_hand(scores: list[np.ndarray], wanted: np.ndarray) -> None:
     arrays = [np.asarray(each, dtype=float) for each in scores]
     assert joint_levels(arrays, arrays).tolist() == list(wanted)
+
+
+COARSE = {
+    "apart": (np.arange(101.0), -np.arange(101.0), 4 / 102, 6 / 102),
+    "apart, equal scores": (np.arange(101.0) // 4, -(np.arange(101.0) // 4), 2 / 102, 10 / 102),
+    "agreeing": (np.arange(101.0), np.arange(101.0), 5 / 102, 6 / 102),
+}
+"""Scores of 101 calibration samples by two detectors, and the steps around 0.05, counted by hand."""
+
+
+@pytest.mark.parametrize(("wrong", "ood", "now", "more"), COARSE.values(), ids=COARSE)
+def test_the_next_bound_is_the_lowest_at_which_more_is_rejected(wrong, ood, now: float, more: float) -> None:
+    frame = pd.DataFrame({"wrong": wrong, "ood": ood})
+    detectors = calibrated(MODELS, frame, alpha=0.05)
+    assert neighbouring_levels(detectors) == pytest.approx((now, more))
+
+    def fired(alpha: float) -> int:
+        return sum(int((each.calibration > each.at(alpha).threshold.value).sum()) for each in detectors.values())
+
+    assert fired(more - 1e-9) == fired(0.05) < fired(more + 1e-9)
 
 
 def test_detectors_that_agree_share_what_they_reject() -> None:

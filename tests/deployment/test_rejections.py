@@ -1,6 +1,7 @@
 """What a bundle says that it rejects, against its decisions on those very samples."""
 
 import json
+import math
 from hashlib import sha256
 from pathlib import Path
 
@@ -63,3 +64,26 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
         "wrong predictions",
         "good samples",
     ]
+
+
+def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
+    small_run: Path, small_bundle: Path, tmp_path: Path
+) -> None:
+    """Of the bounds that the calibration knows, the first is far below this alpha, and the second above it."""
+    detector = next(iter(read_bundle(small_bundle).detectors.values()))
+    first, second = detector.levels[:2]
+    alpha = 0.95 * second
+    command = ["bundle", str(small_run), "--out", str(tmp_path / "x.gradscore"), "--trust-code"]
+    said, enough = (
+        " ".join(CliRunner().invoke(app, [*command, "--alpha", str(each)]).stdout.split())
+        for each in (alpha, second + 1e-4)
+    )
+    n = detector.threshold.n
+    assert (
+        f"{n} calibration samples let it reject at most {100 * first:.1f} % on average, not {100 * alpha:.4g} %" in said
+    )
+    wanted = math.ceil(2 / (0.1 * alpha)) - 1  # steps of two samples, a tenth of alpha each
+    assert f"about {wanted} calibration samples that are predicted right or --alpha " in said
+    advised = float(said.split("or --alpha ")[1].split()[0])
+    assert second <= advised < second + 1e-4
+    assert "let it reject" not in enough
