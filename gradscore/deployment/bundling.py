@@ -243,12 +243,12 @@ def _detector_of(verdict: Verdict) -> str:
 def _better_baselines(
     worse: Sequence[Verdict], found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
 ) -> list[str]:
-    """A sentence on detectors whose score is shown to be worse than a baseline in the report, if there are any."""
+    """A sentence on detectors that a baseline should decide by, as the report shows, if there are any."""
     lines: dict[str, str] = {}
     for verdict in worse:
         name = _detector_of(verdict)
         is_useless = (verdict.best_auroc or 0.0) <= 0.5  # no score tells these samples from the others
-        if name in found and name not in asked and not is_useless:
+        if name in found and name not in asked and verdict.baseline_should_decide and not is_useless:
             by = abs(verdict.gain.value) if verdict.gain is not None and verdict.gain.value is not None else 0.0
             lines.setdefault(
                 name, f"{verdict.best} on {verdict.what} by {by:.3f} AUROC (--score {name}={verdict.best})"

@@ -352,7 +352,7 @@ def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
         if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
     kinds: dict[tuple[str | None, str], list[str]] = {}
-    for each in lost:
+    for each in (each for each in lost if each.baseline_should_decide):
         question = "ood" if each.area.task == "ood" else "wrong"
         kinds.setdefault((each.best, deciding.format(f"{question}={each.best}")), []).append(_kind(each))
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]

@@ -404,6 +404,7 @@ class Verdict:
         gradients: whether gradients add to it: they do where every score without gradients is shown to be behind the
             meta model, nothing where they are shown to add less than 0.01 AUROC over the best one, else it is open.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
+        best_caught: the same by that baseline.
         false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether the chosen score is that baseline.
@@ -421,6 +422,7 @@ class Verdict:
     gradients: Gradients | None
     false_alarms: float | None
     caught: float | None = None
+    best_caught: float | None = None
     complete: bool = True
     is_best: bool = False
     sets: tuple[Verdict, ...] = ()
@@ -437,6 +439,11 @@ class Verdict:
         if self.gain is None or self.gain.value is None or self.area.value is None:
             return None
         return self.area.value - self.gain.value
+
+    @property
+    def baseline_should_decide(self) -> bool:
+        """Whether the best baseline is shown to be ahead by AUROC and catches as many, at least, at 5 % rejected."""
+        return self.outcome == "worse" and (self.best_caught or 0.0) >= (self.caught or 0.0)
 
     @property
     def outcome(self) -> Outcome:
@@ -550,6 +557,7 @@ def _verdict(
     alarms, missed = chosen.get("fpr95_ood_positive"), chosen.get("fpr95_id_positive")
     without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
     gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
+    best_missed = figures.get("fpr95_id_positive")
     return Verdict(
         complete=complete,
         is_best=best is not None
@@ -566,6 +574,7 @@ def _verdict(
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
         false_alarms=None if alarms is None else alarms.value,
         caught=None if missed is None or missed.value is None else 1 - missed.value,
+        best_caught=None if best_missed is None else 1 - best_missed,
     )
 
 

@@ -35,6 +35,7 @@ def of_set(
         first,
         replace(first, metric="fpr95_id_positive", value=1 - caught),
         replace(first, score="knn", value=area - gain[0]),
+        replace(first, score="knn", metric="fpr95_id_positive", value=1 - caught),
         replace(first, score="meta"),
         *(
             replace(
@@ -116,6 +117,15 @@ def test_a_baseline_that_is_hardly_better_is_not_advised() -> None:
     found = answer([*WRONG, *of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=NONE, caught=0.5)]).sentences
     assert "worse on noise (knn by less than 0.01)" in found[2]
     assert not any("decide" in each for each in found)
+
+
+@pytest.mark.parametrize(("by_knn", "advised"), {0.49: False, 0.5: True}.items())
+def test_a_baseline_that_catches_less_is_not_advised(by_knn: float, advised: bool) -> None:
+    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
+    lost[3] = replace(lost[3], value=1 - by_knn)
+    found = answer([*BAGS, *lost]).sentences
+    assert any("worse on noise (knn by 0.10)" in each for each in found)
+    assert any("have it decide" in each for each in found) == advised
 
 
 ADDED = {
