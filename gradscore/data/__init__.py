@@ -39,7 +39,7 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import check_columns
+from .sources.columns import ID_NAMES, check_columns
 from .sources.image_changes import SEVERITIES
 from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
@@ -57,6 +57,7 @@ from .sources.raw_samples import (
     as_pixels,
     class_names_of,
     describe_raw,
+    input_columns_of,
     is_image,
     is_pixels,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "FILL_IN",
     "FIT",
     "GIVEN",
+    "ID_NAMES",
     "IMAGE_SHIFTS",
     "IMAGE_SUFFIXES",
     "NAME_CLASSES",
@@ -149,6 +151,7 @@ __all__ = [
     "file_kinds",
     "form",
     "form_of",
+    "input_columns_of",
     "is_given_augmentation",
     "is_image",
     "is_pixels",

@@ -18,11 +18,13 @@ from PIL import Image
 
 from ..data import (
     DECODING_ERRORS,
+    ID_NAMES,
     IMAGE_SUFFIXES,
     ImageSource,
     class_names_of,
     describe_raw,
     file_kinds,
+    input_columns_of,
     is_image,
     open_source,
     text_columns,
@@ -81,7 +83,7 @@ class SampleSet:
         files: the images of a folder.
         count: how many samples there are.
         empty: names of folders beside those of classes that hold no image, which count as classes all the same.
-        labels: the column of a table that is taken to hold the classes, though its name does not say so.
+        columns: of a table, by what they are taken to hold, `labels` or `ids`, though their names do not say so.
     """
 
     path: Path
@@ -89,7 +91,7 @@ class SampleSet:
     files: tuple[Path, ...]
     count: int
     empty: tuple[str, ...] = ()
-    labels: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_table(self) -> bool:
@@ -275,12 +277,20 @@ def _factories(path: Path) -> Iterator[Factory]:
             takes_classes, required = _arguments(node.args, first=0)
             if not required:
                 yield Factory(path, node.name, takes_classes)
-        elif isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Module") for base in node.bases):
+        elif isinstance(node, ast.ClassDef) and any(
+            ast.unparse(base).endswith(("Module", "Sequential")) for base in node.bases
+        ):
             made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
             parts = {
                 each.attr
                 for each in ast.walk(node)
                 if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+            }
+            parts |= {
+                str(place)  # what nn.Sequential calls its layers
+                for each in ast.walk(node)
+                if isinstance(each, ast.Call) and ast.unparse(each.func) == "super().__init__"
+                for place in range(len(each.args))
             }
             arguments = _arguments(made[0].args, first=1) if made else (False, ())
             yield Factory(path, node.name, *arguments, frozenset(parts))
@@ -367,12 +377,13 @@ class Tables:
     widths: dict[Path, int] = field(default_factory=dict)
 
 
-def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None) -> Tables:
+def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None, texts: bool = True) -> Tables:
     """Reads tables as `extract` reads them where a configuration gives no arguments, or says which column has labels.
 
     Args:
         paths: of the tables.
         names: of the classes of the network, if they are known.
+        texts: whether the network may take texts.
     """
     found = Tables()
     for path in paths:
@@ -382,7 +393,7 @@ def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None)
                 raise DataError(
                     "init reads .csv, .tsv and .parquet of less than 128 MiB; gradscore docs data has other kinds"
                 )
-            source, labels = _opened(kind, path, names)
+            source, columns = _opened(kind, path, names, texts=texts)
             first = source.sample(0)
             if isinstance(first, np.ndarray) and first.ndim == 1:
                 noun, found.widths[path] = "rows", len(first)
@@ -390,28 +401,57 @@ def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None)
                 noun = "texts" if isinstance(first, str) else "images"
             else:
                 raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
-            samples = replace(_set_of(path, source), labels=labels)
+            samples = replace(_set_of(path, source), columns=columns)
             found.sets.setdefault(noun, []).append(samples)
         except (GradscoreError, OSError) as error:
             found.unused[path] = f"{path}: not used: {str(error).splitlines()[0]}"
     return found
 
 
-def _opened(kind: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, str | None]:
-    """The samples of a table, and the column of their classes where its name does not say that it is one."""
+def _opened(kind: str, path: Path, names: Sequence[str] | None, *, texts: bool) -> tuple[ImageSource, dict[str, str]]:
+    """The samples of a table, and the columns of their classes and names where these are not called so."""
+    if not texts:
+        with suppress(DataError):
+            source, columns = _labelled(kind, path, names, {"ids": _id_column(path)})
+            if isinstance(source.sample(0), np.ndarray) and not {*ID_NAMES} & {*input_columns_of(source)}:
+                return source, columns
+    return _labelled(kind, path, names, {})
+
+
+def _labelled(
+    kind: str, path: Path, names: Sequence[str] | None, columns: dict[str, str]
+) -> tuple[ImageSource, dict[str, str]]:
     try:
-        source, problem = open_source(f"{kind}:{path}"), None
+        source, problem = open_source(f"{kind}:{path}", columns), None
     except DataError as error:
         source, problem = None, error
     if source is None or source.labels is None:
         with suppress(DataError):  # then the file is damaged, or the column holds the samples
             column = _class_column(path, names)
             if column is not None:
-                return open_source(f"{kind}:{path}", {"labels": column}), column
+                columns = {**columns, "labels": column}
+                return open_source(f"{kind}:{path}", columns), columns
     if source is None:
         assert problem is not None
         raise problem
-    return source, None
+    return source, columns
+
+
+def _id_column(path: Path) -> str:
+    """The only column of text that has another word in each row, and no name of a file.
+
+    Raises:
+        DataError: there is none.
+    """
+    found = [
+        name
+        for name, values in text_columns(path).items()
+        if len(set(values)) == len(values)
+        and not any(value is None or " " in value or (path.parent / value).is_file() for value in values)
+    ]
+    if len(found) != 1:
+        raise DataError(f"{path}: no column names the samples")
+    return found[0]
 
 
 def _class_column(path: Path, names: Sequence[str] | None) -> str | None:

@@ -113,7 +113,9 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             "samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
         )
     saved = saved_classifier(found.checkpoints)
-    tables = look_at_tables(found.tables, names=None if saved is None else saved.names)
+    names = None if saved is None else saved.names
+    no_ids = bool(found.images) or saved is not None  # then a column of other words may name images, or be texts
+    tables = look_at_tables(found.tables, names=names, texts=no_ids)
     noun = _noun(found, saved, tables)
     if saved is None:
         no_texts = "no classifier of transformers is there; see gradscore docs tutorial-text"
@@ -361,7 +363,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
         key = f"data.in_dist.{role}"
         if role in parts:
             entry, why = entries[role]
-            why += "" if parts[role].labels is None else f"; classes of column {parts[role].labels!r}, check"
+            why += "".join(f"; {MEANT[what]} column {name!r}, check" for what, name in parts[role].columns.items())
             why += "" if parts[role].is_called_so or parts[role].role is None else "; by a word of its name, check"
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
@@ -374,6 +376,8 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     )
     _note_classes(made, parts, class_names)
 
+
+MEANT = {"labels": "classes of", "ids": "names of samples of"}
 
 NOT_TRAINED = "must not have trained the network"
 
@@ -423,7 +427,7 @@ def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: C
 
 
 def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
-    arguments = {} if of.labels is None else {"arguments": {"labels": of.labels}}
+    arguments = {"arguments": dict(of.columns)} if of.columns else {}
     return {"source": f"{of.source}:{made.near(of.path)}", **arguments}
 
 

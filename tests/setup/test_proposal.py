@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.config import load_config
+from gradscore.data import open_source
 from gradscore.errors import ConfigError, ModelError
 from gradscore.reporting.pages import TEMPLATES
 from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
@@ -317,6 +318,32 @@ def test_a_line_break_in_a_name_ends_no_comment(tmp_path: Path, monkeypatch: pyt
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent: no such file or folder"):
         propose([tmp_path / "absent"], base=tmp_path)
+
+
+def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: Path) -> None:
+    rows = "".join(f"p{row},{row}.5,2.5,{'good' if row % 2 else 'bad'}\n" for row in range(20))
+    (tmp_path / "val.csv").write_text(f"patient_id,size,age,diagnosis\n{rows}")
+    (tmp_path / "strange.csv").write_text("patient_id,size,age\nq1,1.5,2\nq2,2.5,3\n")
+    torch.save(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "net.py").write_text("""
+from torch import nn
+
+class Head(nn.Module):
+    pass
+
+class MLP(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+""")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.source"] == "python:net.py:MLP"
+    arguments = made.settings["data.in_dist.fit"]["arguments"]
+    assert arguments == {"ids": "patient_id", "labels": "diagnosis"}
+    assert open_source(f"csv:{tmp_path / 'val.csv'}", arguments).vectors.shape == (20, 2)
+    assert made.settings["data.ood"] == [
+        {"name": "strange", "source": "csv:strange.csv", "arguments": {"ids": "patient_id"}}
+    ]
+    assert made.remarks == []
 
 
 OTHER_DATA = {
