@@ -59,14 +59,14 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _PROGRAM_BEFORE = "serialized_exported_program.json"
 """Beside what a program of `torch.export` lay before it had a folder of its own in the archive."""
 
-_SAVE = "torch.save(model.state_dict(), 'weights.pt')"
+_SAVE = "torch.save(model.state_dict(), {to!r})"
 
 _REFUSED: Mapping[Format, str] = {
     "TorchScript": "is a TorchScript archive, which is code; where you trust it, save the weights alone: "
-    "torch.save(torch.jit.load('{name}', map_location='cpu').state_dict(), 'weights.pt')",
+    "torch.save(torch.jit.load({path!r}, map_location='cpu').state_dict(), {to!r})",
     "program": "is a program of torch.export, not a file of weights; save those of the original module: " + _SAVE,
     "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
-    f"where you trust it and save the weights alone: {_SAVE}",
+    "where you trust it and save the weights alone: " + _SAVE,
     "zip": "is a zip archive of something else than weights; wanted a file of torch.save or safetensors",
     "pointer": "is a pointer of Git LFS in place of the file; fetch the file itself: git lfs pull",
     "unknown": "is no file of weights, by its first bytes; is it damaged, or a download that failed?",
@@ -125,12 +125,12 @@ def read_state_dict(path: Path) -> StateDict:
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong:
         key = next((name for name in wrong if isinstance(state[name], StandIn)), None)
-        whole = f"torch.load('{path.name}', weights_only=False)"
+        whole = f"torch.load({str(path)!r}, weights_only=False)"
         advice = (
             "wanted a state dict: names and tensors"
             if key is None
             else f"where {key!r} is the network and you trust the file, save its weights alone: "
-            f"torch.save({whole}[{key!r}].state_dict(), 'weights.pt')"
+            f"torch.save({whole}[{key!r}].state_dict(), {_other(path)!r})"
         )
         raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}; {advice}")
     return StateDict({str(name): value for name, value in state.items()}, keys, beside, _class_names(content))
@@ -167,13 +167,18 @@ def _format_of_archive(path: Path) -> Format:
     return "torch" if any(name[1:] == ["data.pkl"] for name in parts) else "zip"
 
 
+def _other(path: Path) -> str:
+    """Where the weights in a file may go: beside it, since they are not to replace it."""
+    return str(path.with_name(f"{path.stem}_weights.pt"))
+
+
 def _read(path: Path) -> object:
     if not path.exists():
         raise ModelError(f"checkpoint {path} does not exist")
     try:
         found = format_of(path)
         if found in _REFUSED:
-            raise ModelError(f"checkpoint {path} {_REFUSED[found].format(name=path.name)}")
+            raise ModelError(f"checkpoint {path} {_REFUSED[found].format(path=str(path), to=_other(path))}")
         if found == "safetensors":
             return load_file(path)
         return _load(path)
@@ -234,8 +239,8 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
     return (
         f"holds {what} and is refused, since reading it could run code; where you trust it and its code is, save the "
-        f"weights alone: found = torch.load('{path.name}', weights_only=False); torch.save(found.state_dict() if "
-        "hasattr(found, 'state_dict') else found['state_dict'], 'weights.pt'), or under the key where they lie"
+        f"weights alone: found = torch.load({str(path)!r}, weights_only=False); torch.save(found.state_dict() if "
+        f"hasattr(found, 'state_dict') else found['state_dict'], {_other(path)!r}), or under the key where they lie"
     )
 
 
@@ -256,7 +261,7 @@ def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], t
     if len(inside) > 1 and not any(isinstance(value, Tensor) for value in content.values()):
         raise ModelError(
             f"checkpoint {path} holds several state dicts: {some([repr(key) for key in inside])}; save the one that is "
-            f"meant: torch.save(torch.load('{path.name}')[{inside[0]!r}], 'weights.pt')"
+            f"meant: torch.save(torch.load({str(path)!r})[{inside[0]!r}], {_other(path)!r})"
         )
     return (content[inside[0]], (str(inside[0]),), ()) if len(inside) == 1 else (content, (), ())
 
@@ -332,11 +337,12 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     model.load_state_dict(state, strict=False)
     notices, where = [], called or str(path)
     if whole.beside:
+        file = Path(called).name or str(path)  # of an address, as it is called where it was fetched
         other = "".join(f"[{key!r}]" for key in (*whole.keys[:-1], whole.beside[0]))
         notices.append(
             f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "
             f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
-            f"to have another, torch.save(torch.load('{Path(where).name}'){other}, 'weights.pt')"
+            f"to have another, torch.save(torch.load({file!r}){other}, {_other(Path(file))!r})"
         )
     left_out = [name for name in found if not name.startswith(prefix)]
     if left_out:

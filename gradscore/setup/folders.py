@@ -413,7 +413,7 @@ def _opened(kind: str, path: Path, names: Sequence[str] | None, *, texts: bool) 
     if not texts:
         with suppress(DataError):
             source, columns = _labelled(kind, path, names, {"ids": _id_column(path)})
-            if isinstance(source.sample(0), np.ndarray) and not {*ID_NAMES} & {*input_columns_of(source)}:
+            if isinstance(source.sample(0), np.ndarray) and not {*ID_NAMES} & {*(input_columns_of(source) or ())}:
                 return source, columns
     return _labelled(kind, path, names, {})
 
