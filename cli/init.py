@@ -47,9 +47,9 @@ def init(
     """Look at samples and a network, and write a commented configuration for them.
 
     Looked for are images in class folders; tables (CSV, Parquet) of images, texts or numbers and their classes;
-    weights, the network they are of (torchvision, timm, a class in a Python file) and its preprocessing; and
-    classifiers that transformers saved. What cannot be found out is asked for on a terminal, and marked FILL IN in the
-    file. No code is run.
+    weights, the network they are of (torchvision, timm, a class in a Python file) and its preprocessing; programs of
+    torch.export; and classifiers that transformers saved. What cannot be found out is asked for on a terminal, and
+    marked FILL IN in the file. No code is run.
 
     After gradscore demo: gradscore init demo --out demo/proposed.yaml
     """
@@ -93,6 +93,6 @@ def _report(output: Output, proposal: Proposal, target: Path) -> None:
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
     output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
-    trust = " --trust-code" if proposal.settings["model.source"].startswith("python:") else ""
+    trust = " --trust-code" if proposal.settings["model.source"].startswith(("python:", "program:")) else ""
     command = f"gradscore run {quote(str(target))}{trust}"
     output.say(f"Next{', with these filled in' if proposal.missing else ''}: {command}", detail=True)

@@ -36,6 +36,9 @@ from ..system import as_address, is_address, some
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
 
+PROGRAM_SUFFIX = ".pt2"
+"""How programs of `torch.export` are called."""
+
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
 
@@ -146,6 +149,7 @@ class Found:
     images: tuple[SampleSet, ...]
     factories: tuple[Factory, ...]
     tables: tuple[Path, ...]
+    programs: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,8 @@ def look(places: Sequence[Path]) -> Found:
     below = [path for tree in trees.values() for inside in tree.values() for path in inside.others]
     endings = file_kinds()
     tables = [path for path in (*files, *below) if path.suffix.lower() in endings]
-    checkpoints = [path for path in files if path not in tables]
+    programs = [path for path in (*files, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
+    checkpoints = [path for path in files if path not in (*tables, *programs)]
     checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     images = {
         os.path.realpath(each.path): each
@@ -192,6 +197,7 @@ def look(places: Sequence[Path]) -> Found:
         images=tuple(images.values()),
         factories=tuple(found for path in below if path.suffix == ".py" for found in _factories(path)),
         tables=tuple({os.path.realpath(path): path for path in tables}.values()),
+        programs=tuple(programs),
     )
 
 

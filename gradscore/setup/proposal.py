@@ -106,7 +106,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         ModelError: a checkpoint that was named cannot be read.
     """
     found = look(places)
-    if not (found.checkpoints or found.images or found.factories or found.tables):
+    if not (found.checkpoints or found.programs or found.images or found.factories or found.tables):
         raise ConfigError(
             f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a network "
             f"({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds it, and "
@@ -121,7 +121,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         no_texts = "no classifier of transformers is there; see gradscore docs tutorial-text"
         texts = tables.sets.pop("texts", [])
         tables.unused.update({each.path: f"{each.path}: not used: it holds texts, and {no_texts}" for each in texts})
-    if not (found.checkpoints or found.images or found.factories or tables.sets):
+    if not (found.checkpoints or found.programs or found.images or found.factories or tables.sets):
         raise ConfigError("; ".join(tables.unused.values()))
     made = Proposal(base)
     sets = tables.sets.get(noun, [])
@@ -137,12 +137,16 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             for each in others
             if kind != noun and each.path not in silent
         ]
+    shapes: Shapes = {}
+    architecture: Architecture | None = None
     class_names: tuple[str, ...] = ()
-    if saved is None:
+    if saved is None and found.programs and not found.checkpoints:
+        _propose_program(made, found.programs, sets)
+    elif saved is None:
         likely = [len(each.classes) for each in sets if each.classes and each.role != "ood"]
         shapes, architecture, class_names = _propose_model(made, found, likely, progress)
     else:
-        shapes, architecture = _propose_saved(made, found, saved), None
+        shapes = _propose_saved(made, found, saved)
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
         _propose_preprocessing(made, found, shapes, architecture)
     elif noun == "rows":
@@ -195,6 +199,18 @@ def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shap
     inside = [path for path in found.checkpoints if path.parent == saved.folder]
     _note_others(made, [path for path in found.checkpoints if path not in inside])
     return shapes_of(read_weights(inside[0]).tensors) if len(inside) == 1 else {}
+
+
+def _propose_program(made: Proposal, programs: Sequence[Path], sets: Sequence[SampleSet]) -> None:
+    """Proposes a program that brings its weights, with as many classes as samples have: it is not read."""
+    one_of = "" if len(programs) == 1 else f"one of {len(programs)}; check; "
+    made.put("model.source", f"program:{made.near(programs[0])}", f"{one_of}needs --trust-code")
+    made.put("model.checkpoint", None, "the program brings its weights")
+    counts = {len(each.classes) for each in sets if each.classes and each.role != "ood"}
+    if len(counts) == 1:
+        made.put("model.num_classes", counts.pop(), "of the samples; check")
+    else:
+        made.ask("model.num_classes", "how many classes the network tells apart")
 
 
 def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:

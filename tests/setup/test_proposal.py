@@ -320,6 +320,20 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
         propose([tmp_path / "absent"], base=tmp_path)
 
 
+def test_a_program_where_there_is_no_checkpoint(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog", "emu")
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    program = torch.export.export(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), (torch.zeros(1, 48),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    for places in ([tmp_path], [tmp_path / "net.pt2", tmp_path / "val"]):
+        settings = propose(places, base=tmp_path).settings
+        assert [settings[f"model.{key}"] for key in ("source", "checkpoint", "num_classes")] == [
+            "program:net.pt2", None, 3
+        ]  # fmt: skip
+    network(tmp_path / "weights.pt", classes=3)
+    assert propose([tmp_path], base=tmp_path).settings["model.source"] == "python:net.py:build"
+
+
 def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: Path) -> None:
     rows = "".join(f"p{row},{row}.5,2.5,{'good' if row % 2 else 'bad'}\n" for row in range(20))
     (tmp_path / "val.csv").write_text(f"patient_id,size,age,diagnosis\n{rows}")
