@@ -136,10 +136,13 @@ def _catches(made: Bundle) -> str:
     from gradscore.deployment import RIGHT
     from gradscore.evaluation import share_in_words
 
-    shares = {each: each.rejected / each.samples for each in made.rejections}
-    good = [f"{100 * share:.1f}" for each, share in shares.items() if each.what == RIGHT]
+    good = [f"{100 * each.rejected / each.samples:.1f}" for each in made.rejections if each.what == RIGHT]
     rejected = good[0] if good else f"at most {100 * made.alpha:.4g}"
-    caught = [share_in_words(share, each.what, each.group) for each, share in shares.items() if each.what != RIGHT]
+    caught = [
+        share_in_words(each.rejected / each.samples, each.samples, each.what, each.group)
+        for each in made.rejections
+        if each.what != RIGHT
+    ]
     subject = "both together catch" if len(made.detectors) > 1 else "it catches"
     said = (
         f"With {rejected} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
@@ -80,12 +80,19 @@ class DetectionRate:
         what: name of the OOD set, or `wrong predictions`.
         group: the group of the set, None without one.
         share: of the OOD (or wrong) samples that is caught.
+        samples: how many of them there are.
     """
 
     task: str
     what: str
     group: str | None
     share: float
+    samples: int
+
+    @property
+    def in_words(self) -> str:
+        """What is caught, as a part of a sentence."""
+        return share_in_words(self.share, self.samples, self.what, self.group)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +266,7 @@ def _caught(
             what=each.dataset if each.task == "ood" else WHAT[each.task],
             group=group_of.get(each.dataset) if each.task == "ood" else None,
             share=1 - (each.value or 0.0),
+            samples=each.n_positive,
         )
         for each in shares
     ]
@@ -282,14 +290,17 @@ def percent(share: float) -> str:
     return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
-def share_in_words(share: float, what: str, group: str | None) -> str:
-    """How much of what is caught, and its group if it has one.
+def share_in_words(share: float, samples: int, what: str, group: str | None) -> str:
+    """How much of what is caught, and its group if it has one; of few samples their number, as no share is known.
 
     Example:
-        >>> share_in_words(0.7, "bags", "near")
-        '70 % of bags (near)'
+        >>> share_in_words(0.7, 800, "bags", "near"), share_in_words(0.75, 4, "wrong predictions", None)
+        ('70 % of bags (near)', '3 of 4 wrong predictions')
     """
-    return f"{percent(share)} of {what}{'' if group is None else f' ({group})'}"
+    name = f"{what}{'' if group is None else f' ({group})'}"
+    if samples >= FEW_SAMPLES:
+        return f"{percent(share)} of {name}"
+    return f"{round(share * samples)} of {samples} {'' if what in WHAT.values() else 'samples of '}{name}"
 
 
 def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
@@ -297,10 +308,7 @@ def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
         return ""
     sets = [each for each in caught if each.task == "ood"]
     shown, more = sets[:SETS_NAMED], sets[SETS_NAMED:]
-    named = [
-        share_in_words(each.share, each.what, each.group)
-        for each in [*shown, *(each for each in caught if each.task != "ood")]
-    ]
+    named = [each.in_words for each in [*shown, *(each for each in caught if each.task != "ood")]]
     if more:
         lowest, highest = (percent(pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest.removesuffix(' %')} to {highest} of {len(more)} more sets")
@@ -313,7 +321,7 @@ def _apart(caught: Sequence[DetectionRate]) -> str:
     """What is caught of sets that would have another score chosen, if they were not known."""
     if not caught:
         return ""
-    named = _listed([share_in_words(each.share, each.what, None) for each in caught])
+    named = _listed([replace(each, group=None).in_words for each in caught])
     return f"Had the set not been given, gradscore would have chosen another score for it, which catches {named}."
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from gradscore.data import collate
 from gradscore.deployment import Rejections, Scorer, make_bundle, read_bundle
+from gradscore.deployment.bundle import WRONG
 from gradscore.evaluation import percent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
@@ -87,3 +89,13 @@ def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
     advised = float(said.split("or --alpha ")[1].split()[0])
     assert second <= advised < second + 1e-4
     assert "let it reject" not in enough
+
+
+def test_of_few_samples_the_command_says_the_number(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_run: Path
+) -> None:
+    few = [Rejections(what=WRONG, group=None, rejected=3, samples=4)]
+    made = replace(read_bundle(small_bundle), rejections=few)
+    monkeypatch.setattr("gradscore.deployment.make_bundle", lambda *_args, **_options: made, raising=False)
+    found = CliRunner().invoke(app, ["bundle", str(small_run), "--out", str(tmp_path / "x.gradscore"), "--trust-code"])
+    assert "both together catch 3 of 4 wrong predictions." in found.stdout

@@ -77,6 +77,14 @@ def test_one_score_for_both_questions_is_named_once() -> None:
     assert "it catches" in found[1]
 
 
+def test_of_few_samples_the_number_is_said_in_place_of_a_percentage() -> None:
+    few = of_set("in_dist.test", gain=OPEN, by_gradients=NONE, caught=0.75, task="misclassification", n_positive=4)
+    bags = of_set("bags", gain=SURE, by_gradients=SURE, caught=6 / 19, n_positive=19)
+    noise = of_set("noise", gain=SURE, by_gradients=SURE, caught=0.35, n_positive=20)
+    caught = "they catch 6 of 19 samples of bags (near), 35 % of noise (far), 3 of 4 wrong predictions."
+    assert caught in answer([*few, *bags, *noise]).sentences[1]
+
+
 def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*BAGS, *lost]).sentences
