@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,6 +93,7 @@ def evaluated(
     from gradscore.evaluation import evaluate_run
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder
+    from gradscore.system import as_address
 
     folder = RunFolder(run).with_settings(settings, sections=("evaluate",))
     with doing(quiet=output.quiet) as tell:
@@ -102,16 +104,20 @@ def evaluated(
             page, missing = write_report(folder, evaluation).html, ""
         except MissingExtraError as error:
             page, missing = None, str(error)
-    report(output, evaluation, tables=tables, page=page, advise=advise)
+    again = ["gradscore", "evaluate", as_address(run), *(f"--set={each}" for each in settings), "--tables"]
+    report(output, evaluation, tables=tables, again=join(again), page=page, advise=advise)
     if missing:
         output.tell(Notice(missing))
     return {**document(evaluation), "report": page}
 
 
 def report(
-    output: Output, evaluation: EvaluationReport, *, tables: bool, page: Path | None, advise: bool = True
+    output: Output, evaluation: EvaluationReport, *, tables: bool, again: str, page: Path | None, advise: bool = True
 ) -> None:
-    """Says the answer first and, to `advise`, what comes next; then a line for each set, with `tables` every figure."""
+    """Says the answer first and, to `advise`, what comes next; then a line for each set, with `tables` every figure.
+
+    `again` is the command that says it with tables.
+    """
     output.tell(*(each for each in urgent(evaluation.notices) if each.level == "caution"))
     style = "bold" if evaluation.answer.no_verdict is None else "yellow"
     output.say(*evaluation.answer.sentences, style=style, wrap=True)
@@ -129,7 +135,7 @@ def report(
     if tables or page is None:
         output.tell(*rest, rest=f"{evaluation.path.parent / 'report.md'}")
     elif rest:
-        output.say(f"{len(rest)} more note{'' if len(rest) == 1 else 's'}: see --tables")
+        output.say(f"{len(rest)} more note{'' if len(rest) == 1 else 's'}: {again}")
     output.say(f"report: {page}" if page is not None else f"all metrics: {evaluation.path}")
 
 

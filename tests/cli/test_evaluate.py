@@ -1,4 +1,5 @@
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,18 @@ def test_prints_groups(stdout: str) -> None:
 def test_figures_of_both_kinds_are_among_the_tables_alone(stdout: str, fitted: Path) -> None:
     assert "wrong or OOD, leave_one_dataset_out" in stdout
     assert "DS-F1" not in CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
+
+
+def test_the_command_that_shows_the_notes_can_be_pasted(fitted: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(fitted, tmp_path / "a run")
+    brief = CliRunner().invoke(app, ["evaluate", str(run), "--protocols", "known"]).stdout
+    line = next(each for each in brief.splitlines() if "more note" in each)
+    count, command = line.split(" more notes: ")
+    program, *arguments = shlex.split(command)
+    shown = CliRunner().invoke(app, arguments)
+    assert (program, shown.exit_code) == ("gradscore", 0)
+    assert shown.stdout.count("note: ") - brief.count("note: ") == int(count)
+    assert "in_dist_only" not in shown.stdout.replace("misclassification, in_dist_only", "")
 
 
 def test_one_class_is_said_and_null(stdout: str, evaluation: Path) -> None:
