@@ -401,12 +401,13 @@ class Detector:
             )
             opened = RunFolder(folder.path)
             progress = None if tell is None else lambda label: tell(f"fitting {label}", 0, 0)
-            first = fit_without_reported(opened, self.run, progress=progress)
-        found = evaluate_run(opened)
+            first, skipped = fit_without_reported(opened, self.run, progress=progress)
+        found = evaluate_run(opened, skipped=skipped)
         shown = replace(
             found,
             notices=by_urgency([*first, *found.notices]),
-            next_command='detector.save("scorer.gradscore")',
+            next_command='detector.save("scorer.gradscore")'
+            + ("" if self._recipe else "  # for Python; Detector(..., recipe=...) for gradscore score too"),
             without_gradients=without_gradients(opened, how="With losses=[], a detector"),
             deciding='scores=["{}"] to detector.save',
         )

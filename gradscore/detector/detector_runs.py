@@ -154,7 +154,9 @@ def _shared(file: str, target: str) -> str:
     return str(shutil.copy2(file, target))
 
 
-def fit_without_reported(run: RunFolder, fitted: RunFolder, *, progress: Callable[[str], None] | None) -> list[str]:
+def fit_without_reported(
+    run: RunFolder, fitted: RunFolder, *, progress: Callable[[str], None] | None
+) -> tuple[list[str], list[str]]:
     """Fits the meta models of a run without the samples it reports; those fitted on the same samples before stay.
 
     Args:
@@ -163,7 +165,8 @@ def fit_without_reported(run: RunFolder, fitted: RunFolder, *, progress: Callabl
         progress: told the name of each model before it is fitted.
 
     Returns:
-        What a reader should know first: that reported samples were among those that fit, if some were.
+        What a reader should know first: that reported samples were among those that fit, if some were. And which models
+        could not be fitted, and why.
 
     Raises:
         EvaluationError: not a single model can be fitted.
@@ -175,7 +178,7 @@ def fit_without_reported(run: RunFolder, fitted: RunFolder, *, progress: Callabl
     shared = sum(int(each.isin(contents).sum()) for each in reported)
     samples = sum(map(len, reported))
     try:
-        fit_run(run, progress=progress)
+        skipped = fit_run(run, progress=progress).skipped
     except EvaluationError as error:
         if not shared:
             raise
@@ -184,12 +187,12 @@ def fit_without_reported(run: RunFolder, fitted: RunFolder, *, progress: Callabl
             f"without them ({error}); give samples that fit() did not have"
         ) from None
     if not shared:
-        return []
+        return [], skipped
     were = "1 reported sample was" if shared == 1 else f"{shared} reported samples were"
     return [
         f"{were} among those that fit; the models of this report were fitted anew without them and are not those that "
         "score() uses"
-    ]
+    ], skipped
 
 
 class Report:

@@ -114,11 +114,12 @@ class EvaluationReport:
         return self.answer.no_verdict
 
 
-def evaluate_run(run: RunFolder) -> EvaluationReport:
+def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> EvaluationReport:
     """Reports on the meta models of a run: `metrics.json`, `metrics.csv` and `scores.parquet`; nothing is fitted.
 
     Args:
         run: a run folder with meta models.
+        skipped: which models could not be fitted and why, where they were just fitted.
 
     Returns:
         Its records are those of `score_records`, then those of `group_records`, then those of `joint_records`.
@@ -144,12 +145,12 @@ def evaluate_run(run: RunFolder) -> EvaluationReport:
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
         notices: list[str] = [*class_notices(run), *duplicate_notices([*found.copies, *found.overlaps])]
-        notices += [*near.sentences(), *found.skipped]
+        notices += [*near.sentences(), *(found.skipped if skipped is None else skipped)]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "
             "since"
             for spec in found.specs
-            if not scorer.has_model(spec)
+            if skipped is None and not scorer.has_model(spec)
         ]
         scored = scorer.scored_sets(_headline_first(run, [spec for spec in fitted if spec.reported]))
         if not scored:

@@ -182,9 +182,20 @@ def test_a_report_shows_itself(report) -> None:
     assert len(told) > 2
     assert [line for line in told if line not in text or html.escape(line) not in page] == []
     assert text.startswith(report.answer[0])
-    assert report.answer[-1] == 'Next: detector.save("scorer.gradscore")'
+    following = (
+        'Next: detector.save("scorer.gradscore")  # for Python; Detector(..., recipe=...) for gradscore score too'
+    )
+    assert report.answer[-1] == following
     assert report.evaluation.without_gradients.startswith("With losses=[], a detector goes without them")
     assert not re.search("--set|--score|gradscore bundle", page)
+
+
+def test_models_that_cannot_be_fitted_are_said_in_words_of_python() -> None:
+    """Each is reported once with why, and no folder that is gone with the detector."""
+    detector = gradscore.Detector(net(), losses=[]).fit(TensorDataset(X, Y))
+    notices = detector.evaluate(TensorDataset(X[:100] + 0.1, Y[:100]), ood={"far": FAR}).notices
+    assert [each for each in notices if "fit-meta" in each or "/run" in each] == []
+    assert [each.partition(": ")[0] for each in notices if "ood/in_dist_only/all" in each] == ["ood/in_dist_only/all"]
 
 
 def test_a_detector_says_what_it_is_fitted_on(fitted, tmp_path) -> None:
