@@ -183,6 +183,7 @@ def check_accuracy(
     declared: float | None,
     *,
     label_map: Mapping[int | str, int] | None = None,
+    are_names: bool = False,
 ) -> Iterator[Remark]:
     """Compares the accuracy with what is declared, with chance, and with how sure the classifier is.
 
@@ -193,6 +194,7 @@ def check_accuracy(
         declared: the accuracy there should be; None if unknown.
         label_map: from the labels of the data to `labels`, so that advice can be given in terms of the former; None
             where they are the same.
+        are_names: see `renaming_advice`.
 
     Yields:
         The remarks.
@@ -213,7 +215,7 @@ def check_accuracy(
     accuracy, other = agreement.accuracy, agreement.in_another_order
     confidence = float(scores.double().softmax(1).amax(1).mean())
     measured = f"{accuracy:.3f} on {count} inputs"
-    advice = renaming_advice(*pair, classes=classes, label_map=label_map)
+    advice = renaming_advice(*pair, classes=classes, label_map=label_map, are_names=are_names)
     suspicions = (
         f"{advice}{EVERYWHERE}" if advice else f"check weights, label_map, resize, crop, mean and std{_levels(batch)}"
     )

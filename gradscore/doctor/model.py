@@ -75,6 +75,7 @@ def check_model(
     declared_accuracy: float | None = None,
     loss: str = "pseudo_label",
     label_map: Mapping[int | str, int] | None = None,
+    are_names: bool = False,
     num_classes: int | None = None,
     output: str | int | None = None,
 ) -> Diagnosis:
@@ -92,6 +93,7 @@ def check_model(
         declared_accuracy: what the accuracy should be, between 0 and 1.
         loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`; one without labels.
         label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
+        are_names: labels of the data are names of classes, so that `data.class_names` may say their order.
         num_classes: how many outputs there should be, 1 for one logit for two classes; None for any number.
         output: name or position of the logits among what the model returns.
 
@@ -136,7 +138,9 @@ def check_model(
             logits = _finite_logits(model, batch, num_classes, remarks)
             if logits is not None:
                 if labels is not None:
-                    remarks += check_accuracy(logits, labels, batch, declared_accuracy, label_map=label_map)
+                    remarks += check_accuracy(
+                        logits, labels, batch, declared_accuracy, label_map=label_map, are_names=are_names
+                    )
                 remarks += _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, head)
     return Diagnosis.of(remarks, engine.coverage)
 
@@ -285,6 +289,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         declared_accuracy=config.model.declared_accuracy,
         loss=first_without_labels(config.features.losses),
         label_map=raw_labels(spec.label_map, datasets[split].class_names),
+        are_names=spec.label_map is None and bool(datasets[split].class_names),
         num_classes=config.model.num_classes,
     )
     more = [*_weights(built)]

@@ -386,7 +386,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
-    made.put("data.ood", list(_ood(made, ood)))
+    made.put("data.ood", list(_ood(made, ood)), ", ".join(f"{each.count} {noun}" for each in ood))
     made.put(
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )
@@ -429,7 +429,7 @@ def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: C
                 "those that are none of the network, or name its classes in their order in data.class_names"
             )
     classes = made.settings["model.num_classes"]
-    if "fit" in parts and classes != FILL_IN and len(parts["fit"].classes) != classes:
+    if "fit" in parts and classes != FILL_IN and len(parts["fit"].classes) != max(classes, 2):
         fit = parts["fit"]
         made.remarks.append(
             f"{fit.path} has {len(fit.classes)} {'classes' if fit.is_table else 'class folders'} and the network "

@@ -233,6 +233,19 @@ def test_what_makes_scores_meaningless_does_not_pass(home: Path, tmp_path: Path,
     assert re.search(message, found), found
 
 
+def test_classes_by_name_may_be_put_in_order(home: Path, tmp_path: Path) -> None:
+    """As `run` says it: the list is what the network's outputs are in their order."""
+    digits = load_digits()
+    for place, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+        folder = tmp_path / "digits" / f"{'abcdefghij'[label]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((image * 15.9).astype(np.uint8)).save(folder / f"{place}.png")
+    part = {"source": f"folder:{tmp_path / 'digits'}"}
+    data = {"auxiliary": [], "in_dist": {"fit": part, "test": part}}
+    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:renamed"), data=data), trust_code=True))
+    assert "set data.class_names to [j, a, b, c, d, e, f, g, h, i], or set label_map to {a: 1, b: 2" in found
+
+
 REFUSED = ("pair", "sigmoid", "compiled")
 
 

@@ -285,6 +285,12 @@ def test_another_number_of_classes_is_said(tmp_path: Path) -> None:
     assert "has 2 class folders and the network 3 classes: name all classes of the model in their order" in remark
 
 
+def test_two_classes_for_one_logit_are_no_other_number(tmp_path: Path) -> None:
+    network(tmp_path / "weights.pt", classes=1)
+    images(tmp_path / "val", "cat", "dog")
+    assert propose([tmp_path], base=tmp_path).remarks == []
+
+
 def test_an_empty_class_folder_is_said(tmp_path: Path) -> None:
     images(tmp_path / "val", "cat", "dog")
     images(tmp_path / "test", "cat", "dog")
