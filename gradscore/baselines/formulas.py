@@ -47,8 +47,12 @@ RESIDUAL = 5.0
 PRUNED = 0.65
 """Share of the features that ASH prunes, and that SCALE leaves out of its second sum."""
 
-_NO_VARIANCE = 1e-12
-"""Axes with less of the largest variance hold rounding of float32, as the one that a layer norm makes constant."""
+_NO_VARIANCE = 1e-15
+"""Axes with less of the largest variance have none, as `numpy.linalg.pinv` has it."""
+
+_ROUNDING = 1e-4
+"""Axes along which features move by less than this, beside their root mean square, have no variance either: float32
+rounds by a thousandth of that. A layer norm makes one axis constant but for rounding."""
 
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
@@ -328,7 +332,7 @@ class OrdinaryFeatures:
         _, numbered = np.unique(self.classes, return_inverse=True)
         counts = np.bincount(numbered)
         means = np.stack([self.features[numbered == place].mean(axis=0) for place in range(len(counts))])
-        whitening = _whitening(self.features - means[numbered])
+        whitening = _whitening(self.features - means[numbered], self.features)
         return {"means": product(means, whitening), "whitening": whitening, "counts": counts.astype(np.float64)}
 
     @property
@@ -363,7 +367,7 @@ def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
 def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
     """As `OrdinaryFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all."""
     mean = ordinary.features.mean(axis=0, keepdims=True)
-    whitening = _whitening(ordinary.features - mean)
+    whitening = _whitening(ordinary.features - mean, ordinary.features)
     return {
         **ordinary.class_means,
         "mean_of_all": product(mean, whitening),
@@ -551,7 +555,8 @@ def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
 
 def correlations(ordinary: OrdinaryFeatures) -> Arrays:
     """The last layer, and the pseudo-inverse (D, D) of sums of products of features of unit length, as a root of it."""
-    root = np.sqrt(1 / len(ordinary.features)) * _whitening(_directions(ordinary.features))
+    directions = _directions(ordinary.features)
+    root = np.sqrt(1 / len(directions)) * _whitening(directions, directions)
     return {**last_layer(ordinary), "root": root}
 
 
@@ -589,10 +594,10 @@ def principal_dimensions(width: int) -> int:
     return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
 
 
-def _whitening(offsets: FloatArray) -> FloatArray:
-    """(D, D) whose product with its transpose is the pseudo-inverse of the covariance of offsets (N, D)."""
+def _whitening(offsets: FloatArray, features: FloatArray) -> FloatArray:
+    """(D, D) whose product with its transpose is the pseudo-inverse of the covariance of offsets (N, D) of features."""
     variances, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))
-    there = variances > _NO_VARIANCE * variances.max()
+    there = variances > max(_NO_VARIANCE * variances.max(), _ROUNDING**2 * np.square(features).mean())
     return np.asarray(axes * np.where(there, 1 / np.sqrt(np.where(there, variances, 1.0)), 0.0))
 
 
