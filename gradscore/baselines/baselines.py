@@ -18,7 +18,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
 from ..system import FloatArray, IntArray, Registry
 from . import formulas
-from .formulas import Arrays, LeftOut, OrdinaryFeatures
+from .formulas import Arrays, OrdinaryFeatures, OwnSamples
 from .neighbours import Bank, Neighbours, too_few
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
@@ -47,7 +47,7 @@ class NetworkOutputs:
     augmentations: Mapping[str, NetworkOutputs] = field(default_factory=dict)
     content: NDArray[np.str_] | None = None
     neighbours: Neighbours | None = None
-    left_out: LeftOut | None = None
+    left_out: OwnSamples | None = None
 
     def __len__(self) -> int:
         """N."""
@@ -158,7 +158,7 @@ def of_penultimate(
     Args:
         fit: from the features of ordinary samples to what is learned.
         of: from features (N, D), logits (N, K) and what was learned to scores (N,); with `leaves_out` also from what to
-            leave out, a `LeftOut` of the same samples.
+            leave out, a `OwnSamples` of the same samples.
         summary: see `Baseline`.
         words: see `Baseline`.
         source: see `Baseline`.
@@ -681,7 +681,7 @@ class FittedBaselines:
             return augmented
         found = self.bank.neighbours(penultimate_of(augmented), outputs.predictions, outputs.content)
         classes = self.bank.classes_of(outputs.content)
-        left_out = None if classes is None else LeftOut(penultimate_of(outputs), classes)
+        left_out = None if classes is None else OwnSamples(penultimate_of(outputs), classes)
         return replace(augmented, neighbours=found, left_out=left_out)
 
 

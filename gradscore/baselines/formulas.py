@@ -343,7 +343,7 @@ class OrdinaryFeatures:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OwnSamples:
     """Samples that a baseline learned from, each to be left out of what it learned when it is scored itself.
 
     Attributes:
@@ -354,9 +354,9 @@ class LeftOut:
     features: FloatArray
     classes: IntArray
 
-    def at(self, rows: NDArray[np.bool_]) -> LeftOut:
+    def at(self, rows: NDArray[np.bool_]) -> OwnSamples:
         """Some of them."""
-        return LeftOut(self.features[rows], self.classes[rows])
+        return OwnSamples(self.features[rows], self.classes[rows])
 
 
 def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
@@ -376,7 +376,7 @@ def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def mahalanobis(
-    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
     """Logarithm of the squared distance to the nearest class mean, shared covariance.
 
@@ -387,7 +387,7 @@ def mahalanobis(
 
 
 def relative_mahalanobis(
-    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+    features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
     """Squared distance to the nearest class mean, less that to the mean of all. Source: Ren and others 2021."""
     of_all = {
@@ -405,7 +405,7 @@ def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def unit_mahalanobis(
-    features: FloatArray, logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None
+    features: FloatArray, logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
     """The same of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
     without = None if left_out is None else replace(left_out, features=_directions(left_out.features))
@@ -522,7 +522,7 @@ def mean_and_gaps(ordinary: OrdinaryFeatures) -> Arrays:
     return {"mean": ordinary.features.mean(axis=0), "gaps": gaps, "count": np.array([len(ordinary.features)])}
 
 
-def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: LeftOut | None = None) -> FloatArray:
+def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None) -> FloatArray:
     """Minus the mean distance to the decision boundaries of the other classes over that to the mean of the features.
 
     Source: Liu and Qin 2024 (fast decision boundary based detector), equations 4 to 6.
@@ -601,7 +601,7 @@ def _whitening(offsets: FloatArray, features: FloatArray) -> FloatArray:
     return np.asarray(axes * np.where(there, 1 / np.sqrt(np.where(there, variances, 1.0)), 0.0))
 
 
-def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: LeftOut | None = None) -> FloatArray:
+def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: OwnSamples | None = None) -> FloatArray:
     """Squared distances (N,) of features (N, D) to the nearest of whitened means (C, D).
 
     Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance. Where a sample is left

@@ -200,7 +200,7 @@ def alarms_in(inputs: Inputs) -> dict[str, int]:
     return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
 
-def alarm_weights(inputs: Inputs, left_out: LeftOut | None) -> dict[str, float]:
+def alarm_weights(inputs: Inputs, left_out: LeftOutSets | None) -> dict[str, float]:
     """What a model's own score and the inputs that raise alarms count, by how well they find sets that were left out.
 
     How much a score errs gives its weight (`weights_of`). Then all alarms count the largest of `SHARES` of theirs whose
@@ -418,7 +418,7 @@ def _held_out(along: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOutSets:
     """What fits say of OOD sets that they have not seen.
 
     Attributes:
@@ -469,7 +469,7 @@ class Choice:
     score: float | None = None
     judged_by: str | None = None
     tried: dict[str, float]
-    left_out: LeftOut | None = field(default=None, compare=False, repr=False)
+    left_out: LeftOutSets | None = field(default=None, compare=False, repr=False)
 
     def notes(self) -> dict[str, object]:
         """The choice as plain values."""
@@ -582,11 +582,11 @@ class _Judge:
         self._odds: dict[Penalty, list[FloatArray]] = {}
         self.tried: dict[Penalty, float] = {}
 
-    def left_out(self, penalty: Penalty) -> LeftOut | None:
+    def left_out(self, penalty: Penalty) -> LeftOutSets | None:
         """What fits with a penalty say of left-out sets; None where none were, or fits tell no samples apart."""
         if self.judged_by != "sets":
             return None
-        found = LeftOut(rows=self._rows, folds=self._folds, odds=self._odds[penalty])
+        found = LeftOutSets(rows=self._rows, folds=self._folds, odds=self._odds[penalty])
         return found if found.differ(found.odds) else None
 
     def search(self, penalties: Sequence[Penalty], best: Penalty) -> Penalty:

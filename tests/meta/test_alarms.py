@@ -20,7 +20,7 @@ from gradscore.meta import (
     fit_one_class,
 )
 from gradscore.meta.alarms import DISTANCES, Alarms, weights_of
-from gradscore.meta.fitting import LeftOut
+from gradscore.meta.fitting import LeftOutSets
 
 TRUTH = np.arange(240) >= 120
 SETS = np.where(TRUTH, np.array(["ood.a", "ood.b", "ood.c"])[np.arange(240) % 3], "in_dist.fit")
@@ -172,7 +172,7 @@ def test_areas_of_left_out_sets_are_those_of_the_log_odds_without_alarms():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known(LeftOut):
+class Known(LeftOutSets):
     """Left-out sets whose AUROC is given for each share of the alarms."""
 
     by_share: Mapping[float, list[float]]
