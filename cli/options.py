@@ -129,25 +129,14 @@ RunArgument = Annotated[
     ),
 ]
 
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a setting, for example features.granularity=module; repeatable.",
-        show_default=False,
-    ),
-]
 
-FitSetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a setting of meta or evaluate, for example meta.cv_folds=10; repeatable.",
-        show_default=False,
-    ),
-]
+def _overriding(what: str) -> Any:
+    """`--set`, with what it overrides in its help."""
+    return typer.Option("--set", metavar="KEY=VALUE", help=f"Override {what}; repeatable.", show_default=False)
+
+
+SetOption = Annotated[list[str] | None, _overriding("a setting, for example features.granularity=module")]
+FitSetOption = Annotated[list[str] | None, _overriding("a setting of meta or evaluate, for example meta.cv_folds=10")]
 
 
 ProtocolsOption = Annotated[

@@ -609,8 +609,9 @@ class FittedBaselines:
             raise EvaluationError(
                 f"baselines: augmentation {missing[0]!r} of these samples is missing; extract it as well"
             )
-        counted = {name: self._with_neighbours(outputs.augmentations[name], outputs) for name in self.augmentations}
-        whole = replace(self._with_neighbours(outputs, outputs), augmentations=counted)
+        own = self._own_samples(outputs)
+        counted = {name: self._located(outputs.augmentations[name], outputs, own) for name in self.augmentations}
+        whole = replace(self._located(outputs, outputs, own), augmentations=counted)
         columns = {name: self._of(name, whole) for name in self.learned}
         for name in self.names[len(columns) :]:
             plain = plain_name(name)
@@ -675,14 +676,17 @@ class FittedBaselines:
     def _of(self, name: str, outputs: NetworkOutputs) -> FloatArray:
         return np.asarray(BASELINES[name].of(outputs, self.learned[name]), dtype=np.float64)
 
-    def _with_neighbours(self, augmented: NetworkOutputs, outputs: NetworkOutputs) -> NetworkOutputs:
+    def _own_samples(self, outputs: NetworkOutputs) -> OwnSamples | None:
+        """Which of the samples baselines learned from; None where it is none."""
+        classes = None if self.bank is None else self.bank.classes_of(outputs.content)
+        return None if classes is None else OwnSamples(penultimate_of(outputs), classes)
+
+    def _located(self, augmented: NetworkOutputs, outputs: NetworkOutputs, own: OwnSamples | None) -> NetworkOutputs:
         """Samples or an augmentation of them with its neighbours, among those of the class predicted of the samples."""
         if self.bank is None:
             return augmented
         found = self.bank.neighbours(penultimate_of(augmented), outputs.predictions, outputs.content)
-        classes = self.bank.classes_of(outputs.content)
-        left_out = None if classes is None else OwnSamples(penultimate_of(outputs), classes)
-        return replace(augmented, neighbours=found, left_out=left_out)
+        return replace(augmented, neighbours=found, left_out=own)
 
 
 def plain_name(name: str) -> str:
