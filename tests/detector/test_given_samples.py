@@ -132,7 +132,9 @@ def spread(logits: Tensor) -> Tensor:
     return logits.square().sum(1)
 
 
-def test_a_loss_without_gradients_is_warned_of() -> None:
+def test_a_loss_without_gradients_is_warned_of(monkeypatch) -> None:
+    monkeypatch.setattr(LOSSES, "_entries", {**LOSSES._entries})  # else messages of other tests suggest it
+
     def nothing(logits: Tensor) -> Tensor:
         return 0 * logits.sum(1)
 
