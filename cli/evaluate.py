@@ -142,7 +142,7 @@ def report(
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
     """The same for a program."""
     return {
-        "answer": {**asdict(evaluation.answer), "lines": evaluation.answer.lines},
+        "answer": asdict(evaluation.answer),
         "verdicts": [_entry(each) for each in evaluation.verdicts],
         "no_verdict": evaluation.no_verdict,
         "not_compared": evaluation.not_compared,
