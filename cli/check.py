@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -14,7 +12,7 @@ from gradscore.errors import ConfigError
 from gradscore.notices import notes
 
 from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
-from .options import Command, QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
+from .options import JsonOption, QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
 from .output import Output, figures_table
 from .run import completed
 
@@ -22,28 +20,6 @@ if TYPE_CHECKING:
     from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
-
-
-STDOUT = Path("-")
-"""The file that stands for standard output."""
-
-
-class WritesJson(Command):
-    """A command whose `--json` is followed by a file or by nothing, for standard output."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Puts standard output where no file follows; a configuration or run folder is what is checked."""
-        given = [
-            f"--json={STDOUT}" if arg == "--json" and not _is_file(following) else arg
-            for arg, following in zip(args, [*args[1:], ""], strict=True)
-        ]
-        return super().parse_args(ctx, given)
-
-
-def _is_file(argument: str) -> bool:
-    if argument.startswith("-") or not argument:
-        return argument == str(STDOUT)
-    return "://" not in argument and not _is_config(Path(argument)) and not (Path(argument) / "manifest.json").is_file()
 
 
 def _is_config(source: Path) -> bool:
@@ -81,10 +57,7 @@ def check(
         ),
     ] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a summary.")] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="[FILE]", help="Write JSON; without a file on standard output.")
-    ] = None,
+    as_json: JsonOption = False,
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -102,19 +75,19 @@ def check(
     Then: gradscore check demo/gradscore.yaml --expected demo/expected.json --junit demo/check.xml --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.check import check_run, make_expected, read_expected, write_expected
+    from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
     from gradscore.store import RunFolder, label_warnings, refuse_run_files
-    from gradscore.system import check_target
+    from gradscore.system import check_target, write_text
 
-    files = {"--junit": junit, "--markdown": markdown, "--json": json_file}
-    _check_targets({"--expected": expected, **files})
-    for option, target in {**files, "--expected": expected if update else None}.items():
-        if target not in (None, STDOUT):
+    if junit is not None and junit.resolve() == expected.resolve():
+        raise ConfigError(f"--junit {junit}: this is the file of --expected as well; give each a path of its own")
+    for option, target in {"--junit": junit, "--expected": expected if update else None}.items():
+        if target is not None:
             refuse_run_files(target, option=option)
             check_target(target)
     known = None if update and not expected.exists() else read_expected(expected)
     policy = _policy(known, margins or ())
-    output = Output(as_json=json_file == STDOUT, quiet=quiet)
+    output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
     sources: Sources = "left out" if without_sources else "compared"
     if _is_config(source) or source.is_file():
@@ -138,24 +111,24 @@ def check(
         return
     report = check_run(folder, known, policy=policy, sources=sources)
     _print(output, report)
-    _write(output, report, files)
+    output.document(
+        {
+            "run": report.run,
+            "status": report.status,
+            "exit_code": report.exit_code,
+            "tests": report.tests,
+            "caveats": report.caveats,
+            "notices": report.notices,
+        }
+    )
+    if junit is not None:
+        write_text(junit, to_junit(report))
     if update:
         write_expected(expected, report.current)
         output.say(f"expected figures updated: {expected}")
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
-
-
-def _check_targets(files: Mapping[str, Path | None]) -> None:
-    """Refuses options that name the same file, of which one would replace what the other reads or writes."""
-    seen: dict[Path, str] = {}
-    for option, path in files.items():
-        if path is None:
-            continue
-        other = seen.setdefault(path.resolve(), option)
-        if other != option:
-            raise ConfigError(f"{option} {path}: this is the file of {other} as well; give each a path of its own")
 
 
 def _policy(expected: ExpectedFigures | None, margins: list[str] | tuple[()]) -> Policy:
@@ -191,26 +164,3 @@ def _print(output: Output, report: CheckReport) -> None:
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)
     output.tell(*notes(report.notices), rest="gradscore check --json")
     output.say(report.summary)
-
-
-def _write(output: Output, report: CheckReport, files: Mapping[str, Path | None]) -> None:
-    """Writes what was found to the files of options, and for GitHub to where it looks."""
-    from gradscore.check import to_annotations, to_json, to_junit, to_markdown
-    from gradscore.system import write_text
-
-    renderings = {"--junit": to_junit, "--markdown": to_markdown, "--json": to_json}
-    for option, path in files.items():
-        if path == STDOUT:
-            typer.echo(renderings[option](report), nl=False)
-        elif path is not None:
-            write_text(path, renderings[option](report))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        typer.echo(to_annotations(report), nl=False, err=output.as_json)
-        _append_summary(os.environ, to_markdown(report))
-
-
-def _append_summary(environment: Mapping[str, str], text: str) -> None:
-    path = environment.get("GITHUB_STEP_SUMMARY")
-    if path:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(text)

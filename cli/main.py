@@ -16,7 +16,6 @@ from rich.markup import escape
 from gradscore.errors import ConfigError, GradscoreError
 from gradscore.printable import printable
 
-from .check import WritesJson
 from .options import INTERRUPTED, Command, Group, wait_asleep
 from .output import escape_remarks_of_others, named
 
@@ -153,28 +152,28 @@ DECIDE = "Decide: on new samples"
 GUARD = "Guard: a saved model in CI"
 LOOK = "Look: into models, labels and runs"
 
-COMMANDS: dict[str, tuple[str, type[Command]]] = {
-    "demo": (START, Command),
-    "init": (START, Command),
-    "run": (START, Command),
-    "extract": (START, Command),
-    "merge": (START, Command),
-    "fit-meta": (START, Command),
-    "evaluate": (START, Command),
-    "docs": (START, Command),
-    "bundle": (DECIDE, Command),
-    "score": (DECIDE, Command),
-    "monitor": (DECIDE, Command),
-    "check": (GUARD, WritesJson),
-    "compare": (GUARD, Command),
-    "doctor": (LOOK, Command),
-    "inspect": (LOOK, Command),
-    "audit": (LOOK, Command),
-    "project": (LOOK, Command),
-    "runs": (LOOK, Command),
-    "config": (LOOK, Command),
+COMMANDS: dict[str, str] = {
+    "demo": START,
+    "init": START,
+    "run": START,
+    "extract": START,
+    "merge": START,
+    "fit-meta": START,
+    "evaluate": START,
+    "docs": START,
+    "bundle": DECIDE,
+    "score": DECIDE,
+    "monitor": DECIDE,
+    "check": GUARD,
+    "compare": GUARD,
+    "doctor": LOOK,
+    "inspect": LOOK,
+    "audit": LOOK,
+    "project": LOOK,
+    "runs": LOOK,
+    "config": LOOK,
 }
-"""All commands in the order of `--help`: the group that each is shown in, and what parses its arguments.
+"""All commands in the order of `--help`: the group that each is shown in.
 
 Each is what has its name in the file of that name: a function, or an app of several.
 """
@@ -185,14 +184,14 @@ def _flowing(text: str | None) -> str:
     return escape("\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n")))
 
 
-for _name, (_group, _class) in COMMANDS.items():
+for _name, _group in COMMANDS.items():
     _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
     if isinstance(_command, typer.Typer):
         for _each in _command.registered_commands:
-            _each.help, _each.cls = _flowing(_each.callback.__doc__), _class
+            _each.help, _each.cls = _flowing(_each.callback.__doc__), Command
         app.add_typer(_command, cls=Group, name=_name, rich_help_panel=_group)
     else:
-        app.command(_name, cls=_class, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
+        app.command(_name, cls=Command, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Compares a run with expected figures, test by test, and reports it as JSON, JUnit XML, Markdown or annotations.
+"""Compares a run with expected figures, test by test, and reports it as JUnit XML.
 
 The samples are the same: where one of those that are expected is not in the run, nothing is compared. What is left says
 nothing of it, and a network that never predicts a class passes every comparison of the others.
@@ -6,9 +6,8 @@ nothing of it, and a network that never predicts a class passes every comparison
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree as Xml
@@ -31,14 +30,9 @@ from .differences import (
 )
 from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
 
-Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature", "speed"]
+Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature"]
 
 WORDS = {"wrong": "wrong predictions", "ood": "OOD samples"}
-
-MARKS = {"pass": "✅", "fail": "❌", "inconclusive": "❔", "info": "-"}
-
-LARGE = 100
-"""From here on, decimals say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +144,6 @@ def check_run(
     same_weights = found.model["weights_sha256"] == expected.model["weights_sha256"]
     drift = feature_drift(expected.probe, table, tolerance=policy.feature)
     tests.append(_feature_test(drift, policy=policy, same_weights=same_weights))
-    tests.append(_speed_test(expected.samples_per_second, found.samples_per_second))
     notices = [*expected.notices, *_notices(expected, found)]
     chosen = chosen_scores(run, expected.protocol)
     changed = [target for target, name in expected.scored_by.items() if chosen.get(target, name) != name]
@@ -343,22 +336,6 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
     )
 
 
-def _speed_test(before: float | None, now: float | None) -> CheckTest:
-    """How fast features were computed: machines differ and so do their loads, so it never decides."""
-    values = ["unknown" if value is None else f"{value:.0f}" for value in (before, now)]
-    ratio = f" ({now / before:.2f} times)" if before and now else ""
-    return CheckTest(
-        name="samples per second",
-        metric="speed",
-        status="info",
-        before=before,
-        now=now,
-        method="wall clock",
-        n=1,
-        message=f"extraction: {' -> '.join(values)} samples per second{ratio}, for information",
-    )
-
-
 def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
     lines = []
     if expected.protocol != current.protocol:
@@ -370,19 +347,6 @@ def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
     if keys := current.changed_from(expected):
         lines.append(f"the model is another one: {', '.join(keys)} changed")
     return lines
-
-
-def to_json(report: CheckReport) -> str:
-    """The report as JSON: `run`, `status`, `exit_code`, `tests`, `caveats` and `notices`."""
-    content = {
-        "run": report.run,
-        "status": report.status,
-        "exit_code": report.exit_code,
-        "tests": [asdict(test) for test in report.tests],
-        "caveats": report.caveats,
-        "notices": report.notices,
-    }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def to_junit(report: CheckReport) -> str:
@@ -408,48 +372,12 @@ def to_junit(report: CheckReport) -> str:
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def to_markdown(report: CheckReport) -> str:
-    """The report as Markdown, for the summary of a job."""
-
-    def cell(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", " ")
-
-    def row(test: CheckTest) -> str:
-        cells = [MARKS[test.status], test.name, *cells_of(test), str(test.n), test.method]
-        return "| " + " | ".join(map(cell, cells)) + " |"
-
-    lines = [
-        f"## {MARKS[report.status]} gradscore check: {report.verdict}",
-        "",
-        *[line for caveat in report.caveats for line in (f"**{cell(caveat)}**", "")],
-        "| | test | expected | now | change for the better, bounds | margin | n | method |",
-        "|---|---|---:|---:|---:|---:|---:|---|",
-        *map(row, report.tests),
-        "",
-        *(f"- {cell(problem)}" for problem in report.problems),
-        *(f"- note: {cell(notice)}" for notice in report.notices),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def to_annotations(report: CheckReport) -> str:
-    """Workflow commands of GitHub: an error for each test that failed, a warning for inconclusive ones and caveats."""
-    kinds = {"fail": "error", "inconclusive": "warning"}
-    found = [(kinds[test.status], test.message) for test in report.tests if test.status in kinds]
-    found += [("warning", caveat) for caveat in report.caveats]
-    escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-    return "".join(f"::{kind} title=gradscore check::{text.translate(escapes)}\n" for kind, text in found)
-
-
 def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
     """What a test compares, as text: the expected value, the run's, the bounds of the change, and the margin."""
     bounds = "-" if test.low is None or test.high is None else f"{test.low:+.4f} to {test.high:+.4f}"
     margin = "-" if test.margin is None else f"{test.margin:g}"
 
     def number(value: float | None) -> str:
-        if value is None:
-            return "-"
-        is_count = test.metric == "speed" or abs(value) >= LARGE
-        return f"{value:.0f}" if is_count else f"{value:.4f}"
+        return "-" if value is None else f"{value:.4f}"
 
     return number(test.before), number(test.now), bounds, margin

@@ -36,7 +36,7 @@ from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
 
 FORMAT = "gradscore expected figures"
-VERSION = 5
+VERSION = 6
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
 bytes of the file."""
@@ -156,19 +156,17 @@ class ExpectedFigures(_Part):
         samples: how many each of `splits` has, so that none is cut away unseen.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
-        samples_per_second: how fast the features were computed; None if the run does not say. For information.
         notices: what cannot be checked with it.
     """
 
     format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
     protocol: Protocol | None
     scored_by: Annotated[dict[Target, str], Field(min_length=1)]
     accuracy: Annotated[float, Field(ge=0, le=1)] | None
-    samples_per_second: float | None = None
     thresholds: dict[Target, float]
     notices: list[str]
     samples: dict[str, int]
@@ -312,7 +310,6 @@ def expected_of(
         name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)]
         for name in (*logit_columns(test.columns), *feature_columns(test.columns))
     }
-    speed = run.samples_per_second
     inputs = run.manifest.inputs
     return ExpectedFigures(
         policy=policy,
@@ -321,7 +318,6 @@ def expected_of(
         protocol=None if ood.empty else protocol,
         scored_by={target: by[target] for target in splits[TEST].scores},
         accuracy=run.manifest.splits[TEST].accuracy,
-        samples_per_second=None if speed is None else _rounded([speed], 3)[0],
         thresholds=thresholds,
         notices=notices,
         samples={name: len(each.content_hash) for name, each in splits.items()},

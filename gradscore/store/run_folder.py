@@ -342,16 +342,6 @@ class RunFolder:
         return torch.finfo(getattr(torch, autocast or self.manifest.inputs.model.dtype)).eps
 
     @property
-    def samples_per_second(self) -> float | None:
-        """How fast the features were computed, each split as it was last worked on; None if the run does not say.
-
-        The bank does not count, which has no gradients.
-        """
-        spent = [entry.spent for name, entry in self.manifest.splits.items() if name != BANK and entry.spent]
-        seconds = sum(each.seconds for each in spent)
-        return sum(each.samples for each in spent) / seconds if seconds else None
-
-    @property
     def share_of_gradients(self) -> float | None:
         """Share of the time of extraction that gradients took; None if the run does not say.
 

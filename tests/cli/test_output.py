@@ -101,15 +101,6 @@ def test_every_report_is_json(own_run: Path, command: list[str], keys: set[str])
     assert json.loads(result.stdout).keys() >= keys
 
 
-def test_json_of_a_check_may_go_to_a_file(own_run: Path, tmp_path: Path) -> None:
-    expected = ["--expected", f"{own_run}/../expected.json"]
-    to_file = CliRunner().invoke(app, ["check", str(own_run), *expected, "--json", str(tmp_path / "check.json")])
-    before_the_run = CliRunner().invoke(app, ["check", "--json", str(own_run), *expected])
-    assert (to_file.exit_code, before_the_run.exit_code) == (0, 0)
-    assert "passed" in to_file.stdout
-    assert json.loads((tmp_path / "check.json").read_text()) == json.loads(before_the_run.stdout)
-
-
 def test_a_bundle_of_an_ood_set_of_in_distribution_samples_says_so_first(make_run, tmp_path: Path) -> None:
     own = {"name": "own", "source": "sklearn:digits", "select": {"start": 100, "stop": 200}}
     run = make_run(evaluate=False, ood=[own])

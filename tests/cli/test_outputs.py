@@ -12,9 +12,7 @@ from gradscore_cli.main import app
 
 CHECK = ("check", "{run}", "--expected")
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "check --json": (*CHECK, "missing.json", "--json"),
     "check --junit": (*CHECK, "missing.json", "--junit"),
-    "check --markdown": (*CHECK, "missing.json", "--markdown"),
     "check --update": ("check", "{run}", "--update", "--expected"),
     "bundle --out": ("bundle", "{run}", "--out"),
     "score --out": ("score", "missing.gradscore", "missing.png", "--out"),
@@ -40,10 +38,9 @@ def invoke(run: Path, command: tuple[str, ...], target: Path):
 
 
 REFUSED = [  # every command, and every kind of file
-    ("check --json", "manifest"),
-    ("check --json", "a folder of it"),
+    ("check --junit", "manifest"),
+    ("check --junit", "checksums"),
     ("check --junit", "configuration"),
-    ("check --markdown", "checksums"),
     ("check --update", "results"),
     ("bundle --out", "a new file among its own"),
     ("score --out", "manifest"),
@@ -67,12 +64,12 @@ NAMES: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_other_names_of_the_same_file_are_refused(run: Path, name: Callable[[Path], Path]) -> None:
     (run.parent / "link").symlink_to(run)
-    assert invoke(run, COMMANDS["check --json"], name(run)).exit_code == 2
+    assert invoke(run, COMMANDS["check --junit"], name(run)).exit_code == 2
     assert verify_run(run).damaged == []
 
 
 def test_a_file_of_ones_own_in_a_run_folder_is_not_refused(run: Path) -> None:
     expected = run / "expected.json"
     assert invoke(run, COMMANDS["check --update"], expected).exit_code == 0
-    assert invoke(run, ("check", "{run}", "--expected", str(expected), "--json"), run / "check.json").exit_code == 0
-    assert (run / "check.json").is_file()
+    assert invoke(run, ("check", "{run}", "--expected", str(expected), "--junit"), run / "check.xml").exit_code == 0
+    assert (run / "check.xml").is_file()

@@ -41,13 +41,6 @@ def test_expected_is_staged(repository: Path) -> None:
     assert done.stdout == "model/expected.json\n"
 
 
-def test_fixture_of_pytest(repository: Path) -> None:
-    (repository / "test_model.py").write_text(code_of("check.md", "python"))
-    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_model.py"]
-    done = subprocess.run(program, cwd=repository, capture_output=True, text=True, check=False)
-    assert "1 passed" in done.stdout, done.stdout
-
-
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_script_runs(repository: Path, script: list[str]) -> None:
     install, *others = script

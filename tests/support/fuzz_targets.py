@@ -142,7 +142,7 @@ def _read_run(path: Path) -> None:
         read_note(path)
     run = RunFolder(folder)
     infos = run.splits()
-    _ = run.config, run.samples_per_second, is_complete(folder, run.manifest)
+    _ = run.config, run.share_of_gradients, is_complete(folder, run.manifest)
     _ = run.code
     for info in infos:
         run.read(info.name)
