@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
@@ -24,11 +25,11 @@ from torch import Tensor, nn
 from trusted import built
 
 import gradscore
-from gradscore.config import Config, DataConfig
+from gradscore.config import Config, DataConfig, load_config
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
-from gradscore.setup import propose
+from gradscore.setup import as_yaml, propose
 from gradscore.store import RunFolder
 
 NET = """
@@ -225,6 +226,48 @@ ENDS: dict[str, tuple[nn.Module, bool]] = {
 def test_penultimate_features_are_stored_where_a_linear_layer_makes_the_logits(model: nn.Module, wanted: bool) -> None:
     table = gradscore.features(model.eval(), torch.randn(4, 6))
     assert any(name.startswith("penultimate_") for name in table) is wanted
+
+
+def test_the_same_samples_set_thresholds_where_nobody_says_which(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    (tmp_path / "net.py").write_text(NET)
+    scope: dict[str, Any] = {}
+    exec(NET, scope)
+    torch.manual_seed(1)
+    model = scope["image"]().eval()
+    save_file(model.state_dict(), tmp_path / "net.safetensors")
+    given: dict[str, tuple[Tensor, Tensor]] = {}
+    for part, count in {"val": 240, "test": 90, "ood": 40}.items():
+        pixels = digits(random, count, part == "ood")
+        labels = predictions(model, in_memory(pixels))
+        labels[::4] = (labels[::4] + 1) % 3
+        in_order = np.argsort(labels, kind="stable")
+        for place in in_order:
+            folder = tmp_path / part / (f"class{labels[place]}" if part != "ood" else "")
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels[place]).save(folder / f"{place:03}.png")
+        given[part] = (in_memory(pixels[in_order]), torch.from_numpy(labels[in_order]))
+    settings = yaml.safe_load(as_yaml(propose([tmp_path], base=tmp_path)))
+    settings["model"] = {"source": "python:net.py:image", "checkpoint": "net.safetensors", "num_classes": 3}
+    settings |= {"preprocessing": {"mean": [0.5], "std": [0.5], "channels": 1}, "meta": PENALTIES}
+    settings["evaluate"] = {"protocols": ["auxiliary", "in_dist_only"]}
+    (tmp_path / "gradscore.yaml").write_text(yaml.safe_dump(settings))
+    config = load_config(tmp_path / "gradscore.yaml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        extract(config, trust_code=True)
+        run = RunFolder(config.run)
+        fit_run(run)
+        found = evaluate_run(run)
+        detector = gradscore.Detector(model, preprocessing={"mean": [0.5], "std": [0.5]}, meta=PENALTIES)
+        report = detector.fit(given["val"]).evaluate(given["test"], ood={"ood": given["ood"][0]})
+    for split in ("in_dist.fit", "in_dist.calibration"):
+        pd.testing.assert_frame_equal(values(detector.run.read(split)), values(run.read(split)), check_exact=True)
+    assert len(run.read("in_dist.calibration")) > 40
+    pd.testing.assert_frame_equal(report.figures, pd.DataFrame([record.entry() for record in found.records]))
+    bundle = make_bundle(run, trust_code=True)
+    thresholds = {name: each.threshold.value for name, each in bundle.detectors.items()}
+    assert thresholds == {name: each.threshold.value for name, each in detector.bundle.detectors.items()}
 
 
 def test_init_leaves_defaults_to_the_run(tmp_path: Path) -> None:

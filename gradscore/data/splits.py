@@ -39,6 +39,10 @@ MOST_MADE = 1000
 """Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
 
 
+HOLDOUT = 0.25
+"""Share of the samples to fit on, by content, that sets thresholds in their place where no other samples do."""
+
+
 def anchored_source(source: str, info: ValidationInfo) -> str:
     """A data source with the path of a file or folder made absolute."""
     name, _, rest = source.partition(":")

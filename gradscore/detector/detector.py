@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from torch import Tensor, nn
 
 from ..config import Config, ExtractConfig, ModelConfig, check_features, section
-from ..data import BANK, CALIBRATION, FIT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
+from ..data import BANK, CALIBRATION, FIT, HOLDOUT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
 from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words, without_gradients
@@ -30,9 +30,6 @@ from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, described
 from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
 from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
-
-HOLDOUT = 0.25
-"""Share of the samples to fit on that calibrates where no other samples do."""
 
 ONE_CLASS = (
     "no OOD sample was given and none was made, so OOD is told by a model that has seen ordinary samples alone "

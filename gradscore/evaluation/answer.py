@@ -353,24 +353,37 @@ def _compared(found: Sequence[Verdict]) -> str:
 
 
 def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
-    """What to do where a baseline is better: it can decide, unless no score finds anything."""
+    """What to do where a baseline is better: it can decide, unless no score finds anything.
+
+    One score decides a question: where several baselines are ahead, on sets of their own, that on most samples is named.
+    """
     lost = [
         each
         for each in found
         if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
-    kinds: dict[tuple[str | None, str], list[str]] = {}
-    for each in (each for each in lost if each.baseline_should_decide):
-        question = "ood" if each.area.task == "ood" else "wrong"
-        kinds.setdefault((each.best, deciding.format(f"{question}={each.best}")), []).append(_kind(each))
+    advised = [each for each in lost if each.baseline_should_decide]
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
     return [
         *(
-            f"In this report {best} does better on {_listed(on)}: to have it decide, add {what}."
-            for (best, what), on in kinds.items()
+            _advice_on(question, [each for each in advised if each.area.task == task], when, deciding)
+            for task, question, when in (
+                ("ood", "ood", "where such samples are expected, "),
+                ("misclassification", "wrong", ""),
+            )
+            if any(each.area.task == task for each in advised)
         ),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
+
+
+def _advice_on(question: str, advised: Sequence[Verdict], when: str, deciding: str) -> str:
+    """The baseline that should decide a question."""
+    best = max(advised, key=lambda each: each.area.n_positive).best
+    on = _listed([_kind(each) for each in advised if each.best == best])
+    return (
+        f"In this report {best} does better on {on}: {when}add {deciding.format(f'{question}={best}')}, to have it decide."
+    )
 
 
 def gained(verdict: Verdict) -> float:

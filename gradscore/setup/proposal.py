@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ..config import load_config
-from ..data import FILL_IN, NAME_CLASSES
+from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError, OutputError
 from ..models import StateDict, read_weights
 from ..system import some, write_text
@@ -45,6 +45,9 @@ WIDEST = 120
 
 HEAD = """# Written by gradscore init. gradscore docs configuration explains every key; paths are relative to this file.
 """
+
+FEWEST_HELD_OUT = 50
+"""No samples are held out of the fit to set thresholds where there would be fewer: then those to test do both."""
 
 EXPLAINED = {
     "model": "the classifier",
@@ -374,6 +377,8 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
             entries[role] = ({**_entry(made, only), "select": {"hash": half}}, f"; {which}{why}")
     elif "fit" in parts:
         entries["fit"] = (_entry(made, parts["fit"]), f"; {NOT_TRAINED}")
+    if "fit" in parts and "calibration" not in parts:
+        _hold_out(parts, entries)
     wanted = {"fit": f"labelled {noun} that did not train the network", "test": "others, for the report"}
     for role in ("fit", "test", "calibration", "bank"):
         key = f"data.in_dist.{role}"
@@ -391,6 +396,21 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )
     _note_classes(made, parts, class_names)
+
+
+def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, Any], str]]) -> None:
+    """Has a share of the samples to fit on set thresholds, as `Detector.fit` does, where it is large enough to."""
+    entry, why = entries["fit"]
+    low, high = entry.get("select", {}).get("hash", (0.0, 1.0))
+    cut = high - HOLDOUT * (high - low)
+    if parts["fit"].count * (high - cut) < FEWEST_HELD_OUT:
+        return
+    parts["calibration"] = parts["fit"]
+    entries["fit"] = ({**entry, "select": {"hash": [low, cut]}}, f"; without the quarter that sets thresholds{why}")
+    entries["calibration"] = (
+        {**entry, "select": {"hash": [cut, high]}},
+        "; a quarter by content of those for fit, sets thresholds",
+    )
 
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}

@@ -23,8 +23,9 @@ OPEN, LOST = (0.01, 0.02, 0.3), (-0.1, 0.02, 1e-9)
 def of_set(
     dataset: str, *, gain: tuple[float, float, float], by_gradients: tuple[float, float, float], caught: float,
     area: float = 0.9, half: float = 0.02, task: str = "ood", n_positive: int = 200,
+    best: str = "knn",
 ) -> list[Record]:  # fmt: skip
-    """The records of one set: the chosen score, the meta model, and the one baseline there is, `knn`."""
+    """The records of one set: the chosen score, the meta model, and the one baseline there is."""
     protocol = "leave_one_dataset_out" if task == "ood" else "in_dist_only"
     first = Record(
         task=task, dataset=dataset, protocol=protocol, score="chosen", metric="auroc", value=area, low=area - half,
@@ -34,12 +35,12 @@ def of_set(
     return [
         first,
         replace(first, metric="fpr95_id_positive", value=1 - caught),
-        replace(first, score="knn", value=area - gain[0]),
-        replace(first, score="knn", metric="fpr95_id_positive", value=1 - caught),
+        replace(first, score=best, value=area - gain[0]),
+        replace(first, score=best, metric="fpr95_id_positive", value=1 - caught),
         replace(first, score="meta"),
         *(
             replace(
-                first, score=score, metric="auroc_gain_over_knn", value=value, low=value - width, high=value + width,
+                first, score=score, metric=f"auroc_gain_over_{best}", value=value, low=value - width, high=value + width,
                 p_value=p_value,
             )
             for score, (value, width, p_value) in gains.items()
@@ -89,10 +90,18 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    advice = "In this report knn does better on noise: to have it decide, add"
-    assert f"{advice} --score ood=knn to gradscore bundle." in found
+    advice = "In this report knn does better on noise: where such samples are expected, add"
+    assert f"{advice} --score ood=knn to gradscore bundle, to have it decide." in found
     in_python = answer([*BAGS, *lost], deciding='scores=["{}"] to detector.save').sentences
-    assert f'{advice} scores=["ood=knn"] to detector.save.' in in_python
+    assert f'{advice} scores=["ood=knn"] to detector.save, to have it decide.' in in_python
+
+
+def test_one_baseline_is_advised_for_a_question() -> None:
+    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
+    more = of_set("blots", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8, n_positive=400, best="energy")
+    advice = [each for each in answer([*lost, *more]).sentences if "have it decide" in each]
+    assert len(advice) == 1
+    assert "energy does better on blots" in advice[0]
 
 
 def test_a_small_loss_is_not_rounded_to_nothing() -> None:
