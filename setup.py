@@ -7,7 +7,7 @@ from setuptools.command.build_py import build_py
 
 
 class WithPages(build_py):
-    """Copies docs/*.md into the package of the command line; an installation that is editable reads docs/ itself."""
+    """Copies docs/ into the package of the command line; an installation that is editable reads docs/ itself."""
 
     def run(self) -> None:
         """Builds as ever, and adds the pages."""
@@ -16,7 +16,7 @@ class WithPages(build_py):
             return
         target = Path(self.build_lib) / "gradscore_cli" / "pages"
         target.mkdir(parents=True, exist_ok=True)
-        for page in Path("docs").glob("*.md"):
+        for page in [*Path("docs").glob("*.md"), *Path("docs").glob("*.ipynb")]:
             self.copy_file(str(page), str(target / page.name))
 
 

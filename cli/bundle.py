@@ -93,9 +93,10 @@ def bundle(
         made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
     doubts = [*label_warnings(folder), *urgent(notes(made.notices))]
     output.tell(*doubts, stderr=True)
+    replaced = out.exists()
     written = write_bundle(out, made)
     output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
-    _print(output, made, out=out, sha256=written)
+    _print(output, made, out=out, sha256=written, replaced=replaced)
     trust = " --trust-code" if folder.names_code else ""
     output.say(f"Next: gradscore score {quote(str(out))} SAMPLES{trust}", detail=True)
 
@@ -183,8 +184,8 @@ def _falls_short(made: Bundle) -> Iterator[str]:
         )
 
 
-def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
-    from gradscore.meta import META
+def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bool) -> None:
+    from gradscore.evaluation import score_in_words
 
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
     table = figures_table(["finds", "score"], figures)
@@ -192,7 +193,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
         limit = detector.threshold
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
-        table.add_row(WHAT[name], detector.protocol if detector.model.name == META else detector.model.name, *cells)
+        table.add_row(WHAT[name], score_in_words(detector.model.name), *cells)
     output.show(table)
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.say(
@@ -204,6 +205,6 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str) -> None:
     output.tell(*notes(made.notices), rest="gradscore bundle --json")
     output.say(
         f"weights: {'inside' if made.weights is not None else _weights_of(made)}",
-        f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB)",
+        f"bundle: {out} ({out.stat().st_size / 1024:.0f} KiB){', in the place of the one that was there' * replaced}",
         f"sha256: {sha256}",
     )

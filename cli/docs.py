@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from difflib import get_close_matches
@@ -42,7 +43,7 @@ def docs(page: PageArgument = None) -> None:
         near = get_close_matches(name, pages, n=3, cutoff=0.4)
         advice = f"did you mean {' or '.join(near)}? " if near else ""
         raise ConfigError(f"{page}: the manual has no such page; {advice}gradscore docs lists all")
-    text = _with_names(pages[name].read_text(encoding="utf-8"))
+    text = _with_names(page_text(pages[name]))
     if _is_terminal():
         encoding = sys.stdout.encoding
         console = Console(emoji=False)
@@ -56,12 +57,27 @@ def docs(page: PageArgument = None) -> None:
 def _pages() -> dict[str, Path]:
     """The pages by name, the first one first; in a checkout, those of docs/."""
     folder = SHIPPED if SHIPPED.is_dir() else Path(__file__).parent.parent / "docs"
-    found = {
-        path.stem: path for path in sorted(folder.glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
-    }
+    written = [*folder.glob("*.md"), *folder.glob("*.ipynb")]
+    found = {path.stem: path for path in sorted(written, key=lambda path: (path.stem != "index", path.stem))}
     if not found:
         raise ConfigError(f"{folder}: the pages of the manual are not there; install the package anew")
     return found
+
+
+def page_text(page: Path) -> str:
+    """A page in Markdown: of a notebook its texts, its code, and what that shows as text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        shown = ["".join(output["data"]["text/plain"]) for output in cell["outputs"] if "data" in output]
+        parts += [f"```python\n{source}\n```", *(f"```text\n{each}\n```" for each in shown)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _with_names(text: str) -> str:
@@ -92,5 +108,5 @@ def _is_terminal() -> bool:
 
 def _title(page: Path) -> str:
     """The first heading of a page."""
-    lines = page.read_text(encoding="utf-8").splitlines()
+    lines = page_text(page).splitlines()
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from gradscore_cli.docs import page_text
 
 ROOT = Path(__file__).parent.parent
 BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
@@ -34,9 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in BESIDE:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, name.lower(), content=text))
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    page = "\n\n".join(part for cell in cells for part in parts(cell))
-    files.append(File.generated(config, NOTEBOOK.with_suffix(".md").name, content=page))
+    files.append(File.generated(config, NOTEBOOK.with_suffix(".md").name, content=page_text(NOTEBOOK)))
     return files
 
 
@@ -58,12 +57,3 @@ def tables() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def parts(cell: dict[str, Any]) -> list[str]:
-    """A cell of a notebook in Markdown: its text, or its code and what it shows as text."""
-    source = "".join(cell["source"])
-    if cell["cell_type"] == "markdown":
-        return [source]
-    shown = ["".join(output["data"]["text/plain"]) for output in cell["outputs"] if "data" in output]
-    return [f"```python\n{source}\n```", *(f"```text\n{text}\n```" for text in shown)]

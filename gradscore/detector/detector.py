@@ -17,7 +17,18 @@ from rich.progress import Progress as Bar
 from torch import Tensor, nn
 
 from ..config import Config, ExtractConfig, ModelConfig, check_features, section
-from ..data import BANK, CALIBRATION, FIT, HOLDOUT, Batch, Preprocessing, PreprocessingConfig, Samples, form_of, samples_of
+from ..data import (
+    BANK,
+    CALIBRATION,
+    FIT,
+    HOLDOUT,
+    Batch,
+    Preprocessing,
+    PreprocessingConfig,
+    Samples,
+    form_of,
+    samples_of,
+)
 from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words, without_gradients

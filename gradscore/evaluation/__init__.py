@@ -9,7 +9,7 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, DetectionRate, Use, percent, score_in_words, share_in_words, without_gradients
+from .answer import Answer, DetectionRate, Use, count_or_percent, score_in_words, share_in_words, without_gradients
 from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import (
     PAGES,
@@ -69,6 +69,7 @@ __all__ = [
     "Verdict",
     "auroc",
     "compare_runs",
+    "count_or_percent",
     "deployed_protocol",
     "evaluate_run",
     "fit_run",
@@ -76,7 +77,6 @@ __all__ = [
     "ood_place",
     "paired_delong",
     "paired_delong_of_truths",
-    "percent",
     "positive_of",
     "read_scores",
     "reliability",

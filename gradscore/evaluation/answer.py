@@ -143,14 +143,14 @@ def bundle_command(run: Path, *, has_code: bool) -> str:
 
 
 def without_gradients(
-    run: RunFolder, *, how: str = "With --set features.losses=[] and another --out, a run"
+    run: RunFolder, *, how: str = "With --set 'features.losses=[]' and another --out, a run"
 ) -> str | None:
     """How to do without the gradients of a run, and what that saves; None where it has none."""
     if not run.config.features.losses:
         return None
     share = run.share_of_gradients
-    saved = "" if not share or share >= 1 else f" about {1 / (1 - share):.1f} times as fast"
-    return f"{how} goes without them{saved and f',{saved}'}."
+    saved = "" if not share or share >= 1 else f" and extracts about {1 / (1 - share):.1f} times as fast"
+    return f"{how} goes without them{saved}."
 
 
 def answer_of(
@@ -298,9 +298,18 @@ def share_in_words(share: float, samples: int, what: str, group: str | None) -> 
         ('70 % of bags (near)', '3 of 4 wrong predictions')
     """
     name = f"{what}{'' if group is None else f' ({group})'}"
-    if samples >= FEW_SAMPLES:
-        return f"{percent(share)} of {name}"
-    return f"{round(share * samples)} of {samples} {'' if what in WHAT.values() else 'samples of '}{name}"
+    of = "of " if samples >= FEW_SAMPLES else "" if what in WHAT.values() else "samples of "
+    return f"{count_or_percent(share, samples)} {of}{name}"
+
+
+def count_or_percent(share: float, samples: int) -> str:
+    """A share of samples; of few samples their number, as no share is known.
+
+    Example:
+        >>> count_or_percent(0.368, 800), count_or_percent(0.75, 4)
+        ('37 %', '3 of 4')
+    """
+    return percent(share) if samples >= FEW_SAMPLES else f"{round(share * samples)} of {samples}"
 
 
 def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
@@ -355,7 +364,7 @@ def _compared(found: Sequence[Verdict]) -> str:
 def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
     """What to do where a baseline is better: it can decide, unless no score finds anything.
 
-    One score decides a question: where several baselines are ahead, on sets of their own, that on most samples is named.
+    One score decides a question: of several baselines that are ahead, that on most samples is named.
     """
     lost = [
         each
@@ -381,9 +390,8 @@ def _advice_on(question: str, advised: Sequence[Verdict], when: str, deciding: s
     """The baseline that should decide a question."""
     best = max(advised, key=lambda each: each.area.n_positive).best
     on = _listed([_kind(each) for each in advised if each.best == best])
-    return (
-        f"In this report {best} does better on {on}: {when}add {deciding.format(f'{question}={best}')}, to have it decide."
-    )
+    what = deciding.format(f"{question}={best}")
+    return f"In this report {best} does better on {on}: {when}add {what}, to have it decide."
 
 
 def gained(verdict: Verdict) -> float:

@@ -27,7 +27,7 @@ from ..evaluation import (
     Records,
     ScoreFile,
     Verdict,
-    percent,
+    count_or_percent,
     positive_of,
     reliability,
     risk_coverage,
@@ -425,7 +425,7 @@ def _row(verdict: Verdict, name: str) -> Row:
         by_set=verdict.by_set,
         area=_number(verdict.area),
         interval=_interval(verdict.area),
-        caught="-" if verdict.caught is None else percent(verdict.caught),
+        caught="-" if verdict.caught is None else count_or_percent(verdict.caught, verdict.area.n_positive),
         gain="-" if gain is None else f"{round(gain, 3) or 0.0:+.3f}",
         best="" if verdict.best is None else _named(verdict.best),
     )

@@ -1,6 +1,7 @@
 """`gradscore docs`: the manual on a terminal."""
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -15,7 +16,25 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_all_pages_are_listed_the_first_one_first() -> None:
     found = CliRunner().invoke(app, ["docs"])
     names = [line.split()[0] for line in found.stdout.splitlines()]
-    assert (found.exit_code, names[0], sorted(names)) == (0, "index", sorted(path.stem for path in DOCS.glob("*.md")))
+    assert (found.exit_code, names[0], sorted(names)) == (
+        0,
+        "index",
+        sorted([path.stem for path in DOCS.glob("*.md")] + ["detector"]),
+    )
+
+
+def test_every_page_that_a_page_links_is_there() -> None:
+    pages = [line.split()[0] for line in CliRunner().invoke(app, ["docs"]).stdout.splitlines()]
+    for page in pages:
+        text = CliRunner().invoke(app, ["docs", page]).stdout
+        linked = re.findall(r"\]\((\w[\w-]*)\.(?:md|ipynb)[)#]", text)
+        assert set(linked) <= set(pages), page
+
+
+def test_a_notebook_is_shown_as_a_page() -> None:
+    found = CliRunner().invoke(app, ["docs", "detector"]).stdout
+    assert found.startswith("# Three lines")
+    assert "```python\nimport gradscore\n" in found
 
 
 def test_a_page_in_a_pipe_is_as_it_is_written() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gradscore.data import collate
 from gradscore.deployment import Rejections, Scorer, make_bundle, read_bundle
 from gradscore.deployment.bundle import WRONG
-from gradscore.evaluation import percent
+from gradscore.evaluation.answer import percent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app

@@ -40,8 +40,8 @@ def of_set(
         replace(first, score="meta"),
         *(
             replace(
-                first, score=score, metric=f"auroc_gain_over_{best}", value=value, low=value - width, high=value + width,
-                p_value=p_value,
+                first, score=score, metric=f"auroc_gain_over_{best}", value=value, p_value=p_value,
+                low=value - width, high=value + width,
             )
             for score, (value, width, p_value) in gains.items()
         ),
