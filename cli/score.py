@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gradscore.data import UserFile
-    from gradscore.deployment import ResultFolder, Scorer
+    from gradscore.deployment import Scorer
     from gradscore.pipeline import Progress
 
 OF_A_FILE = (DataError, EngineError, ModelError)
@@ -52,8 +52,8 @@ OutOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        metavar="PATH",
-        help="Write a .parquet, .csv or .jsonl file; or a folder, with a Parquet file for each file of samples.",
+        metavar="FILE",
+        help="Write a .parquet, .csv or .jsonl file.",
         callback=output_at_hand,
     ),
 ]
@@ -114,10 +114,9 @@ def score(
     from gradscore.deployment import Scorer
     from gradscore.store import refuse_run_files
 
+    files = name_user_files(samples)
     if out is not None:
         refuse_run_files(out, option="--out")
-    files = name_user_files(samples)
-    if out is not None and not out.is_dir():
         refuse_inputs(out, files)
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
@@ -130,10 +129,7 @@ def score(
         opening={"column": column, "root": root, "columns": scorer.bundle.input_columns},
         settings={"batch_size": batch_size, "explain": EXPLAINED if explain else 0},
     )
-    counts = scoring.run(out, bundle=bundle, searched=[Path(name) for name in samples if Path(name).is_dir()])
-    if scoring.failed:
-        what = f"did not get their results in {out}; mend them, and the same command goes on with them"
-        raise DataError(_all_failed(scoring.failed, what))
+    counts = scoring.run(out)
     if not sum(counts.values()):
         raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
     if counts["error"] == sum(counts.values()):
@@ -144,11 +140,7 @@ def score(
 
 @dataclass
 class _Scoring:
-    """Scores all files, shows or writes the results, and counts the decisions.
-
-    Attributes:
-        failed: files that could not be scored where others go on, and why.
-    """
+    """Scores all files, shows or writes the results, and counts the decisions."""
 
     output: Output
     scorer: Scorer
@@ -158,55 +150,19 @@ class _Scoring:
     rows: list[dict[Hashable, Any]] = field(default_factory=list)
     samples: int = 0
     first_error: str = ""
-    failed: dict[str, str] = field(default_factory=dict)
 
-    def run(self, out: Path | None, *, bundle: Path, searched: Sequence[Path]) -> Counter[str]:
+    def run(self, out: Path | None) -> Counter[str]:
         """Scores, says what was found, and gives how often each decision was made."""
         # Lines about samples show how far it is; others among them would be in the way.
         silent = self.output.quiet or (out is None and not self.output.as_json)
         with counting(quiet=silent) as tell:
-            is_folder = out is not None and (out.is_dir() or not out.suffix)
-            if out is not None and is_folder:
-                results = self._results(out, bundle, searched)
-                counts, kept = self._into_folder(results, tell)
-            else:
-                counts, kept = self._into_one(out, tell), 0
-        if kept:
-            self.output.say(f"{kept} of {len(self.files)} files had their results in {out} already")
+            counts = self._scored(out, tell)
         _print_summary(self.output, counts, first_error=self.first_error, out=out)
         decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
-        self.output.document({**decisions, "samples": self.rows, "results": out, "failed": self.failed})
+        self.output.document({**decisions, "samples": self.rows, "results": out})
         return counts
 
-    def _results(self, out: Path, bundle: Path, searched: Sequence[Path]) -> ResultFolder:
-        from gradscore.deployment import ResultFolder
-        from gradscore.system import file_sha256
-
-        made_by = {"bundle_sha256": file_sha256(bundle), "alpha": self.scorer.bundle.alpha}
-        opening = {name: None if self.opening[name] is None else str(self.opening[name]) for name in ("column", "root")}
-        return ResultFolder(
-            out, self.files, columns=self._columns(), settings={**made_by, **opening}, searched=searched
-        )
-
-    def _into_folder(self, results: ResultFolder, tell: Progress) -> tuple[Counter[str], int]:
-        """One table for each file that can be scored; also says how many were there already."""
-        counts, kept = Counter[str](), 0
-        for file in self.files:
-            try:
-                found = results.kept(file)
-                kept += found is not None
-                if found is None:
-                    found = Counter[str]()
-                    with results.writer(file) as write:
-                        for table in self._tables(file, tell):
-                            found.update(table["decision"])
-                            write(table)
-                counts.update(found)
-            except OF_A_FILE as error:
-                self.failed[file.name] = str(error)
-        return counts, kept
-
-    def _into_one(self, out: Path | None, tell: Progress) -> Counter[str]:
+    def _scored(self, out: Path | None, tell: Progress) -> Counter[str]:
         """One table, or lines, of all files."""
         from gradscore.deployment import table_writer
 
@@ -222,7 +178,8 @@ class _Scoring:
                     failed = {file.name: str(error), **self._unreadable(self.files[place + 1 :])}
                     if len(failed) == 1:
                         raise
-                    raise DataError(_all_failed(failed, "cannot be scored; mend them or leave them out")) from error
+                    what = f"{len(failed)} of the files cannot be scored; mend them or leave them out:"
+                    raise DataError("\n  ".join([what, *failed.values()])) from error
         return counts
 
     def _unreadable(self, files: Sequence[UserFile]) -> dict[str, str]:
@@ -274,10 +231,6 @@ def _naming(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataF
         yield from tables
     except DataError as error:
         raise (error if file.name in str(error) else DataError(f"{file.name}: {error}")) from None
-
-
-def _all_failed(failed: Mapping[str, str], what: str) -> str:
-    return "\n  ".join([f"{len(failed)} of the files {what}:", *failed.values()])
 
 
 def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:

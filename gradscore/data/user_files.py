@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -33,18 +33,16 @@ class UserFile:
         name: what messages and names of samples call it.
         kind: the kind of data source; None of image files.
         paths: the image files, or the one file of samples; none of a data source that was named by its kind.
-        place: the path of a file of samples below the folder or the fixed part of the pattern that was named.
     """
 
     name: str
     kind: str | None
     paths: Sequence[Path] = ()
-    place: PurePath | None = None
 
     @property
     def file(self) -> Path | None:
         """The one file that holds the samples; None where there are several files."""
-        return None if self.place is None else self.paths[0]
+        return None if self.kind is None or not self.paths else self.paths[0]
 
 
 def name_user_files(samples: Sequence[str]) -> list[UserFile]:
@@ -121,28 +119,25 @@ def _named(name: str) -> list[UserFile]:
         images = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
         endings = file_kinds()
         tables = [found for found in inside if found.suffix.lower() in endings]
-        return [_one(found, below=path) for found in _some(name, images or tables)]
+        return [_one(found) for found in _some(name, images or tables)]
     if path.exists():
         if not path.is_file():
             raise DataError(
                 f"{name}: a pipe or a device, wanted a file or a folder, since samples are read more than once; write "
                 "them to a file first"
             )
-        return [_one(path, below=path.parent, name=called(name))]
+        return [_one(path, name=called(name))]
     kind, _, rest = name.partition(":")
     if rest and (source := kind_of(name)) is not None and source.is_path:
         return [UserFile(name, kind)]
     if set(name) & set("*?["):
         matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        fixed = next(parent for parent in path.parents if not set(str(parent)) & set("*?["))
-        return [_one(found, below=fixed) for found in _some(name, [found for found in matches if found.is_file()])]
+        return [_one(found) for found in _some(name, [found for found in matches if found.is_file()])]
     raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
 
 
-def _one(path: Path, *, below: Path, name: str | None = None) -> UserFile:
-    kind = file_kinds().get(path.suffix.lower())
-    place = None if kind is None else path.relative_to(below)
-    return UserFile(name or called(str(path)), kind, [path], place)
+def _one(path: Path, *, name: str | None = None) -> UserFile:
+    return UserFile(name or called(str(path)), file_kinds().get(path.suffix.lower()), [path])
 
 
 def _some(name: str, paths: list[Path]) -> list[Path]:

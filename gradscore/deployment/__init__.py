@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .bundle import RIGHT, Bundle, Rejections, check_bundle_target, read_bundle, write_bundle
 from .calibration import neighbouring_levels, samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
-from .results import ResultFolder, table_writer
+from .results import table_writer
 from .scorer import BatchScorer, Scorer
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "KnownSet",
     "KnownSets",
     "Rejections",
-    "ResultFolder",
     "Scorer",
     "check_bundle_target",
     "is_stream",

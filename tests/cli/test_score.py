@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_samples
-from gradscore.deployment import read_bundle, results, write_bundle
+from gradscore.deployment import read_bundle, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import DataError
@@ -87,7 +87,7 @@ def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, t
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize("out", [[], ["--out", "x.csv"], ["--out", "all"]], ids=["shown", "a table", "a folder"])
+@pytest.mark.parametrize("out", [[], ["--out", "x.csv"]], ids=["shown", "a table"])
 def test_a_file_with_samples_of_another_shape_is_named(small_bundle, tmp_path, monkeypatch, out: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("flat.npz", images=DIGITS.reshape(len(DIGITS), -1).astype(np.float32))
@@ -164,6 +164,7 @@ CODES = {
     "a broken sample fails if asked": (["images/2b.png", "images/0.png", "--fail-on-reject"], 1),
     "nothing could be scored": (["images/2b.png"], 2),
     "an unknown format": (["digits.npz", "--out", "x.xlsx"], 2),
+    "a folder": (["digits.npz", "--out", "results"], 2),
     "an alpha too small": (["digits.npz", "--alpha", "0.0001"], 2),
     "another bundle": (["digits.npz", "--sha256", "abc"], 2),
 }
@@ -227,88 +228,8 @@ def test_many_files_into_one_table(small_bundle, many, apart, monkeypatch, names
     pd.testing.assert_frame_equal(found[apart.columns], apart, check_dtype=False)
 
 
-def test_a_folder_gets_a_table_for_each_file(small_bundle, many, apart, monkeypatch) -> None:
-    monkeypatch.chdir(many)
-    assert score(small_bundle, "data", "--out", "results").exit_code == 0
-    tables = [pd.read_parquet(many / "results" / f"{name}.parquet") for name in PARTS]
-    assert sorted(path.name for path in (many / "results").rglob("*") if path.is_file()) == [
-        "a.parquet",
-        "b.parquet",
-        "c.parquet",
-    ]
-    joined = pd.concat(tables, ignore_index=True)
-    pd.testing.assert_frame_equal(joined[apart.columns], apart, check_dtype=False)
-
-
 def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:400])
-
-
-def test_bad_files_are_named_and_the_rest_is_not_scored_again(small_bundle, many, monkeypatch) -> None:
-    monkeypatch.chdir(many)
-    whole = {name: (many / "data" / name).read_bytes() for name in ("a.npz", "b.npz")}
-    for name in whole:
-        damage(many / "data" / name)
-    stopped = score(small_bundle, "data", "--out", "results")
-    assert stopped.exit_code == 2
-    assert "2 of the files did not get their results in results" in stopped.stderr
-    said = stopped.stderr.partition("error: ")[2]
-    assert [name in said for name in ("data/a.npz cannot", "data/b.npz cannot", "c.parquet")] == [True, True, False]
-    assert re.search(r"\d+ accepted, \d+ rejected, \d+ not scored", stopped.stdout)
-    assert [str(path.relative_to(many)) for path in (many / "results").rglob("*.*")] == ["results/deep/c.parquet"]
-    first = (many / "results" / "deep" / "c.parquet").stat()
-    for name, content in whole.items():
-        (many / "data" / name).write_bytes(content)
-    result = score(small_bundle, "data", "--out", "results")
-    assert result.exit_code == 0
-    assert "1 of 3 files had their results in results already" in result.stdout
-    assert sum(map(int, re.findall(r"(\d+) (?:accepted|rejected|not scored)", result.stdout))) == 80
-    assert (many / "results" / "deep" / "c.parquet").stat().st_mtime_ns == first.st_mtime_ns
-
-
-def test_bad_files_are_named_in_json(small_bundle, many, monkeypatch) -> None:
-    monkeypatch.chdir(many)
-    damage(many / "data" / "b.npz")
-    result = score(small_bundle, "data", "--out", "results", "--json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, [*found["failed"]]) == (2, ["data/b.npz"])
-    assert found["accepted"] + found["rejected"] == 60
-
-
-def test_a_file_that_the_system_does_not_let_be_read_is_a_bad_file(small_bundle, many, monkeypatch) -> None:
-    def denied(path: Path) -> str:
-        if path.name == "a.npz":
-            raise PermissionError(13, "Permission denied", str(path))
-        return file_sha256(path)
-
-    monkeypatch.chdir(many)
-    monkeypatch.setattr(results, "file_sha256", denied)
-    result = score(small_bundle, "data", "--out", "results")
-    assert result.exit_code == 2
-    assert "data/a.npz: cannot be read: Permission denied" in result.stderr
-    assert sorted(path.name for path in (many / "results").rglob("*.*")) == ["b.parquet", "c.parquet"]
-
-
-def other_samples(folder: Path) -> list[str]:
-    np.savez(folder / "data" / "a.npz", images=DIGITS[1:31])
-    return []
-
-
-AGAIN = {
-    "another batch size": (lambda folder: ["--batch-size", "7"], 3),
-    "other samples in one file": (other_samples, 2),
-    "another alpha": (lambda folder: ["--alpha", "0.2"], 0),
-}
-
-
-@pytest.mark.parametrize(("change", "kept"), AGAIN.values(), ids=AGAIN)
-def test_results_are_kept_where_they_would_be_the_same(small_bundle, many, monkeypatch, change, kept: int) -> None:
-    monkeypatch.chdir(many)
-    score(small_bundle, "data", "--out", "results")
-    result = score(small_bundle, "data", "--out", "results", *change(many))
-    assert result.exit_code == 0
-    assert ("files had their results" in result.stdout) is (kept > 0)
-    assert f"{kept} of 3 files" in f"0 of 3 files {result.stdout}"
 
 
 def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch) -> None:
@@ -331,43 +252,11 @@ def test_all_bad_files_are_named(small_bundle, many, monkeypatch, out: list[str]
     assert [path.name for path in many.iterdir()] == ["data"]
 
 
-def place_an_image(folder: Path) -> None:
-    Image.fromarray(DIGITS[0]).save(folder / "0.png")
-
-
-def place_a_reference(folder: Path) -> None:
-    np.savez(folder / "a.npz", images=DIGITS[:3])
-
-
-def place_a_table(folder: Path) -> None:
-    (folder / "results").mkdir()
-    pq.write_table(pa.table({"mine": [1]}), folder / "results" / "a.parquet")
-
-
-REFUSED = {
-    "images": (place_an_image, ["data", "0.png"], "results", "0.png is something else"),
-    "two files of one name": (place_a_reference, ["data", "a.npz"], "results", "data/a.npz and a.npz would both have"),
-    "a table of somebody else": (place_a_table, ["data"], "results", "was not written by gradscore score"),
-    "where samples are looked for": (lambda folder: None, ["data"], "data/results", "it is in data, where samples"),
-}
-
-
-@pytest.mark.parametrize(("place", "names", "out", "message"), REFUSED.values(), ids=REFUSED)
-def test_folders_of_results_that_are_refused(small_bundle, many, monkeypatch, place, names, out, message: str) -> None:
-    monkeypatch.chdir(many)
-    place(many)
-    before = sorted(many.rglob("*"))
-    result = score(small_bundle, *names, "--out", out)
-    assert result.exit_code == 2
-    assert message in result.stderr.replace("\n", " ")
-    assert sorted(many.rglob("*")) == before
-
-
 OVER_SAMPLES = {
     "one of two": (["more.npz", "table.csv", "--column", "image"], "table.csv"),
     "by its kind": (["csv:table.csv", "--column", "image"], "table.csv"),
     "through a link": (["link.csv", "--column", "image"], "table.csv"),
-    "results of earlier": (["results/a.parquet", "--column", "image"], "results"),
+    "results of earlier": (["results/a.parquet", "--column", "image"], "results/a.parquet"),
 }
 
 
@@ -379,7 +268,7 @@ def test_no_results_are_written_over_samples(small_bundle, tmp_path, monkeypatch
     Path("table.csv").write_text("image,mine\n0.png,1\n")
     Path("link.csv").symlink_to("table.csv")
     (tmp_path / "deep").mkdir()
-    with table_writer(Path("results/a.parquet"), ["image"], note="{}") as write:
+    with table_writer(Path("results/a.parquet"), ["image"]) as write:
         write(pd.DataFrame({"image": ["../0.png"]}))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     result = score(small_bundle, *names, "--root", ".", "--out", out)
