@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from .extract import document, report
-from .options import JsonOption, QuietOption, RunArgument, TrustOption, run_at_hand
+from .options import JsonOption, QuietOption, RunArgument, TrustOption
 from .output import Output, counting
-
-SourcesArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FROM...",
-        help="Run folders of single shares, copied into RUN first.",
-        callback=run_at_hand,
-        show_default=False,
-    ),
-]
 
 
 def merge(
     run: RunArgument,
-    sources: SourcesArgument = None,
     _trust: TrustOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -41,6 +25,6 @@ def merge(
 
     output = Output(as_json=as_json, quiet=quiet)
     with counting(quiet=output.quiet) as tell:
-        summary = merge_shares(run, sources or (), progress=tell)
+        summary = merge_shares(run, progress=tell)
     report(output, summary)
     output.document(document(summary))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +42,7 @@ from ..store import (
     split_folder,
     write_head,
 )
-from ..system import Influence, file_sha256, replacing, settings_of, sha256, some, write_text
+from ..system import Influence, file_sha256, settings_of, sha256, some, write_text
 
 _MOST_SHARES = 10**6
 """More than any run has shards."""
@@ -201,16 +200,13 @@ def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: 
     return computed
 
 
-def merge(
-    run: Path, sources: Sequence[Path] = (), *, trust_code: bool = False, progress: Progress | None = None
-) -> ExtractSummary:
+def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = None) -> ExtractSummary:
     """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
 
     A run that is finished, perhaps by another process meanwhile, is left as it is.
 
     Args:
         run: the run folder that the shares were written into.
-        sources: run folders with shares of the same run, which are copied into it first.
         trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: called with how many samples are there.
 
@@ -222,8 +218,6 @@ def merge(
             settings, or another process is writing to the run.
     """
     run = run.absolute()
-    for source in sources:
-        _copy_shares(source, run)
     folder = RunFolder(run)
     with trusting_code(trust_code):
         plan = RunPlan.of(folder.config.model_copy(update={"run": run}))
@@ -274,45 +268,11 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
     for name in wanted:
         written = file_sha256(run / name)
         if others := [record for digest, record in known[name].items() if digest != written]:
-            raise _another(run / name, others[0])
-    return records
-
-
-def _copy_shares(source: Path, run: Path) -> None:
-    """Copies the shares of a run folder into another, which begins as a copy of it."""
-    manifest, config = Manifest.read(source), RunFolder(source).config
-    if (run / MANIFEST).exists():
-        begun = RunFolder(run)
-        if (begun.manifest.inputs, begun.manifest.versions) != (manifest.inputs, manifest.versions):
             raise StoreError(
-                f"{source}: this run folder was made from other inputs or by other versions of packages than {run}; "
-                "merge shares of one run"
+                f"{run / name}: not what --shard {others[0].share} wrote; delete it and run that share again, or "
+                "restore it"
             )
-        _check_settings(source, run=begun.config, share=_kept_settings(config))
-        if is_complete(run, begun.manifest):
-            return
-    records = read_records(source, identity=identity_of(manifest.inputs, manifest.versions), config=config)
-    for record in records:
-        for name, digest in record.files.items():
-            if not (source / name).is_file():
-                raise StoreError(f"{source / name}: this shard is missing; run its share again")
-            if file_sha256(source / name) != digest:
-                raise _another(source / name, record)
-    if not (run / MANIFEST).exists():
-        with RunWriter.opened(run, config=config.model_copy(update={"run": run}), inputs=manifest.inputs):
-            pass
-    for record in records:
-        for name in record.files:
-            if not (run / name).exists():
-                with replacing(run / name) as temporary:
-                    shutil.copyfile(source / name, temporary)
-        record.write(run)
-
-
-def _another(path: Path, record: ShareRecord) -> StoreError:
-    return StoreError(
-        f"{path}: not what --shard {record.share} wrote; delete it and run that share again, or restore it"
-    )
+    return records
 
 
 @dataclass(frozen=True, order=True)
