@@ -90,6 +90,9 @@ def unwrapped(state: Shapes) -> tuple[dict[str, tuple[int, ...]], str | None]:
 def class_count(state: Shapes, *, likely: Collection[int] = ()) -> tuple[str, int] | None:
     """The last weight and its number of rows, which is the number of classes; None without any weight.
 
+    In a file that sorts names the last one may be any: there it is that with the fewest rows of those that no other
+    weight takes as its columns.
+
     Args:
         state: shapes in the order of the file.
         likely: numbers of classes, of which one with a weight goes first where the file sorts names (safetensors).
@@ -97,6 +100,10 @@ def class_count(state: Shapes, *, likely: Collection[int] = ()) -> tuple[str, in
     weights = [(name, shape[0]) for name, shape in state.items() if len(shape) >= 2]
     is_sorted = list(state) == sorted(state)
     fitting = [each for each in weights if is_sorted and each[1] in likely]
+    columns = {shape[1] for shape in state.values() if len(shape) >= 2}
+    ends = [(name, shape[0]) for name, shape in state.items() if len(shape) == 2 and shape[0] not in columns]
+    if is_sorted and ends and not fitting:
+        return min(ends, key=lambda each: each[1])
     return next(reversed(fitting or weights), None)
 
 

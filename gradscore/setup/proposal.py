@@ -275,8 +275,7 @@ def _propose_model(
         made.ask("model.num_classes", "how many classes the network tells apart")
     else:
         two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
-        last = ", the last weight" if counted == class_count(shapes) else ""
-        made.put("model.num_classes", classes, f"rows of {counted[0]}{last}{two}")
+        made.put("model.num_classes", classes, f"rows of {counted[0]}{two}")
     return shapes, architecture, names if len(names) == classes else ()
 
 

@@ -84,3 +84,22 @@ def test_a_network_is_recognised_in_the_checkpoint_of_a_training_loop(beside: di
     state = {f"model.{name}": value for name, value in models.resnet18(num_classes=3).state_dict().items()}
     inside, found = unwrapped(shapes_of(state | beside))
     assert (recognised(inside, hint="resnet18").source, found) == ("torchvision:resnet18", prefix)
+
+
+SORTED = {
+    "a hidden layer that sorts after the head": (
+        {"body.weight": (16, 1, 3, 3), "head.weight": (8, 128), "hidden.weight": (128, 576)},
+        8,
+    ),
+    "more classes than hidden units": ({"0.weight": (10, 784), "2.weight": (100, 10)}, 100),
+    "words": ({"embedding.weight": (5000, 32), "out.weight": (4, 32), "within.weight": (32, 32)}, 4),
+}
+
+
+@pytest.mark.parametrize(("state", "classes"), SORTED.values(), ids=SORTED)
+def test_of_sorted_names_the_weight_that_no_other_takes_makes_the_logits(
+    state: dict[str, tuple[int, ...]], classes: int
+) -> None:
+    found = class_count(state)
+    assert found is not None
+    assert found[1] == classes
