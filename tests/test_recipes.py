@@ -84,10 +84,10 @@ def gain(use: Use, gradients: Gradients) -> PerSample:
 
 
 LEAD = Loss(head=lead, source="made up")
-POSITIVE = Statistic(
-    summary="L2 norm of the positive elements",
-    value=lambda found: found.sums["toy_positive"][..., 0] ** 0.5,
-    sums=squares_of_positive_elements,
+RANGE = Statistic(
+    summary="how far the elements reach",
+    value=lambda found: found.maximum - found.minimum,
+    extrema=True,
 )
 NEGATIVES = SourceKind(
     open=negatives, form="toy_negatives:<count>", summary="the first fit images turned round", made_of_others=True
@@ -98,7 +98,7 @@ SECOND = of_logits(lambda logits: np.sort(logits, axis=1)[:, -2], summary="the s
 
 ENTRY_POINTS = {
     "gradscore.losses": {"toy_lead": "LEAD"},
-    "gradscore.statistics": {"toy_positive": "POSITIVE"},
+    "gradscore.statistics": {"toy_range": "RANGE"},
     "gradscore.sources": {"toy_negatives": "NEGATIVES"},
     "gradscore.augmentations": {"toy_upside_down": "UPSIDE_DOWN"},
     "gradscore.baselines": {"toy_second": "SECOND"},
@@ -133,7 +133,7 @@ data:
     test: {source: "sklearn:digits", select: {start: 100, stop: 200}}
   ood:
     - {name: turned, source: "toy_negatives:60"}
-features: {losses: [toy_lead], statistics: [l1, toy_positive], augmentations: [toy_upside_down], penultimate: false}
+features: {losses: [toy_lead], statistics: [l1, toy_range], augmentations: [toy_upside_down], penultimate: false}
 extract: {device: cpu}
 meta: {Cs: [0.01], cv_folds: 2}
 evaluate: {protocols: [known]}
@@ -217,7 +217,7 @@ def features_by_hand(images: np.ndarray) -> pd.DataFrame:
         rows.append({})
         for name, gradient in zip(held, gradients, strict=True):
             rows[-1][f"toy_lead/{name}/l1"] = gradient.abs().sum().item()
-            rows[-1][f"toy_lead/{name}/toy_positive"] = gradient[gradient > 0].norm().item()
+            rows[-1][f"toy_lead/{name}/toy_range"] = (gradient.max() - gradient.min()).item()
     return pd.DataFrame(rows)
 
 

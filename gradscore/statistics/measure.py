@@ -28,7 +28,6 @@ from .moments import (
     Wanted,
     measure_exactly,
     measure_together,
-    own_sums,
     scaled_norm,
 )
 
@@ -78,7 +77,7 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     """
     if not prod(gradient.shape):
         return Moments.of_zeros(len(gradient), 0, wanted, gradient.device)
-    if has_closed_form(gradient, wanted):
+    if has_closed_form(gradient):
         both = measure_together([each.flatten(1) for each in (gradient.left, gradient.right)], wanted)
         return of_outer_products(both.of(0), both.of(1))
     if isinstance(gradient, Tied):
@@ -106,9 +105,9 @@ def _is_small(gradient: PerSample) -> bool:
 # Outer products, in closed form.
 
 
-def has_closed_form(gradient: PerSample, wanted: Wanted) -> TypeGuard[Factored]:
+def has_closed_form(gradient: PerSample) -> TypeGuard[Factored]:
     """Whether moments of the gradients follow from those of two vectors of each sample."""
-    return isinstance(gradient, Factored) and gradient.is_outer_product and not wanted.sums
+    return isinstance(gradient, Factored) and gradient.is_outer_product
 
 
 @np.errstate(all="ignore")
@@ -250,7 +249,6 @@ def _of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
             dtype = torch.float32
         parts: dict[object, Tensor] = {None: torch.from_numpy(_row_sums(values, wanted).array)}
         parts |= {order: scaled_norm(values.abs().double(), order)[:, None] for order in wanted.orders if order != 1}
-        parts |= {name: torch.as_tensor(each) for name, each in own_sums(values, wanted).items()}
         for key, each in parts.items():
             lines = each.view(-1, rows.stop - rows.start, each.shape[1])
             found.setdefault(key, {}).setdefault(rows.start, []).append(lines)
@@ -262,10 +260,6 @@ def _of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
     for order in wanted.orders:
         if order != 1:
             moments.norms[order] = scaled_norm(together[order].squeeze(2).t(), order).numpy()
-    for name, add_up in wanted.sums:
-        moments.sums[name] = together[name].sum(0).numpy()
-        if zeros:
-            moments.sums[name] = moments.sums[name] + add_up(torch.zeros(1, zeros)).numpy()
     if zeros and wanted.extrema:
         moments.maximum, moments.minimum = np.maximum(moments.maximum, 0), np.minimum(moments.minimum, 0)
     doubtful = _has_lost_digits(sums, elements, wanted, dtype)
@@ -297,7 +291,7 @@ def _of_sums(sums: kernels.Sums, elements: Array, wanted: Wanted) -> Moments:
     """Moments (N,) or (G, N) from sums over elements; `elements` of every sample, (G, 1) for gradients of G sizes."""
     zero = np.zeros_like(sums.total)
     norms = {1.0: sums.magnitudes} if 1.0 in wanted.orders else {}
-    found = Moments(wanted, zero + elements, sums.largest, sums.smallest, zero, zero, norms, {})
+    found = Moments(wanted, zero + elements, sums.largest, sums.smallest, zero, zero, norms)
     if wanted.mean:
         found.mean = sums.total / elements
     if wanted.deviation:

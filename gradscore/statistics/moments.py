@@ -16,9 +16,6 @@ from .. import kernels
 Array = Any
 """NumPy arrays on the CPU, PyTorch tensors elsewhere, all of them float64."""
 
-Sums = Callable[[Tensor], Tensor]
-"""From rows of elements (n, p), float32 or float64, to sums over each row (n, c) float64, which add up over parts."""
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -29,19 +26,17 @@ class Wanted:
         mean: mean of the elements.
         deviation: root of the sum of squared deviations.
         orders: the p of further p-norms.
-        sums: further sums over the elements, by the name of the statistic that asks for them.
     """
 
     extrema: bool = False
     mean: bool = False
     deviation: bool = False
     orders: tuple[float, ...] = ()
-    sums: tuple[tuple[str, Sums], ...] = ()
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone, and no further sums."""
-        return not self.sums and set(self.orders) <= {1.0}
+        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone."""
+        return set(self.orders) <= {1.0}
 
 
 @dataclass
@@ -60,7 +55,6 @@ class Moments:
         mean: (N,).
         deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
         norms: (N,) for every order.
-        sums: (N, c) by name.
     """
 
     wanted: Wanted
@@ -70,7 +64,6 @@ class Moments:
     mean: Array
     deviation: Array
     norms: dict[float, Array]
-    sums: dict[str, Array]
 
     @classmethod
     def of_zeros(cls, samples: int, elements: int, wanted: Wanted, device: torch.device) -> Moments:
@@ -87,15 +80,14 @@ class Moments:
             return as_array(torch.full((samples,), value, dtype=torch.float64, device=device))
 
         largest, smallest = (0.0, 0.0) if elements else (-inf, inf)
-        sums = own_sums(torch.zeros(samples, elements, device=device), wanted) if elements and wanted.sums else {}
         norms = {order: filled(0) for order in wanted.orders}
-        return cls(wanted, filled(elements), filled(largest), filled(smallest), filled(0), filled(0), norms, sums)
+        return cls(wanted, filled(elements), filled(largest), filled(smallest), filled(0), filled(0), norms)
 
     @classmethod
-    def of_rows(cls, rows: kernels.RowMoments, count: Array, wanted: Wanted, sums: dict[str, Array]) -> Moments:
+    def of_rows(cls, rows: kernels.RowMoments, count: Array, wanted: Wanted) -> Moments:
         """What a kernel found of rows of elements; of p-norms that of order 1 alone."""
         norms = dict.fromkeys(wanted.orders, rows.magnitudes)
-        return cls(wanted, count, rows.maximum, rows.minimum, rows.mean, rows.deviation, norms, sums)
+        return cls(wanted, count, rows.maximum, rows.minimum, rows.mean, rows.deviation, norms)
 
     @classmethod
     def stacked(cls, several: Sequence[Moments]) -> Moments:
@@ -133,7 +125,6 @@ class Moments:
             change(*[each.mean for each in every]),
             change(*[each.deviation for each in every]),
             {order: change(*[each.norms[order] for each in every]) for order in self.norms},
-            {name: change(*[each.sums[name] for each in every]) for name in self.sums},
         )
 
     @np.errstate(all="ignore")
@@ -162,8 +153,6 @@ class Moments:
             self.mean[rows] += difference * share
         for order, norm in self.norms.items():
             norm[rows] = _join_norms(xp, norm[rows], other.norms[order], order)
-        for name, each in other.sums.items():
-            self.sums.setdefault(name, self.count[:, None] * xp.zeros_like(each[:1]))[rows] += each
         self.count[rows] = total
 
 
@@ -188,10 +177,9 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
         Moments of n samples.
     """
     count = as_array(torch.full((len(block),), float(block.shape[1]), dtype=torch.float64, device=block.device))
-    sums = own_sums(block, wanted)
-    fast = kernels.row_moments(block, about_mean=wanted.mean) if set(wanted.orders) <= {1.0} else None
+    fast = kernels.row_moments(block, about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
-        return Moments.of_rows(fast, count, wanted, sums)
+        return Moments.of_rows(fast, count, wanted)
     values = block.double()
     nothing = values.new_zeros(len(values))
     ends = [values.amax(1), values.amin(1)] if wanted.extrema else [nothing, nothing]
@@ -200,7 +188,7 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
     orders = [values.abs().sum(1) if order == 1 else scaled_norm(values.abs(), order) for order in wanted.orders]
     maximum, minimum, mean, deviation, *norms = as_array(torch.stack([*ends, middle, about, *orders]))
     by_order = dict(zip(wanted.orders, norms, strict=True))
-    return Moments(wanted, count, maximum, minimum, mean, deviation, by_order, sums)
+    return Moments(wanted, count, maximum, minimum, mean, deviation, by_order)
 
 
 def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
@@ -216,7 +204,7 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
     fast = kernels.moments_of_all(blocks, about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
         widths = np.array([[block.shape[1]] for block in blocks], dtype=np.float64)
-        return Moments.of_rows(fast, np.broadcast_to(widths, fast.mean.shape), wanted, {})
+        return Moments.of_rows(fast, np.broadcast_to(widths, fast.mean.shape), wanted)
     alike: dict[int, list[int]] = {}
     for place, block in enumerate(blocks):
         alike.setdefault(block.shape[1], []).append(place)
@@ -226,11 +214,6 @@ def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
         for turn, place in enumerate(places):
             found[place] = measured.of(slice(turn * rows, (turn + 1) * rows))
     return Moments.stacked([found[place] for place in range(len(blocks))])
-
-
-def own_sums(block: Tensor, wanted: Wanted) -> dict[str, Array]:
-    """The sums that statistics ask for beyond the usual ones, of rows of elements (n, p)."""
-    return {name: as_array(add_up(block)) for name, add_up in wanted.sums}
 
 
 def as_array(values: Tensor) -> Array:

@@ -128,7 +128,7 @@ class Pool:
             return
         # What comes a part at a time does not wait, or a large gradient would end up whole.
         waits = len(gradient) == self._samples and prod(gradient.shape) > 0
-        if waits and has_closed_form(gradient, self._wanted):
+        if waits and has_closed_form(gradient):
             self._outer[name] = gradient
             self._waiting += gradient.left.numel() + gradient.right.numel()
         elif waits and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:

@@ -10,15 +10,14 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..system import Registry
-from .moments import Array, Moments, Sums, Wanted
+from .moments import Array, Moments, Wanted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic:
     """A number that says something of the elements of a sample's gradient: what `features.statistics` may name.
 
-    Most statistics follow from the moments that one fused pass computes. One that needs other sums over the elements
-    says which (`sums`); gradients are then written out block by block, and the pass takes longer.
+    It follows from the moments that one fused pass computes.
 
     Attributes:
         summary: what it is, on one line.
@@ -27,7 +26,6 @@ class Statistic:
         mean: it needs the mean.
         deviation: it needs the root of the sum of squared deviations.
         order: it needs the p-norm of this order.
-        sums: further sums that it needs, found in `Moments.sums` under the name of the statistic.
         degree: 1 if it grows with the gradient, 0 if it does not depend on its size.
         logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
             value as it stands.
@@ -44,7 +42,6 @@ class Statistic:
     mean: bool = False
     deviation: bool = False
     order: float | None = None
-    sums: Sums | None = None
     degree: int = 1
     logarithmic: bool = True
     ratio: float | None = None
@@ -138,7 +135,6 @@ def needs(names: Sequence[str]) -> Wanted:
         mean=any(each.mean for each in found.values()),
         deviation=any(each.deviation for each in found.values()),
         orders=tuple(sorted({each.order for each in found.values() if each.order is not None})),
-        sums=tuple((name, each.sums) for name, each in found.items() if each.sums is not None),
     )
 
 

@@ -14,7 +14,7 @@ from gradscore.statistics import moments
 from gradscore.statistics.measure import measure
 from gradscore.statistics.moments import measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
-from gradscore.statistics.statistic import STATISTICS, Statistic, evaluate, find_statistic, needs
+from gradscore.statistics.statistic import STATISTICS, evaluate, find_statistic, needs
 
 REFERENCE = {
     "max": np.max,
@@ -81,31 +81,6 @@ def test_all_are_compared():
 @pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
 def test_equals_numpy(gradient):
     assert_numpy(gradient, rtol=1e-10, atol=1e-14)
-
-
-def _share_of_zeros(rows):
-    return (rows == 0).sum(1, keepdim=True).double()
-
-
-SHARE_OF_ZEROS = Statistic(
-    summary="share of the elements that are zero",
-    value=lambda found: found.sums["share_of_zeros"][..., 0] / found.count,
-    sums=_share_of_zeros,
-    degree=0,
-)
-
-
-@pytest.fixture
-def share_of_zeros(monkeypatch):
-    """A statistic of its own sums, which no fused pass gives."""
-    monkeypatch.setitem(STATISTICS._entries, "share_of_zeros", SHARE_OF_ZEROS)
-
-
-@pytest.mark.usefixtures("share_of_zeros")
-@pytest.mark.parametrize("gradient", FORMS.values(), ids=FORMS)
-def test_a_statistic_with_sums_of_its_own(gradient):
-    truth = [(row.numpy() == 0).mean() for row in gradient.dense(slice(None)).flatten(1)]
-    np.testing.assert_allclose(pooled(gradient, "share_of_zeros"), truth, rtol=1e-12)
 
 
 @pytest.fixture
