@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 from ..data import DataConfig, PreprocessingConfig, check_augmentations
 from ..errors import ConfigError
 from ..losses import LOSSES
-from ..models import LAST_LAYER, TRANSFORMERS, CodeSource, ModelConfig, processor_files
+from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
 from ..objects import called
 from ..statistics import find_statistic
 from ..system import (
@@ -32,7 +32,6 @@ from ..system import (
     Section,
     anchored,
     as_address,
-    closest,
     is_address,
     without_repeats,
 )
@@ -49,54 +48,9 @@ AUTO = "auto"
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "oberdiek": {
-        "losses": ["pseudo_label"],
-        "statistics": ["max", "min", "mean", "std", "l1", "l2"],
-        "parameters": ["*"],
-        "granularity": "parameter",
-    },
-    "gradnorm": {
-        "losses": ["uniform"],
-        "statistics": ["l1"],
-        "parameters": [LAST_LAYER],
-        "granularity": "parameter",
-    },
-    "exgrad": {
-        "losses": ["expected"],
-        "statistics": ["l1", "l2"],
-        "parameters": [LAST_LAYER],
-        "granularity": "parameter",
-    },
-    "lee_alregib": {
-        "losses": ["confounding"],
-        "statistics": ["l2"],
-        "parameters": ["*"],
-        "granularity": "module",
-    },
-}
-"""Published choices of gradient features, as settings of the section `features`.
-
-- oberdiek: statistics of the gradient of every parameter, as if the predicted class were the label.
-- gradnorm: L1 norm of the gradient of the last layer, with a label of equal probabilities. The paper's score is that of
-  the weight; a small one means OOD.
-- exgrad: norm of the gradient of the last layer, expected when the label is drawn from the predicted distribution.
-- lee_alregib: L2 norm of the gradient of every layer, with a label that says all classes at once. The paper squares the
-  norms; meta models look at logarithms, to which a square does nothing but double them.
-
-Source: Oberdiek, Rottmann, Gottschalk 2018, "Classification uncertainty of deep neural networks based on gradient
-    information"; Huang, Geng, Li 2021, "On the importance of gradients for detecting distributional shifts in the
-    wild", equations 4 to 6; Igoe, Chung, Char, Schneider 2022, "How useful are gradients for OOD detection really?";
-    Lee and AlRegib 2020, "Gradients as a measure of uncertainty in neural networks"; Lee, Prabhushankar, AlRegib 2022,
-    "Gradient-based adversarial and out-of-distribution detection".
-"""
-
-
 class FeaturesConfig(Section):
     """Which features: losses x parameter groups x statistics, and what is stored beside them."""
 
-    preset: Elsewhere[str | None] = None
-    """A [published choice](evaluation.md#gradient-features) of the four settings below, where they are not given."""
     losses: InFeatures[Annotated[list[str], AfterValidator(without_repeats)]] = ["pseudo_label", "uniform"]
     """Whose gradients ([all losses](evaluation.md#gradient-features)); `[]` for none."""
     statistics: InFeatures[Names] = ["max", "min", "mean", "std", "l1", "l2"]
@@ -115,18 +69,6 @@ class FeaturesConfig(Section):
     mean over the sample and these (geometric where they have one sign)."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _filled_in(cls, settings: Any) -> Any:
-        if not isinstance(settings, dict):
-            return settings
-        name = settings.get("preset")
-        if name is None:
-            return settings
-        if not isinstance(name, str) or name not in PRESETS:
-            raise ValueError(f"no preset {name!r}; {closest(str(name), PRESETS)}")
-        return {**PRESETS[name], **settings}
 
     @model_validator(mode="after")
     def _has_gradients(self) -> Self:

@@ -68,7 +68,7 @@ def features(
         tokens: what becomes of losses (N, T): their sum over the tokens, or, for "each", a row of the table for every
             token, at the price of a backward pass for each.
         progress: called with how far it is.
-        **settings: others of the section `features` (parameters, granularity, preset, penultimate, augmentations).
+        **settings: others of the section `features` (parameters, granularity, penultimate, augmentations).
 
     Returns:
         One row for each sample, in order: `sample_id` (its position), `label` (-1 for none), `prediction`, `correct`

@@ -136,8 +136,8 @@ HARMLESS: dict[str, Any] = {
 NAMES_OF_SETS = {"data.ood.name", "data.shifted.name"}
 """They name splits, which are compared by name."""
 
-MADE_OF_OTHERS = {"features.preset", "data.auxiliary"}
-"""They fill in other settings, which are compared."""
+MADE_OF_OTHERS = {"data.auxiliary"}
+"""It fills in another setting, which is compared."""
 
 
 def test_there_is_another_value_for_every_setting() -> None:

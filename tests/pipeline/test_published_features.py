@@ -1,4 +1,4 @@
-"""Presets against plain autograd, sample by sample in float64, and against numbers worked by hand."""
+"""Published choices of features against plain autograd, sample by sample in float64."""
 
 import pytest
 import torch
@@ -6,18 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from gradscore.config import FeaturesConfig, load_config
-from gradscore.config.schema import PRESETS
-from gradscore.errors import ConfigError, ModelError
+from gradscore.config import FeaturesConfig
+from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
 from gradscore.models.layers import group_parameters
 
 CLASSES = 4
-CONFIG = """
-model: {source: "torchvision:resnet18", checkpoint: null, num_classes: 3}
-data: {in_dist: {fit: {source: "sklearn:digits"}, test: {source: "sklearn:digits"}}}
-run: run
-"""
 
 
 def net():
@@ -53,7 +47,7 @@ def gradients(model, images, loss):
 
 def test_oberdiek_is_the_statistics_of_every_parameter(images):
     model = net()
-    found = features_of(model, images, preset="oberdiek")
+    found = features_of(model, images, losses=["pseudo_label"], statistics=["max", "min", "mean", "std", "l1", "l2"])
     truth = gradients(model, images, lambda z: F.cross_entropy(z, z.argmax()))
     statistics = {
         "max": lambda g: g.amax(1),
@@ -71,7 +65,8 @@ def test_gradnorm_is_the_l1_norm_of_the_last_layer(images):
     model = net()
     truth = gradients(model, images, lambda z: -z.log_softmax(0).mean())
     wanted = {f"uniform/{name}/l1": truth[name].abs().sum(1) for name in ("5.weight", "5.bias")}
-    assert_close(features_of(model, images, preset="gradnorm"), wanted)
+    found = features_of(model, images, losses=["uniform"], statistics=["l1"], parameters=["@last"])
+    assert_close(found, wanted)
 
 
 def test_exgrad_is_the_expected_norm_over_the_predicted_distribution(images):
@@ -84,7 +79,8 @@ def test_exgrad_is_the_expected_norm_over_the_predicted_distribution(images):
         for name in ("5.weight", "5.bias")
         for key, order in norms.items()
     }
-    assert_close(features_of(model, images, preset="exgrad"), wanted)
+    found = features_of(model, images, losses=["expected"], statistics=["l1", "l2"], parameters=["@last"])
+    assert_close(found, wanted)
 
 
 def test_lee_alregib_is_the_norm_of_every_layer(images):
@@ -95,7 +91,7 @@ def test_lee_alregib_is_the_norm_of_every_layer(images):
         f"confounding/{layer}/l2": sum(truth[f"{layer}.{kind}"].square().sum(1) for kind in ("weight", "bias"))
         for layer in layers
     }
-    found = features_of(model, images, preset="lee_alregib")
+    found = features_of(model, images, losses=["confounding"], statistics=["l2"], granularity="module")
     assert_close({name: value**2 for name, value in found.items()}, squared)
 
 
@@ -103,25 +99,6 @@ def test_statistics_of_several_losses_do_not_disturb_each_other(images):
     both = features_of(net(), images, losses=["expected", "uniform"], statistics=["l1"])
     alone = features_of(net(), images, losses=["uniform"], statistics=["l1"])
     assert_close({name: both[name] for name in alone}, alone, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_can_be_named_in_a_configuration(tmp_path, name):
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    features = load_config(tmp_path / "config.yaml", [f"features.preset={name}"]).features
-    assert features.losses == PRESETS[name]["losses"]
-    assert (features.parameters, features.granularity) == (PRESETS[name]["parameters"], PRESETS[name]["granularity"])
-
-
-def test_what_is_given_wins_over_the_preset():
-    found = FeaturesConfig.model_validate({"preset": "gradnorm", "statistics": ["linf"]})
-    assert (found.losses, found.statistics, found.parameters) == (["uniform"], ["linf"], ["@last"])
-
-
-def test_unknown_presets_are_refused(tmp_path):
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    with pytest.raises(ConfigError, match="no preset 'gradnrom'; did you mean 'gradnorm'"):
-        load_config(tmp_path / "config.yaml", ["features.preset=gradnrom"])
 
 
 def test_a_model_without_a_matrix_has_no_last_layer():
