@@ -43,7 +43,7 @@ from gradscore.evaluation.intervals import (
     placements,
     rate_bounds,
 )
-from gradscore.evaluation.metrics import METRICS, augrc, aurc, brier, eaurc
+from gradscore.evaluation.metrics import METRICS, aurc, brier
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -58,7 +58,7 @@ FIRST_SEED = 2_000_000
 """Formulas were chosen with other sets, whose seeds begin at 0."""
 
 MANY = 400_000
-ONE_BY_ONE = {**METRICS, "aurc": aurc, "eaurc": eaurc, "augrc": augrc}
+ONE_BY_ONE = {**METRICS, "aurc": aurc}
 
 
 def normal(shift: float, generator: np.random.Generator, truth: Bools) -> Floats:

@@ -43,7 +43,7 @@ HEADINGS = {
 
 FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.items() if metric != "auroc")]
 
-JOINT_HEADINGS = {"aurc": "AURC", "eaurc": "E-AURC", "ds_aurc": "DS-AURC", "ds_f1": "DS-F1"}
+JOINT_HEADINGS = {"aurc": "AURC", "ds_aurc": "DS-AURC", "ds_f1": "DS-F1"}
 
 TablesOption = Annotated[
     bool, typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them.")

@@ -42,7 +42,7 @@ from scipy.stats import binom, binomtest, norm, rankdata
 
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray
-from .metrics import Metric, augrc, aupr_in, aupr_out, aurc, checked, checked_probabilities, eaurc
+from .metrics import Metric, aupr_in, aupr_out, aurc, checked, checked_probabilities
 
 Bounds = tuple[float, float]
 
@@ -410,20 +410,6 @@ def _of_aurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
     return np.asarray((own + wrong * gained - lost - risk.mean()) / n)
 
 
-def _of_eaurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
-    """That of AURC less that of r + (1 - r) log(1 - r), the area of a perfect order with r wrong ones."""
-    rate = wrong.mean()
-    return np.asarray(_of_aurc(values, wrong) + np.log1p(-rate) * (wrong - rate) / len(values))
-
-
-def _of_augrc(values: FloatArray, wrong: BoolArray) -> FloatArray:
-    """Of the mean of e_i / n, with e_i wrong ones among the first i."""
-    n = len(values)
-    accepted = np.cumsum(_mean_of_ties(wrong.astype(np.float64), values)) / n
-    own, after = (_mean_of_ties(each, values) for each in (accepted, np.arange(n, 0.0, -1) / n))
-    return np.asarray((own + wrong * after - 2 * accepted.mean()) / n)
-
-
 def _from_here_on(parts: FloatArray) -> FloatArray:
     return np.cumsum(parts[::-1])[::-1]
 
@@ -440,8 +426,6 @@ AREAS: Mapping[str, _Area] = MappingProxyType(
         "aupr_in": _Area(aupr_in, _of_aupr_in),
         "aupr_out": _Area(aupr_out, _of_aupr_out),
         "aurc": _Area(aurc, _of_aurc),
-        "eaurc": _Area(eaurc, _of_eaurc),
-        "augrc": _Area(augrc, _of_augrc),
     }
 )
 """Name -> the area of scores and truth, and what each sample moves it by."""

@@ -190,49 +190,6 @@ def aurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
     return float(((errors_before - before * (errors / sizes)) * steps + errors).sum() / sizes.sum())
 
 
-def eaurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
-    """Excess AURC: the area minus that of a perfect score, which accepts every wrong sample last; lower is better.
-
-    The perfect area is that of the N samples at hand, not its limit r + (1 - r) log(1 - r) for many samples.
-
-    Source: Geifman, Uziel and El-Yaniv, 2019.
-
-    Returns:
-        A value in [0, 1), or None with fewer than two classes.
-    """
-    area = aurc(scores, wrong)
-    if area is None:
-        return None
-    total, errors = np.size(wrong), int(np.sum(wrong))
-    harmonic = _harmonic(total)
-    return float(area - (errors - (total - errors) * (harmonic[total] - harmonic[total - errors])) / total)
-
-
-def augrc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
-    """Area under the generalised risk-coverage curve: the chance of an accepted wrong sample, over all coverages.
-
-    Equals (1 - AUROC) a (1 - a) + (1 - a)^2 / 2 for accuracy a; in [0, 1/2], lower is better. Computed by trapezoids
-    between distinct scores.
-
-    Source: Traub et al., 2024 (overcoming common flaws in the evaluation of selective classification systems).
-
-    Returns:
-        The area, or None with fewer than two classes.
-    """
-    errors, sizes = _by_score(scores, wrong)
-    if not 0 < errors.sum() < sizes.sum():
-        return None
-    errors_before = np.cumsum(errors) - errors
-    return float((sizes * (errors_before + errors / 2)).sum() / sizes.sum() ** 2)
-
-
-SELECTIVE: Mapping[str, Metric] = MappingProxyType({"aurc": aurc, "eaurc": eaurc, "augrc": augrc})
-"""The same of selective classification: what is gained by refusing the samples with the highest scores.
-
-Of samples with equal scores every order is equally likely, and all areas are means over these orders.
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DoubleScoring:
     """What two scores reach together, each with a threshold of its own, chosen on these very samples.

@@ -28,7 +28,7 @@ from .intervals import (
     rate_bounds,
     wilson,
 )
-from .metrics import METRICS, SELECTIVE, brier, double_scoring, expected_calibration_error, rarer_of
+from .metrics import METRICS, aurc, brier, double_scoring, expected_calibration_error, rarer_of
 from .score_tables import LOGIT_LR, SCORE_LR, JointlyScoredSet, ScoredSet
 
 FEW_SAMPLES = 20
@@ -208,7 +208,7 @@ def joint_records(scored_sets: Iterable[JointlyScoredSet]) -> Iterator[Record]:
         scored_sets: the OOD sets, each with `in_dist.test`.
 
     Yields:
-        Of each set `aurc` and `eaurc` of the order by which a bundle rejects, `ds_aurc` and `ds_f1`.
+        Of each set `aurc` of the order by which a bundle rejects, `ds_aurc` and `ds_f1`.
     """
     for scored in scored_sets:
         data = Record(
@@ -222,8 +222,7 @@ def joint_records(scored_sets: Iterable[JointlyScoredSet]) -> Iterator[Record]:
             n_positive=int((~scored.good).sum()),
         )
         order = rarer_of(scored.wrong_score, scored.ood_score, scored.good)
-        for metric in ("aurc", "eaurc"):
-            yield Estimate(metric, SELECTIVE[metric](order, ~scored.good)).record(data, CHOSEN)
+        yield Estimate("aurc", aurc(order, ~scored.good)).record(data, CHOSEN)
         double = double_scoring(scored.wrong_score, scored.ood_score, scored.good, scored.in_dist)
         yield Estimate("ds_aurc", None if double is None else double.aurc).record(data, CHOSEN)
         yield Estimate("ds_f1", None if double is None else double.f1).record(data, CHOSEN)
@@ -311,8 +310,8 @@ def _gain(other: str, test: DifferenceTest | None) -> Estimate:
 
 def _estimates(values: FloatArray, positive: BoolArray, placed: Placements | None, *, ood: bool) -> Iterator[Estimate]:
     # How many OOD samples there are was chosen; how many predictions are wrong is as uncertain as anything.
-    functions = METRICS if ood else {**METRICS, **SELECTIVE}
-    areas = ["aupr_in", "aupr_out", *([] if ood else SELECTIVE)]
+    functions = METRICS if ood else {**METRICS, "aurc": aurc}
+    areas = ["aupr_in", "aupr_out", *([] if ood else ["aurc"])]
     found = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
     if placed is not None:
         interval = mean_auroc_interval([placed])

@@ -102,7 +102,6 @@ METRICS = {
     "fpr95_ood_positive": ("FPR95: false alarms", "where 95 % are caught"),
     "fpr95_id_positive": ("missed", "where 5 % are rejected"),
 }
-SELECTIVE = {"aurc": ("AURC", ""), "eaurc": ("E-AURC", ""), "augrc": ("AUGRC", "")}
 HIGHER_IS_BETTER = ("auroc", "aupr_out")
 
 STATISTICS = {"l1": "L1", "l2": "L2", "std": "deviation", "last": "last L1"}
@@ -512,7 +511,7 @@ def score_tables(records: Records, answer: Answer, groups: Mapping[str, Sequence
     """What every score reaches: on wrong predictions, and on OOD sets under each protocol."""
     tables = []
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
-        metrics = {"auroc": ("AUROC", "")} | METRICS | SELECTIVE
+        metrics = {"auroc": ("AUROC", "")} | METRICS | {"aurc": ("AURC", "")}
         columns = [Figure(*texts, MISCLASSIFICATION, IN_DIST_ONLY, dataset, each) for each, texts in metrics.items()]
         tables.append(_table(records, answer, columns, title="Wrong predictions", headline=True))
     for place, protocol in enumerate(records.protocols("ood")):

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from gradscore.evaluation.metrics import METRICS, SELECTIVE
+from gradscore.evaluation.metrics import METRICS
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
 ROWS = {
     **{f"{name} of OOD samples": f"| `{name}`, OOD samples |" for name in METRICS},
-    **{f"{name} of wrong predictions": f"| `{name}`, wrong predictions |" for name in (*METRICS, *SELECTIVE)},
+    **{f"{name} of wrong predictions": f"| `{name}`, wrong predictions |" for name in (*METRICS, "aurc")},
     "gain": "| gain in AUROC |",
     "group of OOD sets": "| AUROC, mean of three sets |",
     "gain of a group": "| gain, mean of three sets |",

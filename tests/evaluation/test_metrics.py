@@ -11,15 +11,12 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.metrics import (
     METRICS,
-    SELECTIVE,
-    augrc,
     aupr_in,
     aupr_out,
     aurc,
     auroc,
     brier,
     double_scoring,
-    eaurc,
     expected_calibration_error,
     fpr95_id_positive,
     fpr95_ood_positive,
@@ -37,7 +34,7 @@ PAIRS = {
     "one tie across the classes": ([1, 2, 2, 3], [0, 0, 1, 1], 0.875),
 }
 
-FIGURES = {**METRICS, **SELECTIVE}
+FIGURES = {**METRICS, "aurc": aurc}
 
 BAD = {
     "nan": ([1.0, np.nan], [True, False], "1 of 2 are not finite"),
@@ -136,34 +133,9 @@ def test_aurc_by_hand():
     assert aurc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
 
 
-def test_eaurc_by_hand():
-    # A perfect score accepts the wrong one last: risks 0, 0, 1/3.
-    assert eaurc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx((1 / 2) / 3)
-    assert eaurc([1.0, 3.0, 2.0], [False, True, False]) == pytest.approx(0.0)
-
-
-def test_augrc_by_hand():
-    # Accepted wrong samples of three: 0, 0, 1, 1 at coverages 0, 1/3, 2/3, 1; trapezoids (0 + 1/2 + 1) / 3 / 3.
-    assert augrc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx(1.5 / 9)
-
-
 @pytest.mark.parametrize(("scores", "wrong"), SMALL.values(), ids=SMALL.keys())
 def test_aurc_is_the_mean_over_all_orders_of_ties(scores, wrong):
     assert aurc(scores, wrong) == pytest.approx(over_orders(scores, wrong), rel=1e-12)
-
-
-@pytest.mark.parametrize(("scores", "wrong"), LARGE.values(), ids=LARGE.keys())
-def test_augrc_follows_from_auroc_and_accuracy(scores, wrong):
-    accuracy = 1 - wrong.mean()
-    expected = (1 - auroc(scores, wrong)) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
-    assert augrc(scores, wrong) == pytest.approx(expected, rel=1e-12)
-
-
-def test_eaurc_approaches_the_limit_of_many_samples():
-    scores, wrong = ranked(seed=4, n=20_000, levels=9)
-    share = wrong.mean()
-    limit = share + (1 - share) * np.log(1 - share)
-    assert eaurc(scores, wrong) == pytest.approx(aurc(scores, wrong) - limit, abs=1e-4)
 
 
 def test_risk_coverage_has_a_point_for_each_distinct_score():

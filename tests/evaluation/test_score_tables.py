@@ -10,7 +10,7 @@ import pytest
 from score_files import scored_sets_of
 
 from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
-from gradscore.evaluation.metrics import aurc, double_scoring, eaurc, rarer_of
+from gradscore.evaluation.metrics import aurc, double_scoring, rarer_of
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_tables import LEADING, writing_scores
 from gradscore.meta import Inputs, MetaModel
@@ -63,7 +63,6 @@ def test_joint_records_are_of_both_chosen_scores(report_run: RunFolder) -> None:
     assert double is not None
     assert {name: each.value for name, each in found.items()} == {
         "aurc": aurc(order, ~good),
-        "eaurc": eaurc(order, ~good),
         "ds_aurc": double.aurc,
         "ds_f1": double.f1,
     }
