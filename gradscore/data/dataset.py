@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import SampleDataset, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
+from .sources.files import FileSource
 from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
 from .splits import FIT, DataConfig, DatasetConfig, OodConfig, SelectConfig, base_split, planned_splits
 
@@ -161,19 +163,30 @@ def select(
     if spec.hash is not None:
         low, high = spec.hash
         known = {} if shares is None else shares
-        for place in places.tolist():
-            if (id(source), place) not in known:
-                try:
-                    digest = content_hash(source.sample(place))
-                except UnreadableImageError:
-                    digest = sha256(source.ids[place].encode())[:16]
-                known[id(source), place] = int(digest, 16) / 2**64
+        unknown = [place for place in places.tolist() if (id(source), place) not in known]
+        known |= {(id(source), place): share for place, share in zip(unknown, _shares(source, unknown), strict=True)}
         found = np.array([known[id(source), place] for place in places.tolist()])
         places = places[(found >= low) & (found < high)]
     places = places[spec.start : spec.stop]
     if spec.count is not None and spec.count < len(places):
         places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
     return places
+
+
+def _shares(source: ImageSource, places: Sequence[int]) -> list[float]:
+    """Hashes of samples in [0, 1): those of files at once, since nothing is shared between them."""
+
+    def share(place: int) -> float:
+        try:
+            digest = content_hash(source.sample(place))
+        except UnreadableImageError:
+            digest = sha256(source.ids[place].encode())[:16]
+        return int(digest, 16) / 2**64
+
+    if not isinstance(source, FileSource):
+        return list(map(share, places))
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(share, places))
 
 
 @dataclass(frozen=True)
