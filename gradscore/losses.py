@@ -22,9 +22,6 @@ from .columns import AUGMENTATION
 from .errors import ConfigError, CoupledSamplesError, EngineError
 from .system import Registry, first_line
 
-_SMALL = -600.0
-"""Logarithm of a share that leaves 1 as it is, and whose reciprocal float64 holds."""
-
 SMALLEST_EXPONENT = -960
 """Scales do not fall below two to this power (a gap of about 665 between two logits), so that products stay normal."""
 
@@ -72,45 +69,6 @@ def label(logits: Tensor, labels: Tensor) -> LogitGradient:
     """
     log_p = _log_softmax(logits)
     return _cross_entropy(log_p, _as_column(labels, log_p))
-
-
-def label_focal(logits: Tensor, labels: Tensor) -> LogitGradient:
-    """Focal loss against the given label, of exponent two: -(1 - p[label])^2 log p[label].
-
-    With t = -log p[label] and q = 1 - p[label], its gradient is p[k] q (q + 2 p[label] t) at every other class k, and
-    minus the sum of these at the label.
-
-    Source: Lin, Goyal, Girshick, He, Dollar 2017, "Focal loss for dense object detection", equation 4.
-    """
-    log_p = _log_softmax(logits)
-    chosen = _as_column(labels, log_p)
-    others, shift, log_label = _apart(log_p, chosen)
-    log_q, value = others.logsumexp(1, keepdim=True), -log_label
-    # The ratio t / q is one where both are smaller than float64 holds: t = q + q^2 / 2 + ...
-    ratio = torch.where(log_q < _SMALL, 1.0, value * (-log_q).exp())
-    log_factor = 2 * log_q + torch.log1p(2 * log_label.exp() * ratio) + shift
-    gradient = _balanced((others - shift).exp(), chosen)
-    return normalised(gradient, log_factor.squeeze(1), (value * (2 * log_q).exp()).squeeze(1))
-
-
-def label_squared(logits: Tensor, labels: Tensor) -> LogitGradient:
-    """Squared distance of the softmax from the given label, over all classes: the Brier score.
-
-    With q = 1 - p[label], its gradient is 2 p[k] (p[label] (p[k] + q) + sum over j of p[j] (p[k] - p[j])) at every
-    other class k, where j are the classes that are not the label, and minus the sum of these at the label.
-
-    Source: Brier 1950, "Verification of forecasts expressed in terms of probability", equation 2.
-    """
-    log_p = _log_softmax(logits)
-    chosen = _as_column(labels, log_p)
-    others, shift, log_label = _apart(log_p, chosen)
-    relative, size = (others - shift).exp(), shift.exp()
-    q = relative.sum(1, keepdim=True)
-    # Class by class, since differences of sums would cancel where two classes share nearly everything.
-    differences = torch.stack([(relative * (each.unsqueeze(1) - relative)).sum(1) for each in relative.unbind(1)], 1)
-    gradient = 2 * relative * (log_label.exp() * (relative + q) + size * differences)
-    value = size**2 * (q**2 + relative.square().sum(1, keepdim=True))
-    return normalised(_balanced(gradient, chosen), 2 * shift.squeeze(1), value.squeeze(1))
 
 
 def uniform(logits: Tensor) -> LogitGradient:
@@ -304,8 +262,6 @@ LOSSES: Registry[Loss] = Registry(
         "confounding": Loss(head=confounding, source="Lee and AlRegib 2020"),
         "expected": Loss(head=expected, several=True, source="Igoe, Chung, Char, Schneider 2022 (ExGrad)"),
         "label": Loss(head=label, needs_labels=True, source="Paul, Ganguli, Dziugaite 2021 (EL2N, GraNd)"),
-        "label_focal": Loss(head=label_focal, needs_labels=True, source="Lin, Goyal, Girshick, He, Dollar 2017"),
-        "label_squared": Loss(head=label_squared, needs_labels=True, source="Brier 1950"),
     },
     wanted=Loss,
     reserved=(AUGMENTATION, "baseline"),  # what names of features and inputs of meta models have in its place
