@@ -29,7 +29,8 @@ from gradscore.config import Config, DataConfig, load_config
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
-from gradscore.setup import as_yaml, propose
+from gradscore.setup import propose
+from gradscore.setup.proposal import as_yaml
 from gradscore.store import RunFolder
 
 NET = """

@@ -11,7 +11,6 @@ from __future__ import annotations
 from .baselines import (
     BASELINES,
     OVER_AUGMENTATIONS,
-    Baseline,
     FittedBaselines,
     InDistribution,
     NetworkOutputs,
@@ -19,18 +18,14 @@ from .baselines import (
     of_logits,
     plain_name,
 )
-from .formulas import Arrays
-from .neighbours import Bank, Neighbours
+from .neighbours import Bank
 
 __all__ = [
     "BASELINES",
     "OVER_AUGMENTATIONS",
-    "Arrays",
     "Bank",
-    "Baseline",
     "FittedBaselines",
     "InDistribution",
-    "Neighbours",
     "NetworkOutputs",
     "describe_baseline",
     "of_logits",

@@ -7,7 +7,7 @@ puts all together and has published choices of features, `yaml_source` reads and
 
 from __future__ import annotations
 
-from ..data import DataConfig, DatasetConfig, PreprocessingConfig, SelectConfig
+from ..data import DataConfig, PreprocessingConfig
 from ..models import ModelConfig
 from .schema import (
     AUTO,
@@ -28,14 +28,12 @@ __all__ = [
     "AUTO",
     "Config",
     "DataConfig",
-    "DatasetConfig",
     "ExtractConfig",
     "FeaturesConfig",
     "MetaConfig",
     "ModelConfig",
     "PreprocessingConfig",
     "Protocol",
-    "SelectConfig",
     "check_features",
     "dump_config",
     "load_config",

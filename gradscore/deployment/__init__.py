@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .bundle import RIGHT, Bundle, Rejections, check_bundle_target, read_bundle, write_bundle
+from .bundle import RIGHT, Bundle, check_bundle_target, read_bundle, write_bundle
 from .calibration import neighbouring_levels, samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import table_writer
@@ -29,7 +29,6 @@ __all__ = [
     "Bundle",
     "KnownSet",
     "KnownSets",
-    "Rejections",
     "Scorer",
     "check_bundle_target",
     "is_stream",

@@ -6,7 +6,6 @@ scores meaningless, useless or slow, by the `checks`.
 
 from __future__ import annotations
 
-from .checks import Diagnosis
 from .model import check_config, check_model
 
 __all__ = ["Diagnosis", "check_config", "check_model"]

@@ -9,31 +9,14 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, DetectionRate, Use, count_or_percent, score_in_words, share_in_words, without_gradients
+from .answer import Answer, count_or_percent, score_in_words, share_in_words, without_gradients
 from .choosing import deployed_protocol, ood_place
-from .evaluated_runs import (
-    PAGES,
-    Compared,
-    Comparison,
-    EvaluationReport,
-    compare_runs,
-    evaluate_run,
-    stored_verdicts,
-)
+from .evaluated_runs import PAGES, Comparison, EvaluationReport, compare_runs, evaluate_run, stored_verdicts
 from .fits import FitReport, Fitted, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs
-from .records import (
-    CLASSIFIER,
-    COMPARED,
-    JOINT,
-    Outcome,
-    Record,
-    Records,
-    Verdict,
-    is_group,
-)
+from .records import CLASSIFIER, COMPARED, JOINT, Outcome, Record, Records, Verdict, is_group
 from .score_tables import (
     LOGIT_LR,
     MISCLASSIFICATION_MODEL,
@@ -53,9 +36,7 @@ __all__ = [
     "PAGES",
     "SCORE_LR",
     "Answer",
-    "Compared",
     "Comparison",
-    "DetectionRate",
     "EvaluationReport",
     "FitIdentities",
     "FitReport",
@@ -65,7 +46,6 @@ __all__ = [
     "Record",
     "Records",
     "ScoreFile",
-    "Use",
     "Verdict",
     "auroc",
     "compare_runs",

@@ -12,18 +12,7 @@ from __future__ import annotations
 from .collect import Sink
 from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients, refuse_coupled
 from .graph import Gradients, read_graph
-from .layout import Layout, probe
-from .per_sample import (
-    Block,
-    Convolved,
-    Dense,
-    Factored,
-    PerSample,
-    TableRows,
-    Tied,
-    Total,
-    sample_slices,
-)
+from .per_sample import Block, Convolved, Dense, Factored, PerSample, TableRows, Tied, Total, sample_slices
 from .rules import RULES, NotCoveredError, Use, output_gradient
 
 __all__ = [
@@ -35,7 +24,6 @@ __all__ = [
     "Factored",
     "GradientWarning",
     "Gradients",
-    "Layout",
     "NewGraphError",
     "NotCoveredError",
     "PerSample",
@@ -46,7 +34,6 @@ __all__ = [
     "Use",
     "output_gradient",
     "prepare",
-    "probe",
     "read_graph",
     "reference_gradients",
     "refuse_coupled",

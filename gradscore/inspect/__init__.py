@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .findings import SCOPE, Finding
+from .findings import SCOPE
 from .health import HealthWarning, examine
-from .histograms import BinAdaptation, GradHist1d, GradHist2d
+from .histograms import GradHist1d, GradHist2d
 from .inspection_report import write_inspection
 from .inspector import InspectionWarning, Inspector
 from .layer_quantities import (
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QUANTITIES",
     "SCOPE",
-    "BinAdaptation",
     "ExplicitCall",
-    "Finding",
     "GradHist1d",
     "GradHist2d",
     "GradientActivation",

@@ -8,19 +8,11 @@ estimates how many labels are wrong.
 
 from __future__ import annotations
 
-from .audits import (
-    audit,
-    audit_config,
-    audited_features,
-    check_audit_target,
-    write_audit,
-)
-from .noise import WrongLabels
+from .audits import audit, audit_config, audited_features, check_audit_target, write_audit
 from .ranking import Audit, ranked
 
 __all__ = [
     "Audit",
-    "WrongLabels",
     "audit",
     "audit_config",
     "audited_features",

@@ -11,28 +11,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .choice import (
-    CHOSEN,
-    CHOSEN_APART,
-    MARGIN,
-    META,
-    BaselineScore,
-    ScoreChoice,
-    choose_score,
-    chosen_model,
-)
+from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
 from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, Rows, group_of, outputs_of, tolerance
-from .models import (
-    Driver,
-    MetaModel,
-    contributions,
-    drivers,
-    group_shares,
-    loudest_group,
-    prevalence_shift,
-    probabilities,
-    read_notes,
-)
+from .models import MetaModel, contributions, drivers, loudest_group, read_notes
 
 if TYPE_CHECKING:
     from .fitting import (
@@ -43,7 +24,6 @@ if TYPE_CHECKING:
         TrainingSet,
         add_alarms,
         alarm_weights,
-        alarms_in,
         balanced_weights,
         choose_penalty,
         fit_logistic,
@@ -68,7 +48,6 @@ __all__ = [
     "MOST_ROWS",
     "BaselineScore",
     "Choice",
-    "Driver",
     "Inputs",
     "MetaModel",
     "Penalty",
@@ -78,7 +57,6 @@ __all__ = [
     "TrainingSet",
     "add_alarms",
     "alarm_weights",
-    "alarms_in",
     "balanced_weights",
     "choose_penalty",
     "choose_score",
@@ -89,15 +67,12 @@ __all__ = [
     "fit_on_scores",
     "fit_one_class",
     "group_of",
-    "group_shares",
     "held_out_folds",
     "leading_axes",
     "log_odds_of",
     "loudest_group",
     "mean_area",
     "outputs_of",
-    "prevalence_shift",
-    "probabilities",
     "read_notes",
     "set_areas",
     "tolerance",

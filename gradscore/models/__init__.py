@@ -24,15 +24,7 @@ from .build import (
 from .code import CodeOrigin, is_code_trusted, load_function, trusting_code
 from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .interface import OTHER_MODELS, Interface, check_module, refuse_foreign, refuse_probabilities
-from .layers import (
-    LAST_LAYER,
-    ROOT,
-    Head,
-    LastLayer,
-    find_last_layer,
-    first_tensor,
-    group_parameters,
-)
+from .layers import Head, LastLayer, find_last_layer, first_tensor, group_parameters
 from .processors import FolderProcessor
 from .sources import (
     MODEL_SOURCES,
@@ -47,15 +39,13 @@ from .sources import (
     source_path,
     to_be_named,
 )
-from .weights import COUNTER, StateDict, load_checkpoint, read_weights
+from .weights import COUNTER, StateDict, read_weights
 
 __all__ = [
     "COUNTER",
-    "LAST_LAYER",
     "LIVE",
     "MODEL_SOURCES",
     "OTHER_MODELS",
-    "ROOT",
     "TRANSFORMERS",
     "BuiltModel",
     "CodeOrigin",
@@ -82,7 +72,6 @@ __all__ = [
     "is_code_trusted",
     "is_file_source",
     "is_hooked",
-    "load_checkpoint",
     "load_function",
     "look_at_forward",
     "memory_size",

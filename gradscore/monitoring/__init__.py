@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from .accuracy import ExpectedAccuracy
 from .changes import Alarm, Change
-from .monitor import ALPHA, Monitor
+from .monitor import Monitor
 from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream
 from .windows import Window, read_times
 
 __all__ = [
-    "ALPHA",
     "STATE",
     "Alarm",
     "Change",

@@ -9,15 +9,9 @@ that calls the model itself; a `projection_table` compares what was found, and k
 from __future__ import annotations
 
 from .projecting import project, project_config
-from .projection_table import (
-    Nearest,
-    Projections,
-    load_projections,
-    nearest_table,
-)
+from .projection_table import Projections, load_projections, nearest_table
 
 __all__ = [
-    "Nearest",
     "Projections",
     "load_projections",
     "nearest_table",

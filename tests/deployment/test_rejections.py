@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gradscore.data import collate
-from gradscore.deployment import Rejections, Scorer, make_bundle, read_bundle
-from gradscore.deployment.bundle import WRONG
+from gradscore.deployment import Scorer, make_bundle, read_bundle
+from gradscore.deployment.bundle import WRONG, Rejections
 from gradscore.evaluation.answer import percent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder

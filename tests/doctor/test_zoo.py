@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, DataConfig, open_splits
 from gradscore.deployment import Scorer, make_bundle, write_bundle
-from gradscore.doctor import Diagnosis, check_config
+from gradscore.doctor import check_config
+from gradscore.doctor.checks import Diagnosis
 from gradscore.errors import ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.gradients import Layout, probe, read_graph
-from gradscore.gradients.layout import exponents
+from gradscore.gradients import read_graph
+from gradscore.gradients.layout import Layout, exponents, probe
 
 
 def found(outputs):

@@ -10,7 +10,8 @@ from layers import MODELS, Function, Module, N, images, indices, outputs_of, tok
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from gradscore.gradients import RULES, Engine, Layout, NotCoveredError, Use
+from gradscore.gradients import RULES, Engine, NotCoveredError, Use
+from gradscore.gradients.layout import Layout
 
 
 def function(shape, of, *size):

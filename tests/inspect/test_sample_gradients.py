@@ -10,12 +10,8 @@ from gradscore import Engine
 from gradscore.errors import ConfigError
 from gradscore.gradients import reference_gradients
 from gradscore.gradients.per_sample import Dense, TableRows
-from gradscore.inspect import (
-    BinAdaptation,
-    GradHist1d,
-    GradHist2d,
-    MeanGSNR,
-)
+from gradscore.inspect import GradHist1d, GradHist2d, MeanGSNR
+from gradscore.inspect.histograms import BinAdaptation
 from gradscore.inspect.sample_gradients import aligned_blocks, feeding
 
 MODELS = {

@@ -20,9 +20,8 @@ from gradscore.meta import (
     alarm_weights,
     fit_logistic,
     fit_one_class,
-    prevalence_shift,
-    probabilities,
 )
+from gradscore.meta.models import prevalence_shift, probabilities
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME, OTHER = make_table(seed=0, positive=TRUTH), make_table(seed=1, positive=TRUTH)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradscore.reporting import Line, curves, heat_map, histograms
+from gradscore.reporting import Line, heat_map, histograms
+from gradscore.reporting.pages import curves
 
 TEXTS = {"name": "n", "title": "t", "x_label": "x"}
 

@@ -1,6 +1,7 @@
 """Rows and columns of the tables of a report, from records written by hand."""
 
-from gradscore.evaluation import Answer, Records, Use
+from gradscore.evaluation import Answer, Records
+from gradscore.evaluation.answer import Use
 from gradscore.evaluation.records import Record, verdicts
 from gradscore.reporting.evaluation_report import SHOWN, answer_rows, score_tables
 

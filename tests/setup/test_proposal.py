@@ -14,7 +14,9 @@ from gradscore.config import load_config
 from gradscore.data import open_source
 from gradscore.errors import ConfigError, ModelError
 from gradscore.reporting.pages import TEMPLATES
-from gradscore.setup import FILL_IN, as_yaml, propose, write_proposal
+from gradscore.setup import propose, write_proposal
+from gradscore.setup.data import FILL_IN
+from gradscore.setup.proposal import as_yaml
 from gradscore.system import import_torchvision
 
 

@@ -30,19 +30,11 @@ from gradscore.evaluation import ScoreFile
 from gradscore.evaluation.score_tables import LEADING
 from gradscore.meta import Inputs, MetaModel
 from gradscore.meta.inputs import Scaling
-from gradscore.models import Head, load_checkpoint
-from gradscore.store import (
-    Manifest,
-    RunFolder,
-    ShardRows,
-    SplitEntry,
-    is_complete,
-    read_head,
-    read_note,
-    write_head,
-    write_shard,
-)
+from gradscore.models import Head
+from gradscore.models.weights import load_checkpoint
+from gradscore.store import Manifest, RunFolder, ShardRows, SplitEntry, is_complete, read_head, write_head, write_shard
 from gradscore.store.manifest import Spent
+from gradscore.store.run_files import read_note
 
 SETTINGS = {
     "model": {"source": "torchvision:resnet18", "checkpoint": "x.pt", "num_classes": 3, "arguments": {"a": [1, 2]}},

@@ -11,7 +11,8 @@ import pytest
 import webdataset
 from PIL import Image
 
-from gradscore.data import UnreadableImageError, open_source
+from gradscore.data import open_source
+from gradscore.data.sources.raw_samples import UnreadableImageError
 from gradscore.errors import DataError, ModelError
 from gradscore.models import trusting_code
 

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from gradscore.data import SOURCES, SourceKind, UnreadableImageError, name_user_files, open_source
+from gradscore.data import SOURCES, SourceKind, name_user_files, open_source
+from gradscore.data.sources.raw_samples import UnreadableImageError
 from gradscore.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)
