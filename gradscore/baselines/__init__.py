@@ -19,15 +19,3 @@ from .baselines import (
     plain_name,
 )
 from .neighbours import Bank
-
-__all__ = [
-    "BASELINES",
-    "OVER_AUGMENTATIONS",
-    "Bank",
-    "FittedBaselines",
-    "InDistribution",
-    "NetworkOutputs",
-    "describe_baseline",
-    "of_logits",
-    "plain_name",
-]

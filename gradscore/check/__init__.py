@@ -9,16 +9,3 @@ from __future__ import annotations
 
 from .comparison import CheckReport, cells_of, check_run, to_junit
 from .expected import ExpectedFigures, Policy, Sources, make_expected, read_expected, write_expected
-
-__all__ = [
-    "CheckReport",
-    "ExpectedFigures",
-    "Policy",
-    "Sources",
-    "cells_of",
-    "check_run",
-    "make_expected",
-    "read_expected",
-    "to_junit",
-    "write_expected",
-]

@@ -23,21 +23,3 @@ from .schema import (
     placed,
     section,
 )
-
-__all__ = [
-    "AUTO",
-    "Config",
-    "DataConfig",
-    "ExtractConfig",
-    "FeaturesConfig",
-    "MetaConfig",
-    "ModelConfig",
-    "PreprocessingConfig",
-    "Protocol",
-    "check_features",
-    "dump_config",
-    "load_config",
-    "parse_config",
-    "placed",
-    "section",
-]

@@ -7,5 +7,3 @@ files of this package are those that it gets, and `net.py` trains the network wh
 from __future__ import annotations
 
 from .demo_folder import Step, example, project, steps, train
-
-__all__ = ["Step", "example", "project", "steps", "train"]

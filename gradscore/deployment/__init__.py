@@ -18,30 +18,6 @@ from .scorer import BatchScorer, Scorer
 if TYPE_CHECKING:
     from .bundling import make_bundle
 
-__all__ = [
-    "CLASS",
-    "CONFIDENCE",
-    "COPIES",
-    "FEATURE",
-    "RIGHT",
-    "WATCHED",
-    "BatchScorer",
-    "Bundle",
-    "KnownSet",
-    "KnownSets",
-    "Scorer",
-    "check_bundle_target",
-    "is_stream",
-    "make_bundle",
-    "neighbouring_levels",
-    "read_bundle",
-    "samples_needed",
-    "table_writer",
-    "threshold",
-    "watched",
-    "write_bundle",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Imports the making of bundles, and with it all of the evaluation, when it is first asked for."""

@@ -15,5 +15,3 @@ from __future__ import annotations
 
 from .detector import Detector
 from .detector_runs import Report
-
-__all__ = ["Detector", "Report"]

@@ -9,5 +9,3 @@ from __future__ import annotations
 
 from .ray_engine import RayOptions, extract_with_ray
 from .shares import Share, ShareSummary, extract_share, merge
-
-__all__ = ["RayOptions", "Share", "ShareSummary", "extract_share", "extract_with_ray", "merge"]

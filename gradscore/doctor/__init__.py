@@ -7,5 +7,3 @@ scores meaningless, useless or slow, by the `checks`.
 from __future__ import annotations
 
 from .model import check_config, check_model
-
-__all__ = ["Diagnosis", "check_config", "check_model"]

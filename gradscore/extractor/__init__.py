@@ -9,18 +9,3 @@ from __future__ import annotations
 from .batch_losses import BatchLosses, LossExtractor, LossOfBatch, Tokens
 from .extractor import Extractor
 from .forward import FAILURES, WARM_UP, ForwardPass, check_mode, count_classes, input_dtype, refusal
-
-__all__ = [
-    "FAILURES",
-    "WARM_UP",
-    "BatchLosses",
-    "Extractor",
-    "ForwardPass",
-    "LossExtractor",
-    "LossOfBatch",
-    "Tokens",
-    "check_mode",
-    "count_classes",
-    "input_dtype",
-    "refusal",
-]

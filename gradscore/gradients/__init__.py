@@ -14,28 +14,3 @@ from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_g
 from .graph import Gradients, read_graph
 from .per_sample import Block, Convolved, Dense, Factored, PerSample, TableRows, Tied, Total, sample_slices
 from .rules import RULES, NotCoveredError, Use, output_gradient
-
-__all__ = [
-    "RULES",
-    "Block",
-    "Convolved",
-    "Dense",
-    "Engine",
-    "Factored",
-    "GradientWarning",
-    "Gradients",
-    "NewGraphError",
-    "NotCoveredError",
-    "PerSample",
-    "Sink",
-    "TableRows",
-    "Tied",
-    "Total",
-    "Use",
-    "output_gradient",
-    "prepare",
-    "read_graph",
-    "reference_gradients",
-    "refuse_coupled",
-    "sample_slices",
-]

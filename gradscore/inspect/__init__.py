@@ -45,43 +45,6 @@ from .training_report import read_record, to_tensorboard, write_training
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback
 
-__all__ = [
-    "QUANTITIES",
-    "SCOPE",
-    "ExplicitCall",
-    "GradHist1d",
-    "GradHist2d",
-    "GradientActivation",
-    "GradientGeometry",
-    "HealthWarning",
-    "InputGradientQuantity",
-    "InputQuantity",
-    "Inspection",
-    "InspectionWarning",
-    "Inspector",
-    "InspectorCallback",
-    "LossModule",
-    "MeanGSNR",
-    "ModuleQuantity",
-    "OutputActivation",
-    "OutputGradientGeometry",
-    "OutputGradientQuantity",
-    "OutputNorm",
-    "OutputQuantity",
-    "ParameterDifferenceGeometry",
-    "ParameterNorm",
-    "Quantity",
-    "SampleGradientQuantity",
-    "TensorQuantity",
-    "every",
-    "examine",
-    "inspect_config",
-    "read_record",
-    "to_tensorboard",
-    "write_inspection",
-    "write_training",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Imports what needs Lightning when it is first asked for."""

@@ -26,24 +26,3 @@ from .dispatch import (
     window_sums,
     write_window_products,
 )
-
-__all__ = [
-    "RUN",
-    "RowMoments",
-    "Sliding",
-    "Sums",
-    "add_deviations",
-    "add_runs",
-    "centred_products",
-    "count_bins",
-    "count_products",
-    "has_products",
-    "keep_processors",
-    "moments_of_all",
-    "normed_products",
-    "product_sums",
-    "row_moments",
-    "row_sums",
-    "window_sums",
-    "write_window_products",
-]

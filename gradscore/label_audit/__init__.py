@@ -10,13 +10,3 @@ from __future__ import annotations
 
 from .audits import audit, audit_config, audited_features, check_audit_target, write_audit
 from .ranking import Audit, ranked
-
-__all__ = [
-    "Audit",
-    "audit",
-    "audit_config",
-    "audited_features",
-    "check_audit_target",
-    "ranked",
-    "write_audit",
-]

@@ -13,16 +13,3 @@ from .monitor import Monitor
 from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream
 from .windows import Window, read_times
-
-__all__ = [
-    "STATE",
-    "Alarm",
-    "Change",
-    "ExpectedAccuracy",
-    "Monitor",
-    "Stream",
-    "Window",
-    "check_files",
-    "read_times",
-    "write_monitor",
-]

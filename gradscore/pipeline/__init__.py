@@ -14,30 +14,3 @@ from .defaults import NO_BANK, resolved
 from .extraction import ExtractSummary, SplitSummary, complete_run, extract, extract_given, write_shards
 from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
 from .run_plan import RunPlan, open_datasets, open_split, outdated
-
-__all__ = [
-    "NO_BANK",
-    "Counter",
-    "Cut",
-    "ExtractSummary",
-    "ListSink",
-    "OnBatch",
-    "Progress",
-    "RunPlan",
-    "Sink",
-    "SplitSummary",
-    "complete_run",
-    "cut",
-    "extract",
-    "extract_given",
-    "feature_table",
-    "features",
-    "given_samples",
-    "open_datasets",
-    "open_split",
-    "outdated",
-    "resolved",
-    "run",
-    "warn_of_overflow",
-    "write_shards",
-]

@@ -10,11 +10,3 @@ from __future__ import annotations
 
 from .projecting import project, project_config
 from .projection_table import Projections, load_projections, nearest_table
-
-__all__ = [
-    "Projections",
-    "load_projections",
-    "nearest_table",
-    "project",
-    "project_config",
-]

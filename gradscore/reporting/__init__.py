@@ -25,22 +25,3 @@ from .pages import (
     write_beside,
     write_page,
 )
-
-__all__ = [
-    "GREY",
-    "Line",
-    "Part",
-    "Plot",
-    "ToolFiles",
-    "check_packages",
-    "colour",
-    "file_name",
-    "heat_map",
-    "histograms",
-    "layer_profile",
-    "thumbnail",
-    "time_rows",
-    "write_beside",
-    "write_page",
-    "write_report",
-]

@@ -9,5 +9,3 @@ a commented YAML file of it. Nothing that is found is run.
 from __future__ import annotations
 
 from .proposal import Proposal, propose, write_proposal
-
-__all__ = ["FILL_IN", "Proposal", "as_yaml", "propose", "write_proposal"]

@@ -12,18 +12,3 @@ from .gradient_metrics import GradientMetric, GradientMetricCollector, Max, Mean
 from .moments import Moments
 from .reduce import reduce_gradients
 from .statistic import STATISTICS, Statistic, find_statistic
-
-__all__ = [
-    "STATISTICS",
-    "GradientMetric",
-    "GradientMetricCollector",
-    "Max",
-    "Mean",
-    "MeanStd",
-    "Min",
-    "Moments",
-    "PNorm",
-    "Statistic",
-    "find_statistic",
-    "reduce_gradients",
-]

@@ -11,11 +11,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.config import load_config
-from gradscore.data import open_source
+from gradscore.data import FILL_IN, open_source
 from gradscore.errors import ConfigError, ModelError
 from gradscore.reporting.pages import TEMPLATES
 from gradscore.setup import propose, write_proposal
-from gradscore.setup.data import FILL_IN
 from gradscore.setup.proposal import as_yaml
 from gradscore.system import import_torchvision
 
