@@ -13,10 +13,8 @@ COMMANDS = ("sh", "bash")
 """Languages of blocks whose commands `test_commands.py` gives to the parsers that will read them."""
 
 RUN = {
-    ("CONTRIBUTING.md", "toml"): "tests/docs/test_pages.py",
     ("README.md", "python"): "tests/test_readme.py",
     ("audit.md", "python"): "tests/docs/test_short_examples.py",
-    ("check.md", "python"): "tests/docs/test_check_page.py",
     ("check.md", "yaml"): "tests/docs/test_check_page.py",
     ("engine.md", "python"): "tests/docs/test_manual.py",
     ("index.md", "python"): "tests/docs/test_short_examples.py",
