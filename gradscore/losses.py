@@ -254,7 +254,6 @@ class Loss:
 
 LOSSES: Registry[Loss] = Registry(
     "loss",
-    "gradscore.losses",
     {
         "pseudo_label": Loss(head=pseudo_label, source="Oberdiek, Rottmann, Gottschalk 2018"),
         "uniform": Loss(head=uniform, source="Huang, Geng, Li 2021 (GradNorm)"),

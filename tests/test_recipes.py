@@ -1,4 +1,4 @@
-"""One of everything that can be added, in a package of one's own: CONTRIBUTING.md says how, here it is done."""
+"""One of everything that can be added, by a program of one's own: CONTRIBUTING.md says how, here it is done."""
 
 import base64
 import io
@@ -13,22 +13,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from packages import write_package
 from PIL import Image
 from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-PACKAGE = '''
+ADDED = '''
 import numpy as np
 import torch
 
-from gradscore.data import ArraySource, Request, SourceKind, AugmentationKind
-from gradscore.gradients import Dense, Gradients, PerSample, Use, output_gradient
-from gradscore.inspect import OutputQuantity
-from gradscore.losses import LogitGradient, Loss, normalised
-from gradscore.baselines import of_logits
-from gradscore.statistics import Moments, Statistic
+from gradscore.baselines import BASELINES, of_logits
+from gradscore.data import AUGMENTATIONS, SOURCES, ArraySource, AugmentationKind, Request, SourceKind
+from gradscore.gradients import RULES, Dense, Gradients, PerSample, Use, output_gradient
+from gradscore.inspect import QUANTITIES, OutputQuantity
+from gradscore.losses import LOSSES, Loss, normalised
+from gradscore.statistics import STATISTICS, Statistic
 
 
 def lead(logits):
@@ -37,10 +36,6 @@ def lead(logits):
     gradient = torch.zeros_like(logits, dtype=torch.float64)
     gradient.scatter_(1, found.indices, torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(len(logits), 2))
     return normalised(gradient, torch.zeros(len(logits)).double(), found.values[:, 1] - found.values[:, 0])
-
-
-def squares_of_positive_elements(rows):
-    return rows.double().clamp(min=0).square().sum(1, keepdim=True)
 
 
 def negatives(request: Request):
@@ -83,28 +78,28 @@ def gain(use: Use, gradients: Gradients) -> PerSample:
     return Dense(2 * use.layout.samples_first(output_gradient(gradients) * inputs).sum(1))
 
 
-LEAD = Loss(head=lead, source="made up")
-RANGE = Statistic(
-    summary="how far the elements reach",
-    value=lambda found: found.maximum - found.minimum,
-    extrema=True,
+LOSSES.add("toy_lead", Loss(head=lead, source="made up"))
+STATISTICS.add(
+    "toy_range",
+    Statistic(
+        summary="how far the elements reach", value=lambda found: found.maximum - found.minimum, extrema=True
+    ),
 )
-NEGATIVES = SourceKind(
-    open=negatives, form="toy_negatives:<count>", summary="the first fit images turned round", made_of_others=True
+SOURCES.add(
+    "toy_negatives",
+    SourceKind(
+        open=negatives, form="toy_negatives:<count>", summary="the first fit images turned round", made_of_others=True
+    ),
 )
-UPSIDE_DOWN = AugmentationKind(make=upside_down, form="toy_upside_down", summary="top and bottom change places")
+AUGMENTATIONS.add(
+    "toy_upside_down",
+    AugmentationKind(make=upside_down, form="toy_upside_down", summary="top and bottom change places"),
+)
 SECOND = of_logits(lambda logits: np.sort(logits, axis=1)[:, -2], summary="the second largest logit")
+BASELINES.add("toy_second", SECOND)
+QUANTITIES.add("toy_largest", LargestOutput)
+RULES.add("GainBackward", gain)
 '''
-
-ENTRY_POINTS = {
-    "gradscore.losses": {"toy_lead": "LEAD"},
-    "gradscore.statistics": {"toy_range": "RANGE"},
-    "gradscore.sources": {"toy_negatives": "NEGATIVES"},
-    "gradscore.augmentations": {"toy_upside_down": "UPSIDE_DOWN"},
-    "gradscore.baselines": {"toy_second": "SECOND"},
-    "gradscore.quantities": {"toy_largest": "LargestOutput"},
-    "gradscore.rules": {"GainBackward": "gain"},
-}
 
 NET = """
 import torch
@@ -155,6 +150,8 @@ import json, sys
 from typer.testing import CliRunner
 from gradscore_cli.main import app
 
+import toy
+
 found = {name: CliRunner().invoke(app, [name, *given]) for name, given in json.loads(sys.argv[1]).items()}
 print(json.dumps({name: [each.exit_code, each.output] for name, each in found.items()}))
 """
@@ -175,16 +172,17 @@ def weights() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, str]]]:
-    """A folder in which every command was run with the package on the path; exit codes and what was printed."""
+    """A folder in which every command was run by a program that adds them; exit codes and what was printed."""
     folder = tmp_path_factory.mktemp("recipes")
-    packages = write_package(folder / "packages", "toy", PACKAGE, ENTRY_POINTS)
+    (folder / "programs").mkdir()
+    (folder / "programs" / "toy.py").write_text(ADDED)
     (folder / "net.py").write_text(NET)
     (folder / "config.yaml").write_text(CONFIG)
     save_file(weights(), folder / "net.safetensors")
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(COMMANDS)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(packages)},
+        env={**os.environ, "PYTHONPATH": str(folder / "programs")},
         capture_output=True,
         text=True,
     )

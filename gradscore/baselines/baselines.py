@@ -256,7 +256,6 @@ def _of_augmentations(
 
 BASELINES: Registry[Baseline] = Registry(
     "baseline",
-    "gradscore.baselines",
     {
         "msp": of_logits(
             formulas.msp,

@@ -130,7 +130,6 @@ def crop(argument: str) -> Callable[[Tensor], Tensor]:
 
 AUGMENTATIONS: Registry[AugmentationKind] = Registry(
     "augmentation",
-    "gradscore.augmentations",
     {
         "mirror": AugmentationKind(make=mirror, form="mirror", summary="left and right change places"),
         "shift": AugmentationKind(

@@ -614,7 +614,6 @@ Rule = Callable[[Use, Gradients], PerSample]
 
 RULES: Registry[Rule] = Registry(
     "rule",
-    "gradscore.rules",
     {
         "AddBackward0": add,
         "AddcmulBackward0": addcmul,

@@ -45,7 +45,6 @@ ANY_SIZE = BinAdaptation(min_size=1e-300)
 
 QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
     "quantity",
-    "gradscore.quantities",
     {
         "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=ANY_SIZE, per_parameter=True),
         "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(ANY_SIZE, BinAdaptation())),

@@ -402,7 +402,6 @@ def optional(package: str, source: str) -> ModuleType:
 
 MODEL_SOURCES: Registry[ModelSource] = Registry(
     "model source",
-    "gradscore.model_sources",
     {
         "torchvision": ModelSource(
             build=_torchvision_model,

@@ -66,7 +66,6 @@ def _linf(moments: Moments) -> Array:
 
 STATISTICS: Registry[Statistic] = Registry(
     "statistic",
-    "gradscore.statistics",
     {
         "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
         "l2": Statistic(summary="root of the sum of squares", value=_l2, deviation=True, ratio=1.0),

@@ -20,14 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ..config import Config
 from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import StoreError
-from ..gradients import RULES
-from ..losses import LOSSES
 from ..models import code_sha256, processor_sha256, source_path
 from ..objects import MANIFEST
-from ..statistics import STATISTICS
 from ..system import Influence, as_address, is_address, settings_of, write_text
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """The version of the layout of run folders."""
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
@@ -102,7 +99,6 @@ class RunInputs(Record):
     data: dict[str, SplitInputs]
     features: FeatureInputs
     extract: ExtractInputs
-    packages: dict[str, str]
 
     def common(self) -> dict[str, Any]:
         """Those that concern all splits."""
@@ -166,7 +162,7 @@ class Manifest(Record):
         weight_files_sha256: of the files that the weights came from; None where there are none.
     """
 
-    format: Literal[5]
+    format: Literal[6]
     finished: bool
     inputs: RunInputs
     versions: dict[str, str]
@@ -249,9 +245,8 @@ def describe_inputs(
 ) -> RunInputs:
     """Everything that influences a value of the feature tables.
 
-    These are the settings declared `InFeatures`, with names in place of paths and patterns, hashes of what they name,
-    and the versions of other packages that bring losses, statistics or rules. Where the checkpoint lies, the number of
-    workers and what later commands do are not in it.
+    These are the settings declared `InFeatures`, with names in place of paths and patterns, and hashes of what they
+    name. Where the checkpoint lies, the number of workers and what later commands do are not in it.
 
     Args:
         config: the settings of the run.
@@ -293,8 +288,6 @@ def describe_inputs(
             ],
         },
         "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
-        # Of losses and statistics those that are computed, of rules all that there are.
-        "packages": LOSSES.packages(features.losses) | STATISTICS.packages(features.statistics) | RULES.packages(),
     }
     return RunInputs.model_validate_json(json.dumps(described))
 

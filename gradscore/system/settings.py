@@ -1,12 +1,7 @@
 """Settings: kinds of values, what each of them influences, and registries of what a setting may name.
 
-A registry is a table that a reader takes in at a glance; each package that people add to has one. Packages add to it by
-an entry point of its group, whose name is that of the entry:
-
-    [project.entry-points."gradscore.losses"]
-    focal = "my_package.losses:FOCAL"
-
-and programs by `add`.
+A registry is a table that a reader takes in at a glance; each package that people add to has one. Programs add to it by
+`add`.
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
-from importlib.metadata import EntryPoint, entry_points
 from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -153,14 +147,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name; those of other packages are loaded when they are first asked for.
-
-    A name has letters, digits and `_.-`. Where a package brings another one, or one that is taken, every look beyond
-    the built-in entries raises `ConfigError`.
+    """Entries by name, which has letters, digits and `_.-`.
 
     Args:
         kind: what an entry is, for messages: "loss".
-        group: of the entry points of other packages: "gradscore.losses".
         built_in: the entries by name, in the order in which they are listed.
         wanted: what every entry has to be; anything with this class, or any callable for None.
         reserved: names that mean something else where the entries are used.
@@ -169,7 +159,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         built_in: the names of the entries that were there from the start.
 
     Example:
-        >>> fruits = Registry("fruit", "gradscore.fruits", {"apple": 1.0}, wanted=float)
+        >>> fruits = Registry("fruit", {"apple": 1.0}, wanted=float)
         >>> fruits.add("pear", 2.0)
         >>> list(fruits), fruits.find("pear", where="basket")
         (['apple', 'pear'], 2.0)
@@ -178,17 +168,15 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     def __init__(
         self,
         kind: str,
-        group: str,
         built_in: Mapping[str, Entry],
         *,
         wanted: type[Entry] | None = None,
         reserved: Collection[str] = (),
     ) -> None:
-        self.kind, self.group, self.reserved = kind, group, frozenset(reserved)
+        self.kind, self.reserved = kind, frozenset(reserved)
         self.built_in = tuple(built_in)
         self._wanted = wanted
         self._entries = dict(built_in)
-        self._outside: dict[str, EntryPoint] | None = None
 
     def add(self, name: str, entry: Entry) -> None:
         """Adds an entry for this process.
@@ -199,7 +187,10 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         problem = "there is one of this name already" if name in self else self._problem(name)
         if problem:
             raise ConfigError(f"{self.kind} '{name}': {problem}; choose another name")
-        self._entries[name] = self._checked(name, entry, where="add")
+        if not (callable(entry) if self._wanted is None else isinstance(entry, self._wanted)):
+            wanted = "something to call" if self._wanted is None else f"a {self._wanted.__name__}"
+            raise ConfigError(f"{self.kind} '{name}': wanted {wanted}, got {type(entry).__name__}")
+        self._entries[name] = entry
 
     def find(self, name: str, *, where: str) -> Entry:
         """The entry called `name`.
@@ -209,60 +200,23 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
             where: what asks for it, for the message.
 
         Raises:
-            ConfigError: there is none, or its package cannot be loaded.
+            ConfigError: there is none.
         """
         if name not in self:
             raise ConfigError(f"{where}: no {self.kind} '{name}'; {closest(name, self)}")
         return self[name]
 
-    def packages(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """The versions of the packages that bring entries by entry points.
-
-        Args:
-            names: of the entries that matter; all of them if None.
-
-        Returns:
-            Versions by the name of the package, sorted; nothing for built-in entries and those of `add`.
-        """
-        points = [point for name, point in self._points().items() if names is None or name in names]
-        found = {point.dist.name: point.dist.version for point in points if point.dist is not None}
-        return dict(sorted(found.items()))
-
     def __getitem__(self, name: str) -> Entry:
-        """The entry called `name`; `KeyError` if there is none, `ConfigError` if its package cannot be loaded."""
-        if name not in self._entries and name in self._points():
-            self._entries[name] = self._loaded(self._points()[name])
+        """The entry called `name`; `KeyError` if there is none."""
         return self._entries[name]
 
-    def __contains__(self, name: object) -> bool:
-        """Whether there is an entry of this name; loads none."""
-        return name in self._entries or name in self._points()
-
     def __iter__(self) -> Iterator[str]:
-        """The names: built-in entries first, then those of other packages."""
-        return iter(dict.fromkeys([*self._entries, *self._points()]))
+        """The names: built-in entries first, then those that were added."""
+        return iter(self._entries)
 
     def __len__(self) -> int:
         """The number of entries."""
-        return len(set(self._entries) | set(self._points()))
-
-    def _points(self) -> dict[str, EntryPoint]:
-        """The entry points of other packages by name, looked up once."""
-        if self._outside is None:
-            found: dict[str, EntryPoint] = {}
-            for point in entry_points(group=self.group):
-                name = point.name
-                problem = "there is one of this name already" if name in self._entries else self._problem(name)
-                if name in found:
-                    problem = f"{_owner(found[name])} has one of this name"
-                if problem:
-                    raise ConfigError(
-                        f"{self.kind} '{name}' of {_owner(point)}: {problem}; rename the entry point of the group "
-                        f"{self.group}, or uninstall that package"
-                    )
-                found[name] = point
-            self._outside = found
-        return self._outside
+        return len(self._entries)
 
     def _problem(self, name: str) -> str:
         """What keeps a name from being used, if anything."""
@@ -270,29 +224,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
             return "this name means something else already"
         return "" if _NAME.fullmatch(name) else "wanted a name of letters, digits and _.-"
 
-    def _loaded(self, point: EntryPoint) -> Entry:
-        try:
-            entry = point.load()
-        except Exception as error:
-            raise ConfigError(
-                f"{self.kind} '{point.name}': {point.value} of {_owner(point)} cannot be loaded "
-                f"({type(error).__name__}: {error}); repair or uninstall that package"
-            ) from error
-        return self._checked(point.name, entry, where=_owner(point))
-
-    def _checked(self, name: str, entry: object, *, where: str) -> Entry:
-        fits = callable(entry) if self._wanted is None else isinstance(entry, self._wanted)
-        if not fits:
-            wanted = "something to call" if self._wanted is None else f"a {self._wanted.__name__}"
-            raise ConfigError(f"{self.kind} '{name}' of {where}: wanted {wanted}, got {type(entry).__name__}")
-        found: Entry = entry  # type: ignore[assignment]  # checked above
-        return found
-
 
 def first_line(described: object) -> str:
     """The first line of a docstring: what something is."""
     return (getdoc(described) or "").partition("\n")[0]
-
-
-def _owner(point: EntryPoint) -> str:
-    return "an unknown package" if point.dist is None else f"the package {point.dist.name}"

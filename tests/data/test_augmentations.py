@@ -1,11 +1,8 @@
 """Augmentations of batches: against NumPy and Pillow, and what they refuse."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
-from packages import write_package
 from PIL import Image
 
 from gradscore.data import AUGMENTATIONS, augmentation_name, open_augmentations
@@ -178,17 +175,3 @@ def test_functions_of_one_name(code, tmp_path):
 def test_names_hold_no_folder():
     assert augmentation_name("python:/some/where/augmentations.py:halved") == "python:augmentations.py:halved"
     assert augmentation_name("python:package.augmentations:halved") == "python:package.augmentations:halved"
-
-
-def test_augmentations_of_packages(tmp_path, monkeypatch):
-    code = (
-        "from gradscore.data import AugmentationKind\n"
-        "NEGATIVE = AugmentationKind(make=lambda argument: lambda images: -images, form='negative', "
-        "summary='black is white')\n"
-    )
-    folder = write_package(tmp_path, "darkroom", code, {"gradscore.augmentations": {"negative": "NEGATIVE"}})
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(AUGMENTATIONS, "_outside", None)
-    (augmentation,) = open_augmentations(["negative"])
-    assert torch.equal(augmentation(IMAGES), -IMAGES)
-    sys.modules.pop("darkroom")

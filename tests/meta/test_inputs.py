@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from meta_tables import AUGMENTATION, make_inputs, make_table
-from packages import write_package
 from safetensors.numpy import load_file
 from scipy.stats import norm
 
@@ -48,14 +47,6 @@ def gradient_inputs(frame):
 @pytest.mark.parametrize(("name", "wanted"), SHAPES.items(), ids=SHAPES)
 def test_gradients_give_features_and_shapes(name, wanted):
     assert gradient_inputs(FRAME)[name].tolist() == wanted
-
-
-def test_statistics_that_are_not_there_are_not_loaded(tmp_path, monkeypatch):
-    points = {"gradscore.statistics": {"never": "NEVER"}}
-    monkeypatch.syspath_prepend(str(write_package(tmp_path, "unloadable", "import not_there", points)))
-    monkeypatch.setattr(STATISTICS, "_outside", None)
-    assert "never" in STATISTICS
-    assert "u/conv/l2:l1" in gradient_inputs(FRAME)
 
 
 def test_neither_features_nor_logits_are_refused():

@@ -1,20 +1,13 @@
 """Whatever setting changes a value changes the identity of a run, and no other does; every setting says which it is."""
 
-import sys
 import typing
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-from packages import write_package
 from torch import nn
 
 from gradscore.config import Config
-from gradscore.gradients import RULES
-from gradscore.losses import LOSSES
 from gradscore.models import group_parameters, weights_sha256
-from gradscore.statistics import STATISTICS
 from gradscore.store import RunInputs, describe_inputs
 from gradscore.system import Influence, Section, influence_of
 
@@ -183,34 +176,3 @@ def test_what_influences_features_is_part_of_the_identity_and_nothing_else() -> 
     before = identity(settings())
     part_of_it = [path for path, value in (OTHER | HARMLESS).items() if identity(changed(path, value)) != before]
     assert part_of_it == list(OTHER)
-
-
-CODE = "from gradscore.losses import LOSSES\nfrom gradscore.statistics import STATISTICS\nMINE = LOSSES['entropy']\n"
-BROUGHT: dict[str, tuple[str, Callable[[], dict[str, str]], dict[str, str]]] = {
-    "a loss that is used": ("gradscore.losses", lambda: LOSSES.packages(["mine"]), {"theirs": "1.0"}),
-    "a loss that is not": ("gradscore.losses", lambda: LOSSES.packages(["entropy"]), {}),
-    "a statistic that is used": ("gradscore.statistics", lambda: STATISTICS.packages(["mine"]), {"theirs": "1.0"}),
-    "any rule": ("gradscore.rules", lambda: RULES.packages(), {"theirs": "1.0"}),
-}
-
-
-@pytest.mark.parametrize(("group", "packages", "wanted"), BROUGHT.values(), ids=BROUGHT)
-def test_packages_that_bring_entries_have_their_version_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, packages, wanted: dict[str, str]
-) -> None:
-    write_package(tmp_path, "theirs", CODE, {group: {"mine": "MINE"}})
-    monkeypatch.syspath_prepend(tmp_path)
-    for registry in (LOSSES, STATISTICS, RULES):
-        monkeypatch.setattr(registry, "_outside", None)
-    assert packages() == wanted
-    assert "theirs" not in sys.modules
-
-
-def test_the_version_of_a_package_that_brings_rules_is_part_of_the_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = identity(settings())
-    write_package(tmp_path, "theirs", CODE, {"gradscore.rules": {"GainBackward": "MINE"}})
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(RULES, "_outside", None)
-    assert (before.packages, identity(settings()).packages) == ({}, {"theirs": "1.0"})

@@ -230,7 +230,7 @@ def test_asking_for_what_is_not_there(run: Path, read, message: str) -> None:
 MANIFESTS = {
     "no JSON": ("{", "damaged"),
     "another JSON file": ("[1]", "damaged"),
-    "an earlier format": ('{"format": 2}', "wanted format 5, got 2; extract into another folder"),
+    "an earlier format": ('{"format": 2}', "wanted format 6, got 2; extract into another folder"),
 }
 
 

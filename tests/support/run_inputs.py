@@ -14,7 +14,6 @@ def run_inputs(**changes: Any) -> RunInputs:
         "data": {},
         "features": {"groups": {}, "penultimate": None, "augmentations": []},
         "extract": {"batch_size": 8, "on_error": "fail", "device": "cpu"},
-        "packages": {},
     }
     return RunInputs.model_validate(least | changes)
 

@@ -25,7 +25,6 @@ from .tables import csv_source, hf_source, parquet_source
 
 SOURCES: Registry[SourceKind] = Registry(
     "data source",
-    "gradscore.sources",
     {
         "folder": SourceKind(
             open=folder_source,
