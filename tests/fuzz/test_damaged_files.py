@@ -9,16 +9,18 @@ from fuzzing import fuzz
 CASES = 60
 
 
+@pytest.mark.usefixtures("small_bundle")
 @pytest.mark.parametrize("kind", TARGETS)
-def test_damaged_files(tmp_path: Path, kind: str) -> None:
-    found = fuzz(TARGETS[kind], tmp_path, cases=CASES, seed=7)
+def test_damaged_files(tmp_path: Path, small_run: Path, kind: str) -> None:
+    found = fuzz(TARGETS[kind], tmp_path, small_run, cases=CASES, seed=7)
     assert len(found) == CASES
     assert [case for case in found if case.outcome not in ("accepted", "refused")] == []
     assert "refused" in {case.outcome for case in found}
 
 
+@pytest.mark.usefixtures("small_bundle")
 @pytest.mark.parametrize("kind", TARGETS)
-def test_whole_files_are_accepted(tmp_path: Path, kind: str) -> None:
-    TARGETS[kind].make(tmp_path)
+def test_whole_files_are_accepted(tmp_path: Path, small_run: Path, kind: str) -> None:
+    TARGETS[kind].make(tmp_path, small_run)
     for path in tmp_path.rglob("*.*"):
         TARGETS[kind].read(path)

@@ -43,12 +43,12 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def fuzz(target: Target, folder: Path, *, cases: int, seed: int) -> list[Case]:
-    """Reads so many damaged versions of the files of a target, in its own folder; a seed gives the same cases."""
+def fuzz(target: Target, folder: Path, run: Path, *, cases: int, seed: int) -> list[Case]:
+    """Reads so many damaged versions of the files of a target, of a run, in a folder; a seed gives the same."""
     files, aside = folder / "files", folder / "aside"
     files.mkdir()
     aside.mkdir()
-    target.make(files)
+    target.make(files, run)
     contents = {path: path.read_bytes() for path in sorted(files.rglob("*")) if path.is_file()}
     found = []
     with _watching(folder, aside), warnings.catch_warnings():

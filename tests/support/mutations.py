@@ -164,7 +164,7 @@ def edited_bundle(random: Random, content: bytes) -> bytes:
             note = json.loads(members[description])
             members[description] = json.dumps({**note, "arrays_sha256": sha256(members[name])}).encode()
     if isinstance(index, dict):
-        index["members"] = {name: {"size": len(each), "sha256": sha256(each)} for name, each in members.items()}
+        index["members"] = {name: sha256(each) for name, each in members.items()}
     text = json.dumps(index).encode("utf-8", "surrogatepass")
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
