@@ -6,16 +6,18 @@ accuracy from windows whose accuracy is known: mixtures of calibration samples, 
 OOD samples. Classes are not always as frequent as at the calibration, though nothing else changed: so there are windows
 with classes in other shares, too, that teach what this looks like.
 
-The mean of the process is a line and a smooth bend around it, in log-odds of the accuracy, and is exact without shift.
-How far around a known window its accuracy speaks for others, and how much is left unexplained, are chosen by what is
-best on kinds of shift and OOD sets that are left out. That costs no other fit: what a process without some windows says
-of them follows from the inverse of its matrix. How wrong it is of a shift that nobody has seen is seen in the same way:
-the interval holds 95 % of what was left out, and has the noise of so many samples.
+The mean of the process is what confident predictions say (`Terms.at`), and a line and a smooth bend around it, in
+log-odds of the accuracy; it is exact without shift. How far around a known window its accuracy speaks for others, and
+how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
+other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
+shift that nobody has seen is seen in the same way: the interval holds 95 % of what was left out, and has the noise of
+so many samples.
 
-A network that images are too hard for collapses onto a few classes, while its scores stay good: so the shares of the
-predicted classes are compared with those of the calibration samples, and so are the nuclear norm of the predictions
-and the mean of the penultimate features, from which that of calibration samples with the same predictions is taken.
-Sums over the samples are enough for all of these, and are all that is kept of a window.
+A network that images are too hard for collapses onto a few classes, while its scores stay good: so no more predictions
+of a class count as right than there are samples of it. Where classes come in other shares, that would be wrong. The two
+are told apart by the penultimate features and scores: other shares move their means as they move between the means of
+the predicted classes, and a collapse moves them within the predicted classes. Sums over the samples are enough for all
+of these, and are all that is kept of a window.
 
 Terms that are not linear would be larger for small windows, by the noise of so many samples; that is taken off.
 
@@ -23,10 +25,9 @@ Source: Guillory et al. 2021, "Predicting with confidence on unseen distribution
 always necessary for classifier accuracy evaluation?", for the regression over shifted sets; Rasmussen and Williams
 2006, "Gaussian processes for machine learning", section 5.4.2, for leaving out; Dunn, Wasserman and Ramdas 2022,
 "Distribution-free prediction sets for two-layer hierarchical models", for the interval; Garg et al. 2022, "Leveraging
-unlabeled data to predict out-of-distribution performance", for the threshold of the confidence; Deng et al. 2023,
-"Confidence and dispersity speak: characterising prediction matrix for unsupervised accuracy estimation", for the
-nuclear norm. Here it is that of the confidences at the predicted classes alone, whose columns are orthogonal, so that
-sums over the samples of each class are enough for it.
+unlabeled data to predict out-of-distribution performance", for the threshold of the confidence; Lu et al. 2023,
+"Characterizing out-of-distribution error via optimal transport", for labels that are dealt out in the shares of the
+classes. Where samples are either confident or alike in all classes, the share of right ones is theirs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import expit, logit, xlogy
+from scipy.special import expit, logit
 
 from ..deployment import CLASS, CONFIDENCE, FEATURE, KnownSet, KnownSets
 from ..system import FloatArray, IntArray
@@ -63,10 +64,10 @@ UNSHIFTED = ""
 EDGE = 0.02
 """Accuracies closer to 0 and 1 than this count as this close."""
 
-LENGTH_SCALES = (0.7, 1.0, 2.0)
+LENGTH_SCALES = (0.5, 1.0, 2.0)
 """Length scales of the kernel that are tried, in root mean squares of the terms."""
 
-NOISE_VARIANCES = (0.02, 0.05, 0.1, 0.2)
+NOISE_VARIANCES = (0.02, 0.1, 0.5, 2.0)
 """Variances of the noise that are tried: of the log-odds that terms do not explain."""
 
 KERNEL_VARIANCE = 2.0
@@ -80,11 +81,8 @@ NORMAL = 1.959964
 
 COVERED = 0.95
 
-DIRECTIONS = 16
-"""Directions of the penultimate features that are looked at, those in which calibration samples differ most."""
-
-RARE = 0.2
-"""Shares of classes are compared as if each were larger by this part of an even share: rare ones say little."""
+LITTLE = 0.3
+"""Square of a movement, in standard deviations of the calibration samples, that is little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +235,8 @@ class Observations:
         inputs: (w, t) terms from that origin on that scale.
         accuracy: (w,) shares of predictions that are right.
         noise: (w,) variances of those shares.
-        targets: (w,) log-odds of the accuracies, from that without shift.
+        mean: (w,) log-odds that the process starts from: the first term, and what makes it exact without shift.
+        targets: (w,) log-odds of the accuracies, from those.
         target_noise: (w,) variances of these.
     """
 
@@ -247,6 +246,7 @@ class Observations:
     inputs: FloatArray
     accuracy: FloatArray
     noise: FloatArray
+    mean: FloatArray
     targets: FloatArray
     target_noise: FloatArray
 
@@ -257,6 +257,7 @@ class Observations:
         scale = np.sqrt((moved**2).mean(axis=0)) + 1e-9 if scale is None else scale
         accuracy, noise = np.array([each.accuracy for each in windows]), np.array([each.noise for each in windows])
         clipped = np.clip(accuracy, EDGE, 1 - EDGE)
+        mean = _log_odds(accuracy[0]) + moved[:, 0]
         return cls(
             groups=[each.groups for each in windows],
             origin=windows[0].terms,
@@ -264,7 +265,8 @@ class Observations:
             inputs=moved / scale,
             accuracy=accuracy,
             noise=noise,
-            targets=_log_odds(accuracy) - _log_odds(accuracy[0]),
+            mean=mean,
+            targets=_log_odds(accuracy) - mean,
             target_noise=noise / (clipped * (1 - clipped)) ** 2,
         )
 
@@ -338,9 +340,8 @@ class GaussianProcess:
         covariances = _covariances(place, self.known.inputs, self.length_scale)[0]
         weights = covariances @ self.inverse
         variance = float(_covariances(place, place, self.length_scale)[0, 0] - weights @ covariances)
-        accuracy, deviation = self._accuracies(
-            np.array([weights @ self.known.targets]), np.array([max(variance, 0.0) + self.noise_variance])
-        )
+        found = self.known.mean[0] + terms[0] - self.known.origin[0] + weights @ self.known.targets
+        accuracy, deviation = _accuracies(np.array([found]), np.array([max(variance, 0.0) + self.noise_variance]))
         return float(accuracy[0]), float(deviation[0])
 
     @cached_property
@@ -350,15 +351,10 @@ class GaussianProcess:
         for group in sorted({group for groups in known.groups for group in groups}):
             places = [place for place, groups in enumerate(known.groups) if group in groups]
             block = np.linalg.inv(self.inverse[np.ix_(places, places)])
-            moved = known.targets[places] - block @ weighted[places]
+            expected = known.mean[places] + known.targets[places] - block @ weighted[places]
             variance = np.maximum(np.diag(block) - known.target_noise[places], self.noise_variance)
-            found.append(LeftOut(group, *self._accuracies(moved, variance), places))
+            found.append(LeftOut(group, *_accuracies(expected, variance), places))
         return found
-
-    def _accuracies(self, moved: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Accuracies, and their standard deviations, from log-odds and their variances."""
-        accuracy = np.asarray(expit(moved + _log_odds(np.array(self.known.accuracy[0]))))
-        return accuracy, np.sqrt(variance * (accuracy * (1 - accuracy)) ** 2 + LEAST**2)
 
     def _error_left_out(self) -> float:
         """The mean absolute error on groups that are left out, each of which counts as much."""
@@ -392,6 +388,12 @@ def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> F
     return np.asarray(line + KERNEL_VARIANCE * kernel)
 
 
+def _accuracies(log_odds: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Accuracies, and their standard deviations, from log-odds and their variances."""
+    accuracy = np.asarray(expit(log_odds))
+    return accuracy, np.sqrt(variance * (accuracy * (1 - accuracy)) ** 2 + LEAST**2)
+
+
 def _log_odds(accuracy: FloatArray) -> FloatArray:
     return np.asarray(logit(np.clip(accuracy, EDGE, 1 - EDGE)))
 
@@ -404,13 +406,13 @@ class Sums:
         samples: how many.
         values: (d,) of values.
         classes: (K,) of samples by predicted class.
-        certain: (K,) of the squared confidence by predicted class.
+        confident: (K,) of those among them that are confident.
     """
 
     samples: int
     values: Floats
     classes: Floats
-    certain: Floats
+    confident: Floats
 
     @property
     def means(self) -> Means:
@@ -418,7 +420,7 @@ class Sums:
         return Means(
             values=self.values / self.samples,
             classes=self.classes / self.samples,
-            certain=self.certain / self.samples,
+            confident=self.confident / self.samples,
             samples=float(self.samples),
         )
 
@@ -430,13 +432,13 @@ class Means:
     Attributes:
         values: (d,) of values.
         classes: (K,) shares of the predicted classes.
-        certain: (K,) of the squared confidence, 0 for samples of other predicted classes.
+        confident: (K,) shares of the samples that are confident, by predicted class.
         samples: how many samples of equal weight have as much noise.
     """
 
     values: FloatArray
     classes: FloatArray
-    certain: FloatArray
+    confident: FloatArray
     samples: float
 
     @classmethod
@@ -445,7 +447,7 @@ class Means:
         return cls(
             values=np.sum([share * each.values for share, each in parts], axis=0),
             classes=np.sum([share * each.classes for share, each in parts], axis=0),
-            certain=np.sum([share * each.certain for share, each in parts], axis=0),
+            confident=np.sum([share * each.confident for share, each in parts], axis=0),
             samples=float(1 / sum(share**2 / each.samples for share, each in parts)),
         )
 
@@ -458,8 +460,8 @@ class Terms:
         scores: the scale of the scores and the confidence of the calibration samples.
         features: names of the penultimate features; none where they are not recorded.
         confident: the log-odds of the confidence above which as many calibration samples are as are right.
-        centres: (K, f) means of the features by predicted class.
-        directions: (f, r) from features to what is looked at, of variance 1 around the centres.
+        centres: (K, f) means of features and scaled scores by predicted class.
+        directions: (f, r) from these to directions that do not depend on each other, of variance 1 around the centres.
         usual: the means over the calibration samples.
     """
 
@@ -476,93 +478,92 @@ class Terms:
         known = known_sets.calibration
         names = sorted(name for name in known.columns if name == CONFIDENCE or name.startswith("score_"))
         features = sorted(name for name in known.columns if name.startswith(FEATURE))
-        found = table_of(known.columns, features)
+        scores = Scaled.by(known.columns, names)
+        found = np.hstack([table_of(known.columns, features), scores.of(known.columns)])
         centres = _centres(found, _classes(known.columns), known_sets.classes)
         usual = np.full(known_sets.classes, np.nan)
         terms = cls(
-            scores=Scaled.by(known.columns, names),
+            scores=scores,
             features=features,
             confident=float(np.quantile(known.columns[CONFIDENCE], 1 - known.right.mean())),
             centres=centres,
             directions=_directions(found - centres[_classes(known.columns)]),
-            usual=Means(values=usual, classes=usual, certain=usual, samples=np.nan),
+            usual=Means(values=usual, classes=usual, confident=usual, samples=np.nan),
         )
         return replace(terms, usual=terms.means(known, np.full(len(known.right), 1 / len(known.right))))
 
     @property
     def none(self) -> Sums:
         """Sums of no sample."""
-        values, classes = 3 * len(self.scores.names) + 1 + 2 * self.directions.shape[1], len(self.centres)
-        return Sums(samples=0, values=np.zeros(values), classes=np.zeros(classes), certain=np.zeros(classes))
+        values, classes = 3 * len(self.scores.names) + self.directions.shape[1], len(self.centres)
+        return Sums(samples=0, values=np.zeros(values), classes=np.zeros(classes), confident=np.zeros(classes))
 
     def added(self, sums: Sums, columns: Mapping[str, FloatArray]) -> Sums:
         """Sums with more samples, given by what is watched of them (n,), by name."""
         values, predicted = self._values(columns), _classes(columns)
-        classes, certain = sums.classes.copy(), sums.certain.copy()
+        classes, confident = sums.classes.copy(), sums.confident.copy()
         np.add.at(classes, predicted, 1.0)
-        np.add.at(certain, predicted, expit(columns[CONFIDENCE]) ** 2)
+        np.add.at(confident, predicted, columns[CONFIDENCE] >= self.confident)
         # Sums over parts in order, so that their rounding does not depend on where a part ends.
         total = np.add.accumulate(np.vstack([sums.values, values]), axis=0)[-1]
-        return Sums(samples=sums.samples + len(values), values=total, classes=classes, certain=certain)
+        return Sums(samples=sums.samples + len(values), values=total, classes=classes, confident=confident)
 
     def means(self, known: KnownSet, weights: FloatArray) -> Means:
         """Means over samples with weights (n,) that add up to 1."""
-        predicted, certain = _classes(known.columns), weights * expit(known.columns[CONFIDENCE]) ** 2
+        predicted, confident = _classes(known.columns), weights * (known.columns[CONFIDENCE] >= self.confident)
         classes = len(self.centres)
         return Means(
             values=weights @ self._values(known.columns),
             classes=np.asarray(np.bincount(predicted, weights, minlength=classes), dtype=np.float64),
-            certain=np.asarray(np.bincount(predicted, certain, minlength=classes), dtype=np.float64),
+            confident=np.asarray(np.bincount(predicted, confident, minlength=classes), dtype=np.float64),
             samples=float(1 / (weights**2).sum()),
         )
 
     def at(self, means: Means) -> FloatArray:
-        """(t,) terms of a window."""
-        directions = self.directions.shape[1]
-        plain, moved, squares = np.split(
-            means.values, [-2 * directions or len(means.values), -directions or len(means.values)]
-        )
-        shares, usual = means.classes, self.usual.classes
-        noise = shares * (1 - shares) / means.samples + usual * (1 - usual) / self.usual.samples
-        distance = (((shares - usual) ** 2 - noise) / (usual + RARE / len(usual))).sum()
-        noise_of_moved = (squares - moved**2) / means.samples
-        return np.concatenate(
-            [
-                plain,
-                [
-                    np.sqrt(max(0.0, float(distance))),
-                    -xlogy(shares, shares).sum() + (len(shares) - 1) / (2 * means.samples),
-                    np.sqrt(means.certain).sum() / np.sqrt(len(shares)),
-                ],
-                np.sqrt([max(0.0, float((moved**2 - noise_of_moved).mean()))] if directions else []),
-            ]
-        )
+        """(t,) terms of a window, of which the first are the log-odds of the accuracy that confidence and classes say.
+
+        That is the share of confident predictions, of which no more count of a class than there are samples of it:
+        as many as usual, and as many more or fewer as are predicted, times the part of the movement of features and
+        scores that other shares of the predicted classes explain.
+        """
+        plain, moved = np.split(means.values, [3 * len(self.scores.names)])
+        variance = 1 / means.samples + 1 / self.usual.samples
+        within = max(0.0, float((moved**2).sum()) - len(moved) * variance)
+        more = means.classes - self.usual.classes
+        between = float((((more @ self.centres) @ self.directions) ** 2).sum()) + LITTLE
+        there = self.usual.classes + more * between / (between + within)
+        noise = there * (1 - there) * variance
+        confident, right = means.confident.sum(), means.confident.sum() - _beyond(means.confident, there, noise)
+        spread = [confident, _beyond(means.classes, there, noise), np.sqrt(within / max(1, len(moved)))]
+        return np.concatenate([[_log_odds(right)], plain, spread])
 
     def _values(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, d) what is summed of each sample."""
         scaled, chances = self.scores.of(columns), expit(table_of(columns, self.scores.names))
-        confident = (columns[CONFIDENCE] >= self.confident)[:, None].astype(np.float64)
-        around = table_of(columns, self.features) - self.centres[_classes(columns)]
+        around = np.hstack([table_of(columns, self.features), scaled]) - self.centres[_classes(columns)]
         moved = np.clip(around @ self.directions, -FARTHEST, FARTHEST)
-        return np.hstack([scaled, scaled**2, chances, confident, moved, moved**2])
+        return np.hstack([scaled, scaled**2, chances, moved])
+
+
+def _beyond(shares: FloatArray, there: FloatArray, noise: FloatArray) -> float:
+    """How many samples are in classes beyond what is there, less the noise of such shares."""
+    return float(np.sqrt(np.maximum(np.maximum(shares - there, 0.0) ** 2 - noise, 0.0)).sum())
 
 
 def _classes(columns: Mapping[str, FloatArray]) -> IntArray:
     return columns[CLASS].astype(np.int64)
 
 
-def _centres(features: FloatArray, predicted: IntArray, classes: int) -> FloatArray:
+def _centres(found: FloatArray, predicted: IntArray, classes: int) -> FloatArray:
     """Means by predicted class, that of all samples for classes that are never predicted."""
-    sums = np.zeros((classes, features.shape[1]))
-    np.add.at(sums, predicted, features)
+    sums = np.zeros((classes, found.shape[1]))
+    np.add.at(sums, predicted, found)
     counts = np.bincount(predicted, minlength=classes)[:, None]
-    return np.where(counts > 0, sums / np.maximum(counts, 1), features.mean(axis=0))
+    return np.where(counts > 0, sums / np.maximum(counts, 1), found.mean(axis=0))
 
 
 def _directions(around: FloatArray) -> FloatArray:
-    """The directions in which samples (n, f) differ most, scaled to a variance of 1."""
-    if not around.shape[1]:
-        return np.empty((0, 0))
+    """The directions in which samples (n, f) differ, scaled to a variance of 1."""
     variances, found = np.linalg.eigh(around.T @ around / len(around))
-    kept = np.flatnonzero(variances > 1e-9 * max(float(variances[-1]), 1e-12))[-DIRECTIONS:]
+    kept = np.flatnonzero(variances > 1e-9 * max(float(variances[-1]), 1e-12))
     return np.asarray(found[:, kept] / np.sqrt(variances[kept]))

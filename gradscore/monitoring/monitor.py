@@ -48,7 +48,7 @@ NOTHING_KNOWN = (
 )
 
 FORMAT = "gradscore monitor"
-VERSION = 8
+VERSION = 9
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""

@@ -36,7 +36,7 @@ def test_it_learns_lines_and_bends() -> None:
 
 
 def test_it_is_the_process_of_scikit_learn() -> None:
-    """Without shift is known there as a window without noise, here by the covariances."""
+    """Without shift is known there as a window without noise, here by the covariances; the mean is the first term."""
     scale = np.sqrt(np.mean([each.terms**2 for each in KNOWN], axis=0)) + 1e-9
     process = GaussianProcess.of(Observations.of(KNOWN), 0.7, 0.1)
     accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
@@ -45,11 +45,12 @@ def test_it_is_the_process_of_scikit_learn() -> None:
         0.7 * np.sqrt(3), "fixed"
     )
     peer = GaussianProcessRegressor(kernel, alpha=np.r_[1e-10, noise[1:] + 0.1], optimizer=None)
-    peer.fit(np.array([each.terms for each in KNOWN]) / scale, logit(accuracy) - logit(0.9))
+    known = np.array([each.terms for each in KNOWN])
+    peer.fit(known / scale, logit(accuracy) - logit(0.9) - known[:, 0])
     terms = np.array([0.3, -1.2, 0.5])
     mean, deviation = peer.predict((terms / scale)[None], return_std=True)
     found = process.at(terms)
-    assert found[0] == pytest.approx(float(expit(mean[0] + logit(0.9))), abs=1e-6)
+    assert found[0] == pytest.approx(float(expit(mean[0] + logit(0.9) + terms[0])), abs=1e-6)
     slope = found[0] * (1 - found[0])
     assert found[1] == pytest.approx(np.sqrt((deviation[0] ** 2 + 0.1) * slope**2 + LEAST**2), rel=1e-5)
 

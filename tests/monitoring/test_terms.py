@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from gradscore.deployment import KnownSet, KnownSets
-from gradscore.monitoring.accuracy import RARE, Means, Terms
+from gradscore.monitoring.accuracy import LITTLE, Means, Terms
 from gradscore.monitoring.streams import FARTHEST, Scaled
 
 
@@ -25,66 +26,92 @@ def samples(count: int, seed: int = 0, *, classes: int = 4, features: int = 6) -
 CALM = samples(4000)
 TERMS = Terms.of(KnownSets(calibration=CALM, classes=4))
 WINDOW = samples(300, 1)
-PLACES = {"distance": -4, "entropy": -3, "nuclear norm": -2, "features": -1}
+PLACES = {"right": 0, "confident": -3, "beyond": -2, "moved": -1}
 
 
 def at(columns: dict, terms: Terms = TERMS) -> np.ndarray:
     return terms.at(terms.added(terms.none, columns).means)
 
 
-def test_the_nuclear_norm_is_that_of_the_confidences_at_the_predicted_classes() -> None:
-    predictions = np.zeros((300, 4))
-    predictions[np.arange(300), WINDOW.columns["class"].astype(int)] = expit(WINDOW.columns["confidence"])
-    wanted = np.linalg.norm(predictions, "nuc") / np.sqrt(4 * 300)
-    assert at(WINDOW.columns)[PLACES["nuclear norm"]] == pytest.approx(wanted)
+def in_two_directions(moved: tuple[float, float], classes: np.ndarray, confident: np.ndarray) -> np.ndarray:
+    """Terms of so many samples that none of it is noise; classes are as frequent, and differ in the first direction."""
+    even = np.full(4, 0.25)
+    terms = replace(
+        TERMS,
+        centres=np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [6.0, 0.0]]),
+        directions=np.eye(2),
+        usual=Means(values=np.zeros(8), classes=even, confident=even, samples=np.inf),
+    )
+    return terms.at(Means(values=np.r_[np.zeros(6), moved], classes=classes, confident=confident, samples=np.inf))
 
 
-def test_collapse_onto_a_class_by_hand() -> None:
-    """Two classes, half of the calibration samples each; of 100 samples, 90 are of one."""
-    columns = {"confidence": np.full(1000, 3.0), "class": np.repeat([0.0, 1.0], 500)}
-    calm = KnownSet(columns=columns, right=np.ones(1000, bool), label=np.repeat([0, 1], 500))
-    terms = Terms.of(KnownSets(calibration=calm, classes=2))
-    found = at({"confidence": np.full(100, 3.0), "class": np.repeat([0.0, 1.0], [90, 10])}, terms)
-    noise = 0.9 * 0.1 / 100 + 0.5 * 0.5 / 1000
-    assert found[-3] == pytest.approx(np.sqrt(2 * (0.4**2 - noise) / (0.5 + RARE / 2)))
-    assert found[-2] == pytest.approx(-0.9 * np.log(0.9) - 0.1 * np.log(0.1) + 1 / 200)
-    assert found[-1] == pytest.approx(expit(3.0) * (np.sqrt(0.9) + np.sqrt(0.1)) / np.sqrt(2))
+@pytest.mark.parametrize("seed", range(5))
+def test_a_collapse_is_dealt_out_as_by_optimal_transport(seed: int) -> None:
+    """As by COTT: labels come as often as ever, and what costs more than a threshold is wrong."""
+    random = np.random.default_rng(seed)
+    predicted, confident = random.choice(4, 400, p=(0.5, 0.35, 0.1, 0.05)), random.random(400) < 0.8
+    others = np.where(confident, 0.02, 0.24)
+    chances = others[:, None] + np.eye(4)[predicted] * (1 - 4 * others)[:, None]
+    costs = 1 - chances[:, np.arange(400) % 4]
+    rows, dealt = linear_sum_assignment(costs)
+    shares = np.bincount(predicted, minlength=4) / 400, np.bincount(predicted[confident], minlength=4) / 400
+    found = in_two_directions((0.0, 1e9), *shares)
+    assert expit(found[PLACES["right"]]) == pytest.approx((costs[rows, dealt] < 0.5).mean())
+    assert found[PLACES["confident"]] == pytest.approx(confident.mean())
+    assert found[PLACES["beyond"]] == pytest.approx(np.maximum(shares[0] - 0.25, 0).sum())
+
+
+def test_classes_in_other_shares_are_none() -> None:
+    found = in_two_directions((0.0, 0.0), np.array([0.0, 0.1, 0.2, 0.7]), np.array([0.0, 0.05, 0.15, 0.6]))
+    assert expit(found[PLACES["right"]]) == pytest.approx(0.8)
+    assert found[[PLACES["beyond"], PLACES["moved"]]].tolist() == [0, 0]
+
+
+def test_a_part_of_a_collapse_by_hand() -> None:
+    """A movement by 3 between classes, and by 4 within: 9.3 / 25.3 of the new shares are those of classes."""
+    found = in_two_directions((0.0, 4.0), np.array([0.25, 0.0, 0.0, 0.75]), np.array([0.2, 0.0, 0.0, 0.7]))
+    explained = (3.75**2 - 2 * 3.75 * 1.5 + 1.5**2 + LITTLE) / ((4.5 - 2.25) ** 2 + 16 + LITTLE)
+    there = 0.25 + 0.5 * explained
+    assert expit(found[PLACES["right"]]) == pytest.approx(0.2 + there)
+    assert found[PLACES["beyond"]] == pytest.approx(0.75 - there)
+    assert found[PLACES["moved"]] == pytest.approx(np.sqrt(8))
 
 
 def test_noise_is_no_movement() -> None:
     windows = np.array([at(samples(80, seed).columns) for seed in range(10, 210)])
-    large = at(samples(200_000, 5).columns)
-    for name in ("entropy", "nuclear norm"):
-        assert windows[:, PLACES[name]].mean() == pytest.approx(large[PLACES[name]], abs=0.01)
-    squared = windows[:, [PLACES["distance"], PLACES["features"]]] ** 2
-    assert squared.mean(axis=0) == pytest.approx([0, 0], abs=0.02)  # without the correction 0.04 and 0.01
+    squared = windows[:, [PLACES["beyond"], PLACES["moved"]]] ** 2
+    assert squared.mean(axis=0) == pytest.approx([0, 0], abs=0.005)  # without the correction 0.013 for the second
 
 
-def test_the_features_count_from_the_mean_of_the_predicted_class() -> None:
+def test_features_count_from_the_mean_of_the_predicted_class() -> None:
     moved = {**WINDOW.columns, "feature 0": WINDOW.columns["feature 0"] + 3.0}
     before, after = at(WINDOW.columns), at(moved)
-    assert after[PLACES["features"]] ** 2 - before[PLACES["features"]] ** 2 == pytest.approx(9 / 6, rel=0.25)
-    np.testing.assert_array_equal(before[:-1], after[:-1])
+    assert after[PLACES["moved"]] ** 2 - before[PLACES["moved"]] ** 2 == pytest.approx(9 / 8, rel=0.25)
+    np.testing.assert_array_equal(before[1:-2], after[1:-2])
 
 
-def test_without_features_there_is_no_such_term() -> None:
+def test_without_features_scores_alone_move() -> None:
     def without(each: KnownSet) -> KnownSet:
         return replace(each, columns={name: each.columns[name] for name in ("score_wrong", "confidence", "class")})
 
     terms = Terms.of(KnownSets(calibration=without(CALM), classes=4))
-    np.testing.assert_allclose(at(without(WINDOW).columns, terms), at(WINDOW.columns)[:-1])
+    np.testing.assert_allclose(at(without(WINDOW).columns, terms)[1:-2], at(WINDOW.columns)[1:-2])
+    worse = {**without(WINDOW).columns, "confidence": WINDOW.columns["confidence"] - 2}
+    assert at(worse, terms)[PLACES["moved"]] == pytest.approx(2 / np.sqrt(2), rel=0.1)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 150, 299, 300])
-def test_sums_in_parts_are_the_same_bit_for_bit(cut: int) -> None:
+def test_sums_in_parts_are_the_same_but_for_rounding_of_directions(cut: int) -> None:
     def part(places: slice) -> dict:
         return {name: values[places] for name, values in WINDOW.columns.items()}
 
     one = TERMS.added(TERMS.none, WINDOW.columns)
     two = TERMS.added(TERMS.added(TERMS.none, part(slice(cut))), part(slice(cut, None)))
     assert two.samples == one.samples == 300
-    for name in ("values", "classes", "certain"):
+    for name in ("classes", "confident"):
         np.testing.assert_array_equal(getattr(two, name), getattr(one, name))
+    np.testing.assert_array_equal(two.values[:6], one.values[:6])
+    np.testing.assert_allclose(two.values, one.values, rtol=1e-12)
 
 
 def test_a_mixture_is_what_its_samples_are_together() -> None:
