@@ -122,7 +122,7 @@ class FeatureColumns:
         self._features = feature_columns(names)
         self._places = [places[name] for name in self._features]
         there = {name.rpartition("/")[2] for name in self._features}
-        ratios = {name: STATISTICS[name].ratio for name in STATISTICS if name in there}  # others need not load
+        ratios = {name: each.ratio for name, each in STATISTICS.items() if name in there}
         place = {name: number for number, name in enumerate(self._features)}
         l1 = {name.removesuffix("/l1"): number for name, number in place.items() if name.endswith("/l1")}
         last = {group.split("/", 1)[0]: number for group, number in l1.items()}
