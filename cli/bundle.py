@@ -63,7 +63,7 @@ def bundle(
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-) -> None:
+) -> dict[str, Any]:
     """Pack what decisions on new samples need into one file: models, calibration, thresholds.
 
     It holds scores and features of single samples (with --monitor labels, too): it is as confidential as they are.
@@ -95,10 +95,12 @@ def bundle(
     output.tell(*doubts, stderr=True)
     replaced = out.exists()
     written = write_bundle(out, made)
-    output.document({**_document(made, out=out, sha256=written), "warnings": doubts})
+    document = {**_document(made, out=out, sha256=written), "warnings": doubts}
+    output.document(document)
     _print(output, made, out=out, sha256=written, replaced=replaced)
     trust = " --trust-code" if folder.names_code else ""
     output.say(f"Next: gradscore score {quote(str(out))} SAMPLES{trust}", detail=True)
+    return document
 
 
 def _weights_of(made: Bundle) -> str | None:
@@ -127,6 +129,7 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
         "alpha": made.alpha,
         "detectors": detectors,
         "rejections": made.rejections,
+        "sentence": _catches(made),
         "weights": weights,
         "notices": made.notices,
     }

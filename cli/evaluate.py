@@ -164,7 +164,7 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "high": verdict.area.high,
         "best_baseline": verdict.best,
         **{name: None if gain is None else gain.entry() for name, gain in gained.items()},
-        "false_alarms": verdict.false_alarms,
+        "caught": verdict.caught,
         "sets": [_entry(each) for each in verdict.sets],
     }
 

@@ -319,7 +319,7 @@ def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -
         first = batch.bad[0]
         raise DataError(
             f"split {split}, sample {first.id}: {first.error}; repair or remove it, "
-            f"or set extract.on_error=skip to go on without such samples{advice}"
+            f"or go on without such samples by --set extract.on_error=skip{advice}"
         )
 
 

@@ -31,7 +31,7 @@ PROTOCOLS = ["auxiliary", "in_dist_only"]
 
 COLUMNS = [
     *("what", "protocol", "auroc", "low", "high", "best", "gain", "gain_low", "gain_high"),
-    *("false_alarms", "outcome"),
+    *("caught", "outcome"),
     "sentence",
 ]
 """Those of the table of verdicts."""
@@ -215,10 +215,11 @@ class Report:
         """The figures to read first: one row for wrong predictions, and one for each OOD set or group of them.
 
         `auroc` with its 95 % interval; `best`, the best of the baselines that need no fit; the AUROC gained over
-        it; `false_alarms`, the share of right predictions (in-distribution samples) flagged where 95 % of wrong (OOD)
-        ones are; `outcome` against the best baseline (better, worse, open, mixed: better in the mean and worse on
-        some set, or ahead: of those computed, while stronger ones are missing); and the same `sentence`, with how many
-        sets of a group it is better on. No row where labels or the network cannot be right, as `notices` say then.
+        it; `caught`, the share of wrong predictions (OOD samples) found where 5 % of the others are rejected;
+        `outcome` against the best baseline (better, worse, open, mixed: better in the mean and worse on some set, or
+        ahead: of those computed, while stronger ones are missing), where `worse` allows for how many baselines there
+        are, so that a gain may be `open` whose interval is below 0; and the same `sentence`, with how many sets of a
+        group it is better on. No row where labels or the network cannot be right, as `notices` say then.
         """
         return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
 
@@ -292,5 +293,5 @@ class Report:
 def _row(verdict: Verdict) -> list[object]:
     area, gain = verdict.area, verdict.gain
     gained = [None] * 3 if gain is None else [gain.value, gain.low, gain.high]
-    figures = [area.value, area.low, area.high, verdict.best, *gained, verdict.false_alarms]
+    figures = [area.value, area.low, area.high, verdict.best, *gained, verdict.caught]
     return [verdict.what, verdict.protocol, *figures, verdict.outcome, verdict.sentence]

@@ -139,7 +139,8 @@ def bundle_command(run: Path, *, has_code: bool) -> str:
     """The command that packs a run into a file that decides on new samples."""
     here = Path.cwd()
     shown = run.relative_to(here) if run.is_relative_to(here) else run
-    return f"gradscore bundle {quote(str(shown))} --out scorer.gradscore{' --trust-code' if has_code else ''}"
+    out = quote(str(shown.parent / "scorer.gradscore"))
+    return f"gradscore bundle {quote(str(shown))} --out {out}{' --trust-code' if has_code else ''}"
 
 
 def without_gradients(
@@ -190,7 +191,7 @@ def answer_of(
     sentences = [
         _use(uses),
         _catches(uses, caught),
-        _apart(_caught(found, records, groups, score=CHOSEN_APART)),
+        _apart(caught, _caught(found, records, groups, score=CHOSEN_APART)),
         _compared(useful),
         *_advice(told, deciding),
         _gradients(useful, uses, without_gradients),
@@ -326,11 +327,13 @@ def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
     return f"With 5 % of good samples rejected{cost}, {subject} {', '.join(named)}."
 
 
-def _apart(caught: Sequence[DetectionRate]) -> str:
-    """What is caught of sets that would have another score chosen, if they were not known."""
-    if not caught:
+def _apart(caught: Sequence[DetectionRate], apart: Sequence[DetectionRate]) -> str:
+    """What is caught of sets, where it differs, that would have another score chosen if they were not known."""
+    known = {each.in_words for each in caught}
+    other = [each for each in apart if each.in_words not in known]
+    if not other:
         return ""
-    named = _listed([replace(each, group=None).in_words for each in caught])
+    named = _listed([replace(each, group=None).in_words for each in other])
     return f"Had the set not been given, gradscore would have chosen another score for it, which catches {named}."
 
 
@@ -389,9 +392,17 @@ def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
 def _advice_on(question: str, advised: Sequence[Verdict], when: str, deciding: str) -> str:
     """The baseline that should decide a question."""
     best = max(advised, key=lambda each: each.area.n_positive).best
-    on = _listed([_kind(each) for each in advised if each.best == best])
+    on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
-    return f"In this report {best} does better on {on}: {when}add {what}, to have it decide."
+    return f"In this report {best} catches more of {on}: {when}add {what}, to have it decide."
+
+
+def _more_caught(verdict: Verdict) -> str:
+    """What the best baseline catches, and what the chosen score does."""
+    best, chosen = (
+        count_or_percent(share or 0.0, verdict.area.n_positive) for share in (verdict.best_caught, verdict.caught)
+    )
+    return f"{best}, not {chosen}"
 
 
 def gained(verdict: Verdict) -> float:

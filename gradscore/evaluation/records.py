@@ -404,7 +404,6 @@ class Verdict:
             meta model, nothing where they are shown to add less than 0.01 AUROC over the best one, else it is open.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         best_caught: the same by that baseline.
-        false_alarms: share of ordinary (or right) ones flagged when at least 95 % of the others are.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether the chosen score is that baseline.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
@@ -419,7 +418,6 @@ class Verdict:
     baselines: int
     by_gradients: Record | None
     gradients: Gradients | None
-    false_alarms: float | None
     caught: float | None = None
     best_caught: float | None = None
     complete: bool = True
@@ -441,8 +439,8 @@ class Verdict:
 
     @property
     def baseline_should_decide(self) -> bool:
-        """Whether the best baseline is shown to be ahead by AUROC and catches as many, at least, at 5 % rejected."""
-        return self.outcome == "worse" and (self.best_caught or 0.0) >= (self.caught or 0.0)
+        """Whether the best baseline is shown to be ahead by AUROC and catches 1 % more, at least, at 5 % rejected."""
+        return self.outcome == "worse" and (self.best_caught or 0.0) >= (self.caught or 0.0) + MARGIN
 
     @property
     def outcome(self) -> Outcome:
@@ -553,7 +551,7 @@ def _verdict(
     best = areas[0].score if areas else None
     chosen, meta = ({each.metric: each for each in same if each.score == name} for name in (CHOSEN, META))
     figures = {each.metric: each.value for each in same if each.score == best and not each.metric.startswith(GAIN)}
-    alarms, missed = chosen.get("fpr95_ood_positive"), chosen.get("fpr95_id_positive")
+    missed = chosen.get("fpr95_id_positive")
     without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
     gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
     best_missed = figures.get("fpr95_id_positive")
@@ -571,7 +569,6 @@ def _verdict(
         best=best,
         gain=None if best is None else chosen.get(GAIN + best),
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
-        false_alarms=None if alarms is None else alarms.value,
         caught=None if missed is None or missed.value is None else 1 - missed.value,
         best_caught=None if best_missed is None else 1 - best_missed,
     )

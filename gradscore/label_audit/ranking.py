@@ -173,10 +173,10 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
     columns = "what it says itself (prediction, loss, margin, el2n, grand)"
     if other is None:
-        return f"{measured}, which is chance: {columns} means little then; run gradscore doctor"
+        return f"{measured}, which is chance: {columns} means little then; run gradscore doctor CONFIG"
     return (
         f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
-        f"order, and {columns} means nothing then; run gradscore doctor"
+        f"order, and {columns} means nothing then; run gradscore doctor CONFIG"
     )
 
 

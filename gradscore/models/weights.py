@@ -63,7 +63,7 @@ _SAVE = "torch.save(model.state_dict(), {to!r})"
 
 _REFUSED: Mapping[Format, str] = {
     "TorchScript": "is a TorchScript archive, which is code; where you trust it, save the weights alone: "
-    "torch.save(torch.jit.load({path!r}, map_location='cpu').state_dict(), {to!r})",
+    "import torch; torch.save(torch.jit.load({path!r}, map_location='cpu').state_dict(), {to!r})",
     "program": "is a program of torch.export, not a file of weights; save those of the original module: " + _SAVE,
     "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
     "where you trust it and save the weights alone: " + _SAVE,
@@ -239,8 +239,9 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     what = f"objects of {match.group(1)}" if match else "more than plain weights"
     return (
         f"holds {what} and is refused, since reading it could run code; where you trust it and its code is, save the "
-        f"weights alone: found = torch.load({str(path)!r}, weights_only=False); torch.save(found.state_dict() if "
-        f"hasattr(found, 'state_dict') else found['state_dict'], {_other(path)!r}), or under the key where they lie"
+        f"weights alone: import torch; found = torch.load({str(path)!r}, weights_only=False); "
+        f"torch.save(found.state_dict() if hasattr(found, 'state_dict') else found['state_dict'], {_other(path)!r}), "
+        "or under the key where they lie"
     )
 
 

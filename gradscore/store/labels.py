@@ -357,7 +357,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             "the network is far surer than it is right: it is overfitted, or the data or their preprocessing are not "
             "those of its training, and then figures mean little"
         )
-    return f"{why}; run gradscore doctor"
+    return why if advices else f"{why}; run gradscore doctor CONFIG"
 
 
 def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label_map to") -> _Labelled:

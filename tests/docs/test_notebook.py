@@ -40,6 +40,22 @@ def test_nothing_is_printed_or_warned(executed) -> None:
     assert [output for output in outputs if output.output_type == "stream"] == []
 
 
+def test_readme_has_the_figures_that_are_stored() -> None:
+    (report,) = (text for text in shown(nbformat.read(NOTEBOOK, as_version=4)) if text.startswith("Use "))
+    readme = (NOTEBOOK.parent.parent / "README.md").read_text()
+    rows = {
+        "wrong predictions": "wrong predictions",
+        "digits_8_and_9": "digits 8 and 9, never seen",
+    }
+    for name, words in rows.items():
+        (line,) = (each for each in report.splitlines() if each.strip().startswith(f"{name} ") and "0." in each)
+        _, auroc, low, high, best, gain, gain_low, gain_high, *_ = line.split(name)[1].split()
+        (row,) = (each for each in readme.splitlines() if each.startswith(f"| {words} |") and best in each)
+        cells = [each.strip(" *") for each in row.split("|")[2:-1]]
+        signed = [f"{float(each):+.3f}" for each in (gain, gain_low, gain_high)]
+        assert cells == [auroc, f"{low}-{high}", best, signed[0], f"{signed[1]} to {signed[2]}"]
+
+
 def test_the_stored_outputs_are_of_these_cells(executed) -> None:
     stored = shown(nbformat.read(NOTEBOOK, as_version=4))
     assert [bool(text) for text in stored] == [bool(text) for text in shown(executed)]
