@@ -104,6 +104,7 @@ class Baseline:
         leaves_out: samples that it was fitted on are left out of it when they are scored, so that they are as far as
             new ones. With few samples they are not, and it is no input where meta models are fitted on the same.
         of_unseen: it is fitted on samples that did not train the network, never on a bank of those that did.
+        starts_only: as an input, models of wrong predictions start from it, and no other looks at it.
     """
 
     fit: Callable[[InDistribution], Arrays]
@@ -116,6 +117,7 @@ class Baseline:
     is_compared: bool = True
     leaves_out: bool = False
     of_unseen: bool = False
+    starts_only: bool = False
 
 
 def learns_nothing(_ordinary: InDistribution) -> Arrays:
@@ -462,7 +464,9 @@ BASELINES: Registry[Baseline] = Registry(
             summary="the same at the temperature that makes the labels of `in_dist.fit` likeliest",
             words="the averaged probability at a fitted temperature",
             source="Guo, Pleiss, Sun, Weinberger 2017",
+            is_input=True,
             of_unseen=True,
+            starts_only=True,
         ),
         "augmentations_log_probability": _of_augmentations(
             formulas.mean_log_probability, "minus the mean over augmentations of log p of the predicted class"

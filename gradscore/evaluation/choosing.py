@@ -189,7 +189,7 @@ def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> Me
 
 
 def _penalty(model: MetaModel) -> Penalty:
-    return Penalty(C=model.notes["C"], boost=model.notes["boost"], gradients=model.notes["gradients"])
+    return Penalty(**{name: model.notes[name] for name in ("C", "boost", "gradients", "start")})
 
 
 def deployed_protocol(run: RunFolder) -> Protocol | None:

@@ -470,7 +470,8 @@ class ModelFits:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
         common = self._common if spec.task == "ood" else None
         if common is None:
-            return choose_penalty(self._inputs, rows, self._config, axes=axes, names=names)
+            from_start = spec.task == "misclassification"
+            return choose_penalty(self._inputs, rows, self._config, axes=axes, names=names, from_start=from_start)
         key = ",".join(names or ["all"])
         if key not in self._choices:
             self._choices[key] = choose_penalty(self._inputs, common, self._config, axes=axes, names=names)

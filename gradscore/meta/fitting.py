@@ -17,7 +17,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from ..baselines import OVER_AUGMENTATIONS
@@ -55,6 +55,12 @@ LEAST_SETS = 3
 MOST_ROWS = 10_000
 """Samples that penalties are judged on: of more, every second, third ... of each set. On CIFAR-10, of 19,000 samples,
 the same penalties are chosen."""
+
+STARTS = ("augmentations_temperature", "msp")
+"""Baselines that models of wrong predictions start from; the first that is there counts."""
+
+FREE = 100.0
+"""Inverse penalty of the coefficient of what a model starts from, whatever holds back the others."""
 
 PATIENCE = 2
 """Penalties in a row that are no better than the best, after which weaker ones are not tried."""
@@ -101,11 +107,14 @@ class Penalty:
         C: inverse of the penalty on the coefficients of gradients, as in scikit-learn.
         boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square.
         gradients: whether gradients take part.
+        start: the input that log-odds start from, whose coefficient is not held back: all others correct it. None where
+            there is none.
     """
 
     C: float
     boost: float
     gradients: bool = True
+    start: str | None = None
 
 
 def leading_axes(scaled: FloatArray) -> FloatArray:
@@ -140,7 +149,7 @@ def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: F
         EvaluationError: samples of one class only.
     """
     found = leading_axes(rows.scaled[:, inputs.of_gradients]) if axes is None else axes
-    return _fitted(inputs, rows, penalty, axes=found, scores=np.flatnonzero(~inputs.of_gradients))
+    return _fitted(inputs, rows, penalty, axes=found, counted=inputs.of_scores)
 
 
 def fit_on_scores(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
@@ -155,13 +164,11 @@ def fit_on_scores(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, names:
     Raises:
         EvaluationError: samples of one class only.
     """
-    scores = np.flatnonzero(np.isin(inputs.names, list(names)))
-    return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), scores=scores)
+    counted = inputs.of_scores & np.isin(inputs.names, list(names))
+    return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), counted=counted)
 
 
-def _fitted(
-    inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, scores: NDArray[np.intp]
-) -> MetaModel:
+def _fitted(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, counted: BoolArray) -> MetaModel:
     """A regression along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
     if rows.target.all() or not rows.target.any():
         raise EvaluationError(
@@ -169,14 +176,16 @@ def _fitted(
         )
     gradients = np.flatnonzero(inputs.of_gradients)
     along = rows.scaled[:, _as_slice(gradients)] @ axes.T if len(axes) else np.empty((len(rows.scaled), 0))
-    x = joined(along, rows.scaled[:, scores], penalty)
+    start, scores = _places(inputs, counted, penalty.start)
+    x = joined(along, rows.scaled[:, scores], rows.scaled[:, start], penalty)
     solver = regress(x, rows.target, rows.weights, penalty.C)
     found = solver.coef_[0]
     count = len(axes) if penalty.gradients else 0
     coefficients = np.zeros(len(inputs.names))
     if count:
         coefficients[gradients] = found[:count] @ axes
-    coefficients[scores] = found[count:] * penalty.boost
+    coefficients[scores] = found[count : count + len(scores)] * penalty.boost
+    coefficients[start] = found[count + len(scores) :] * _factor(penalty)
     share = float(rows.target.mean())
     return MetaModel(
         kind="logistic",
@@ -187,6 +196,7 @@ def _fitted(
             "C": penalty.C,
             "boost": penalty.boost,
             "gradients": penalty.gradients,
+            "start": penalty.start,
             "converged": int(np.max(solver.n_iter_)) < MAX_ITERATIONS,
             "n": len(rows.target),
             "n_positive": int(rows.target.sum()),
@@ -354,9 +364,21 @@ def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple
     return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))
 
 
-def joined(gradients: FloatArray, scores: FloatArray, penalty: Penalty) -> FloatArray:
-    """What a regression with a penalty sees: (N, A + S)."""
-    return np.hstack([gradients, scores * penalty.boost] if penalty.gradients else [scores * penalty.boost])
+def joined(gradients: FloatArray, scores: FloatArray, start: FloatArray, penalty: Penalty) -> FloatArray:
+    """What a regression with a penalty sees: (N, A + S + 1), or one less where it starts from nothing."""
+    seen = [scores * penalty.boost, start * _factor(penalty)]
+    return np.hstack([gradients, *seen] if penalty.gradients else seen)
+
+
+def _factor(penalty: Penalty) -> float:
+    """What makes the penalty of a coefficient that of `FREE`."""
+    return float(np.sqrt(FREE / penalty.C))
+
+
+def _places(inputs: Inputs, counted: BoolArray, start: str | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the start is among inputs, if there is one, and the scores that correct it."""
+    is_start = np.array([name == start for name in inputs.names], dtype=bool)
+    return np.flatnonzero(is_start), np.flatnonzero(counted & ~is_start)
 
 
 def regress(
@@ -477,7 +499,13 @@ class Choice:
 
 
 def choose_penalty(
-    inputs: Inputs, rows: TrainingSet, config: MetaConfig, *, axes: FloatArray, names: Sequence[str] | None = None
+    inputs: Inputs,
+    rows: TrainingSet,
+    config: MetaConfig,
+    *,
+    axes: FloatArray,
+    names: Sequence[str] | None = None,
+    from_start: bool = False,
 ) -> Choice:
     """Chooses penalties by what was held out.
 
@@ -486,12 +514,15 @@ def choose_penalty(
     chosen at a boost in the middle, from the strongest penalty on until `PATIENCE` in a row are no better, then the
     boost likewise; scores alone are tried last, so that gradients that do not pay cost nothing.
 
+    What starts from a baseline may be that alone, and of all that was tried the AUROC of held-out samples chooses.
+
     Args:
         inputs: what made the inputs.
         rows: the samples that fit, of both classes.
         config: folds, seed, and what to choose from.
         axes: (A, G) axes of the gradient inputs; none, and scores count alone.
         names: the inputs among the scores that count, if not all do.
+        from_start: models start from the first of `STARTS` that counts.
 
     Returns:
         The choice; values in the middle where nothing can be held out.
@@ -499,14 +530,21 @@ def choose_penalty(
     rows = _subsampled(rows)
     gradients = inputs.of_gradients
     counted = np.isin(inputs.names, list(inputs.names if names is None else names))
+    starts = [f"{BASELINE_PREFIX}{name}" for name in STARTS if from_start]
+    start = next((name for name in starts if name in np.array(inputs.names)[counted]), None)
+    place, scores = _places(inputs, counted & inputs.of_scores, start)
     along = rows.scaled[:, gradients] @ axes.T if len(axes) else np.empty((len(rows.target), 0))
-    judge = _Judge(along, rows.scaled[:, ~gradients & counted], rows, held_out_folds(rows, config))
+    judge = _Judge(along, rows.scaled[:, scores], rows.scaled[:, place], rows, held_out_folds(rows, config))
     inverse, boosts = sorted(config.Cs), sorted(config.boosts)
-    middle = Penalty(C=inverse[len(inverse) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes)))
+    middle = Penalty(
+        C=inverse[len(inverse) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes)), start=start
+    )
     best = judge.search([replace(middle, C=each) for each in inverse], middle)
-    if (~gradients & counted).any() and len(axes):
+    if len(scores) and len(axes):
         best = judge.search([replace(best, boost=boost) for boost in boosts], best)
         best = judge.search([replace(best, boost=boost, gradients=False) for boost in boosts], best)
+    if start is not None:
+        best = judge.best_ranking(replace(middle, boost=0.0, gradients=False))
     return Choice(
         penalty=best,
         score=judge.tried.get(best),
@@ -570,9 +608,14 @@ def _folds(fold: NDArray[np.int64], count: int) -> list[Fold]:
 
 class _Judge:
     def __init__(
-        self, gradients: FloatArray, scores: FloatArray, rows: TrainingSet, folds: tuple[str, list[Fold]] | None
+        self,
+        gradients: FloatArray,
+        scores: FloatArray,
+        start: FloatArray,
+        rows: TrainingSet,
+        folds: tuple[str, list[Fold]] | None,
     ) -> None:
-        self._gradients, self._scores, self._rows = gradients, scores, rows
+        self._gradients, self._scores, self._start, self._rows = gradients, scores, start, rows
         self.judged_by: str | None = None
         self._folds: list[Fold] = []
         if folds is not None:
@@ -609,8 +652,25 @@ class _Judge:
                 break
         return best
 
+    def best_ranking(self, alone: Penalty) -> Penalty:
+        """The penalty by which held-out samples of all folds together have the highest AUROC; of equal ones, the least.
+
+        Args:
+            alone: leaves nothing but the start. It is tried as well, and chosen where nothing can be held out.
+        """
+        if not self._folds:
+            return alone
+        self.search([alone], alone)
+        areas: dict[Penalty, float] = {}
+        for penalty in sorted(self._odds, key=lambda each: (each.C * each.boost**2, each.gradients)):
+            odds = np.empty(len(self._rows.target))
+            for (_, out), each in zip(self._folds, self._odds[penalty], strict=True):
+                odds[out] = each[out]
+            areas[penalty] = float(roc_auc_score(self._rows.target, odds))
+        return max(areas, key=areas.__getitem__)
+
     def _score(self, penalty: Penalty) -> float:
-        x = joined(self._gradients, self._scores, penalty)
+        x = joined(self._gradients, self._scores, self._start, penalty)
         target, sets = self._rows.target, self._rows.sets
         self._odds[penalty] = [self._odds_of(place, x, penalty) for place in range(len(self._folds))]
         held_out = zip(self._folds, self._odds[penalty], strict=True)
@@ -659,5 +719,7 @@ def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
 
 
 def _label(penalty: Penalty) -> str:
+    if not penalty.boost:
+        return "start alone"
     alone = "" if penalty.gradients else ",scores alone"
     return f"C={penalty.C:g},boost={penalty.boost:g}{alone}"

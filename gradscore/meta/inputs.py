@@ -35,7 +35,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes
 
-FORMAT: Literal[7] = 7
+FORMAT: Literal[8] = 8
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -355,7 +355,7 @@ class Description(BaseModel):
         same: name of an array that is in the file under another one, and that other name.
     """
 
-    format: Literal[7] = FORMAT
+    format: Literal[8] = FORMAT
     arrays_sha256: str = ""
     same: dict[str, str] = {}
 
@@ -447,6 +447,15 @@ class Inputs:
     def of_gradients(self) -> BoolArray:
         """(D,) which inputs come from gradients; the others are baselines."""
         return np.array([group == "gradients" for group in self.groups], dtype=bool)
+
+    @cached_property
+    def of_scores(self) -> BoolArray:
+        """(D,) which inputs are baselines that any model may look at."""
+        starts = {f"{BASELINE_PREFIX}{name}" for name in BASELINES if BASELINES[name].starts_only}
+        return np.array(
+            [group != "gradients" and name not in starts for group, name in zip(self.groups, self.names, strict=True)],
+            dtype=bool,
+        )
 
     @cached_property
     def fingerprint(self) -> str:

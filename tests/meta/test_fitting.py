@@ -64,6 +64,26 @@ def test_a_boost_weakens_the_penalty_of_scores_by_its_square():
     np.testing.assert_allclose(boosted.of_scaled(NEW), plain.of_scaled(NEW), rtol=2e-2, atol=2e-2)
 
 
+def test_what_a_fit_starts_from_is_not_held_back():
+    """Where all others hardly move, it is a regression on the start alone, without a penalty."""
+    start = place("msp")
+    held_back = Penalty(C=1e-9, boost=5.0, start=INPUTS.names[start])
+    wanted = LogisticRegression(C=np.inf).fit(ROWS.scaled[:, [start]], TRUTH, sample_weight=WEIGHTS)
+    found = fit_logistic(INPUTS, ROWS, held_back).of_scaled(NEW)
+    np.testing.assert_allclose(found, wanted.decision_function(NEW[:, [start]]), rtol=1e-2, atol=1e-2)
+
+
+def test_only_a_fit_that_starts_from_the_tempered_probability_looks_at_it():
+    table = make_table(seed=0, positive=TRUTH, augmentation=True)
+    inputs = make_inputs(table[~TRUTH], augmentation=True)
+    name = "baseline/augmentations_temperature"
+    rows = make_rows(inputs, table, TRUTH)
+    fits = [fit_logistic(inputs, rows, Penalty(C=0.02, boost=5.0, start=start)) for start in (None, name)]
+    none, some = (model.arrays["coefficients"][inputs.names.index(name)] for model in fits)
+    assert none == 0.0
+    assert some > 0.0
+
+
 def test_without_gradients_theirs_are_zero():
     model = fit_logistic(INPUTS, ROWS, Penalty(C=0.02, boost=5.0, gradients=False))
     assert (model.arrays["coefficients"][OF_GRADIENT] == 0).all()
@@ -88,6 +108,7 @@ def test_notes_say_what_was_fitted():
         "boost": 5.0,
         "gradients": True,
         "converged": True,
+        "start": None,
         "n": 120,
         "n_positive": 30,
     }

@@ -304,7 +304,7 @@ EDITS = {
     "no names": ({"names": None}, "names: "),
     "an unknown baseline": ({"baselines": ["msp", "not there"]}, "'not there' unknown here"),
     "an array that is none": ({"same": {"scale": "not there"}}, "'not there'"),
-    "another format": ({"format": 6}, "not a meta model of format 7"),
+    "another format": ({"format": 7}, "not a meta model of format 8"),
 }
 
 

@@ -8,7 +8,7 @@ from meta_tables import make_inputs, make_rows, make_table
 from sklearn.metrics import roc_auc_score
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, TrainingSet, choose_penalty, fitting, mean_area
+from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -125,6 +125,49 @@ def test_gradients_are_kept_when_they_alone_tell():
     assert found.penalty.gradients
 
 
+MSP = INPUTS.names.index("baseline/msp")
+
+
+def starting(*, others):
+    """Wrong predictions that the largest probability tells somewhat, and all other inputs by so many deviations."""
+    scaled = 3 * (np.random.default_rng(4).normal(size=(240, len(INPUTS.names))) + others * TRUTH[:, None])
+    scaled[:, MSP] = np.random.default_rng(5).normal(size=240) + 1.5 * TRUTH
+    return TrainingSet(scaled=scaled, target=TRUTH, sets=np.full(240, "in_dist.fit"))
+
+
+def test_a_start_that_nothing_corrects_stays_alone():
+    rows = starting(others=0.0)
+    weak = CONFIG.model_copy(update={"Cs": [1.0], "boosts": [10.0]})
+    found = choose_penalty(INPUTS, rows, weak, axes=AXES, from_start=True)
+    assert found.penalty == Penalty(C=1.0, boost=0.0, gradients=False, start="baseline/msp")
+    coefficients = fit_logistic(INPUTS, rows, found.penalty, axes=AXES).arrays["coefficients"]
+    assert np.flatnonzero(coefficients).tolist() == [MSP]
+
+
+def test_a_start_is_corrected_by_what_tells_more():
+    found = choose_penalty(INPUTS, starting(others=0.5), CONFIG, axes=AXES, from_start=True)
+    assert found.penalty.start == "baseline/msp"
+    assert found.penalty.boost
+
+
+def test_of_all_that_was_tried_what_ranks_best_corrects_a_start():
+    """Held-out samples of three folds, and log-odds that are known: the best log loss is not the best order."""
+    rows = starting(others=0.0)
+    judge = fitting._Judge(*[np.zeros((240, 0))] * 3, rows, fitting.held_out_folds(rows, CONFIG))
+    order = np.random.default_rng(6).normal(size=(3, 240)) + np.array([[1.0], [2.0], [1.5]]) * TRUTH
+    alone, best, other = (Penalty(C=0.01, boost=boost) for boost in (0.0, 10.0, 30.0))
+    judge.tried.update({alone: -0.1, best: -0.9, other: -0.2})
+    judge._odds.update({each: [odds] * 3 for each, odds in zip((alone, best, other), order, strict=True)})
+    wanted = [roc_auc_score(TRUTH, odds) for odds in order]
+    assert wanted[1] == max(wanted)
+    assert judge.best_ranking(alone) == best
+
+
+def test_with_nothing_to_hold_out_a_start_stays_alone():
+    rows = replace(starting(others=0.5), target=np.arange(240) == 0)
+    assert choose_penalty(INPUTS, rows, CONFIG, axes=AXES, from_start=True).penalty.boost == 0.0
+
+
 def test_scores_that_do_not_count_change_nothing():
     rows = rows_of()
     scaled = rows.scaled.copy()
@@ -168,7 +211,7 @@ def test_scores_alone_are_tried_up_to_their_own_best():
             for boost, value in {3.0: -0.333, 10.0: -0.313, 30.0: -0.306, 100.0: -0.309}.items()
         },
     }
-    judge = fitting._Judge(np.zeros((4, 0)), np.zeros((4, 0)), rows_of(), ("samples", []))
+    judge = fitting._Judge(*[np.zeros((4, 0))] * 3, rows_of(), ("samples", []))
     judge._folds = [None]  # there is something to hold out; what it would give is known already
     judge.tried.update(tried)
     alone = [penalty for penalty in tried if not penalty.gradients]
