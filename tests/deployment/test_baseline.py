@@ -89,14 +89,14 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: 
     assert (wrong.what, wrong.outcome, noise.what) == ("wrong predictions", "open", "noise")
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == []
     worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
-                     best="energy", is_best=False, caught=0.5, best_caught=0.5) for each in found]  # fmt: skip
+                     best="energy", is_best=False, caught=0.5, best_caught=0.52) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [
         "by the report a baseline would do better: energy on wrong predictions by 0.050 AUROC (--score wrong=energy), "
         "energy on noise by 0.050 AUROC (--score ood=energy)"
     ]
-    worse = [replace(each, best_caught=0.49) for each in worse]
-    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that catches less"
+    worse = [replace(each, best_caught=0.505) for each in worse]
+    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that hardly catches more"
 
 
 MISSING = {"wrong": "misclassification/in_dist_only/all", "ood": "ood/known/all"}
