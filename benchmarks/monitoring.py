@@ -1,19 +1,24 @@
 """What `gradscore monitor` expects and notices, on windows whose accuracy is known.
 
     python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 500] [--write docs/monitoring.md]
+    python benchmarks/monitoring.py --run RUN --bundle FILE --corruptions 500 [--model python:FILE:NAME]
 
 RUN is a finished run with in_dist.calibration, labelled shifted sets and OOD sets (configs/cifar10_monitoring.yaml for
 the table on the page); FILE is its bundle, made with --monitor. Nothing of the sets reported here fitted anything:
-leave the protocol `known` out of the run.
+leave the protocol `known` out of the run. With --corruptions it is said of windows of so many test images under each of
+the 19 kinds and 5 severities of benchmarks/corruptions.py, all of which are scored first.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
+import torch
+from corruptions import RECIPES, corrupted
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pages import put_table
@@ -23,10 +28,13 @@ from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
 from gradscore.columns import logit_columns, penultimate_columns
-from gradscore.deployment import CLASS, CONFIDENCE, Bundle, is_stream, read_bundle, watched
+from gradscore.data import TEST
+from gradscore.deployment import CLASS, CONFIDENCE, Bundle, Scorer, is_stream, read_bundle, watched
+from gradscore.extractor import Extractor
 from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
 from gradscore.monitoring.changes import CLASSES
 from gradscore.monitoring.streams import NOVELTY, Novelty, after_window
+from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 
 WINDOW, CALIBRATION, CALM, LONG, ALPHA, AGAIN = 1000, 2500, 5, 20, 0.01, 5
@@ -243,6 +251,50 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
     return lines
 
 
+def corrupted_windows(run: RunFolder, scorer: Scorer, novelty: Novelty, count: int) -> dict[str, list[Samples]]:
+    """Windows of so many test images by kind of corruption, one of each severity; images are drawn for each anew."""
+    bundle, test = scorer.bundle, open_datasets(run.config, only=[TEST])[TEST]
+    labels, windows = np.asarray(test.labels), {}
+    extractor = Extractor(scorer.model, features=bundle.features, num_classes=bundle.model.num_classes)
+    for kind in RECIPES:
+        for severity in range(1, 6):
+            random = np.random.default_rng([severity, crc32(kind.encode())])
+            places = random.choice(len(labels), count, replace=False)
+            images = [corrupted(test.images.sample(place), kind, severity, random) for place in places.tolist()]
+            batches = [images[start : start + 100] for start in range(0, count, 100)]
+            values = [extractor.values(torch.stack([*map(scorer.preprocess, batch)])) for batch in batches]
+            frame = pd.DataFrame(np.concatenate(values), columns=extractor.names)
+            predicted = frame[logit_columns(frame.columns)].to_numpy().argmax(axis=1)
+            frame = frame.assign(label=labels[places], correct=predicted == labels[places])
+            windows.setdefault(kind, []).append(samples_of(frame, bundle, novelty, ood=False))
+        print(kind, *(f"{100 * each.right.mean():.1f}" for each in windows[kind]), flush=True)
+    return windows
+
+
+def corruption_tables(
+    windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples, chosen: Sequence[str]
+) -> list[str]:
+    """Errors in points over all windows by estimator, and mean ones of some by kind of corruption."""
+    rivals, names = rivals_of(calibration), [kind for kind, some in windows.items() for _ in some]
+    every = [window for some in windows.values() for window in some]
+    true, found = np.array([each.right.mean() for each in every]), [expected.of(each.columns) for each in every]
+    low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
+    errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
+    errors |= {name: np.array([*map(rival, every)]) - true for name, rival in rivals.items()}
+    lines = [f"| {len(every)} windows | root mean square error | mean absolute error | mean error |", "|---" * 4 + "|"]
+    for name, some in errors.items():
+        root, size, mean = 100 * np.sqrt((some**2).mean()), 100 * np.abs(some).mean(), 100 * some.mean()
+        lines.append(f"| {name} | {root:.1f} | {size:.1f} | {mean:+.1f} |")
+    held, half = 100 * ((low <= true) & (true <= high)).mean(), 100 * (high - low).mean() / 2
+    lines += ["", f"Intervals of the monitor hold {held:.0f} % of the accuracies, {half:.0f} points either way.", ""]
+    lines += [f"| kind | accuracy | {' | '.join(chosen)} |", "|---" * (len(chosen) + 2) + "|"]
+    for kind in windows:
+        there = np.array(names) == kind
+        sizes = " | ".join(f"{100 * np.abs(errors[name][there]).mean():.1f}" for name in chosen)
+        lines.append(f"| {kind.replace('_', ' ')} | {span(list(100 * true[there]))} | {sizes} |")
+    return lines
+
+
 def independent(pool: Samples, count: int, random: Generator) -> Samples:
     """Samples one by one, as of a population without end: what is drawn before tells nothing of what comes."""
     return pool.at(random.integers(len(pool.right), size=count))
@@ -371,6 +423,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--corruptions", type=int, help="images in a window")
+    parser.add_argument("--model", help="where the code of the model is now")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     run, bundle = RunFolder(options.run), read_bundle(options.bundle)
@@ -379,6 +433,12 @@ def main() -> None:
     novelty = Novelty.learnt(bundle.known_sets)
     sets = {info.name: samples_of(run.read(info.name), bundle, novelty, ood=info.kind == "ood") for info in wanted}
     expected = ExpectedAccuracy.learnt(bundle.known_sets)
+    if options.corruptions:
+        scorer = Scorer.load(options.bundle, trust_code=True, model_source=options.model)
+        windows = corrupted_windows(run, scorer, novelty, options.corruptions)
+        chosen = ("monitor", "ATC, entropy", "COTT", "CBPE")
+        print("\n".join(corruption_tables(windows, expected, sets["in_dist.calibration"], chosen)))
+        return
     lines = expected_table(windows_of(sets, random), expected, sets["in_dist.calibration"])
     lines += ["", *alarm_table(sets, streams=options.streams, random=random)]
     put_table(Path(__file__).name, "\n".join(lines), options.write)
