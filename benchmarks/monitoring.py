@@ -275,12 +275,18 @@ def corruption_tables(
     windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples, chosen: Sequence[str]
 ) -> list[str]:
     """Errors in points over all windows by estimator, and mean ones of some by kind of corruption."""
-    rivals, names = rivals_of(calibration), [kind for kind, some in windows.items() for _ in some]
+    rivals, names = rivals_of(calibration), np.array([kind for kind, some in windows.items() for _ in some])
     every = [window for some in windows.values() for window in some]
     true, found = np.array([each.right.mean() for each in every]), [expected.of(each.columns) for each in every]
     low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
     errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
     errors |= {name: np.array([*map(rival, every)]) - true for name, rival in rivals.items()}
+    norms, guesses = np.array([*map(gradient_norm, every)]), np.empty(len(every))
+    for kind in windows:
+        there = names == kind
+        line = np.polyfit(norms[~there], true[~there], 1)
+        guesses[there] = np.clip(np.polyval(line, norms[there]), 0, 1)
+    errors["gradient norm"] = guesses - true
     lines = [f"| {len(every)} windows | root mean square error | mean absolute error | mean error |", "|---" * 4 + "|"]
     for name, some in errors.items():
         root, size, mean = 100 * np.sqrt((some**2).mean()), 100 * np.abs(some).mean(), 100 * some.mean()
@@ -289,9 +295,9 @@ def corruption_tables(
     lines += ["", f"Intervals of the monitor hold {held:.0f} % of the accuracies, {half:.0f} points either way.", ""]
     lines += [f"| kind | accuracy | {' | '.join(chosen)} |", "|---" * (len(chosen) + 2) + "|"]
     for kind in windows:
-        there = np.array(names) == kind
+        there = names == kind
         sizes = " | ".join(f"{100 * np.abs(errors[name][there]).mean():.1f}" for name in chosen)
-        lines.append(f"| {kind.replace('_', ' ')} | {span(list(100 * true[there]))} | {sizes} |")
+        lines.append(f"| {kind.replace('_', ' ')} | {span([*(100 * true[there])])} | {sizes} |")
     return lines
 
 
