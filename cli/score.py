@@ -114,9 +114,10 @@ def score(
     from gradscore.deployment import Scorer
     from gradscore.store import refuse_run_files
 
-    files = name_user_files(samples)
     if out is not None:
         refuse_run_files(out, option="--out")
+    files = name_user_files(samples)
+    if out is not None:
         refuse_inputs(out, files)
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)

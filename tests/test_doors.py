@@ -238,7 +238,7 @@ def test_the_same_samples_set_thresholds_where_nobody_says_which(tmp_path: Path)
     model = scope["image"]().eval()
     save_file(model.state_dict(), tmp_path / "net.safetensors")
     given: dict[str, tuple[Tensor, Tensor]] = {}
-    for part, count in {"val": 240, "test": 90, "ood": 40}.items():
+    for part, count in {"val": 340, "test": 90, "ood": 40}.items():
         pixels = digits(random, count, part == "ood")
         labels = predictions(model, in_memory(pixels))
         labels[::4] = (labels[::4] + 1) % 3

@@ -54,6 +54,9 @@ _ROUNDING = 1e-4
 """Axes along which features move by less than this, beside their root mean square, have no variance either: float32
 rounds by a thousandth of that. A layer norm makes one axis constant but for rounding."""
 
+_NOTHING_LEFT = 1e-8
+"""Share of the variance along a sample's own direction that is none without that sample, but for rounding."""
+
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
 
@@ -337,9 +340,9 @@ class OrdinaryFeatures:
 
     @property
     def tells_its_own(self) -> bool:
-        """Whether each, left out, is as far as new ones: they are more than twice as many as dimensions."""
+        """Whether each, left out, is as far as new ones: they are more than twice as many as dimensions and classes."""
         dimensions = np.count_nonzero(self.class_means["whitening"].any(axis=0))
-        return len(self.features) > 2 * int(dimensions)
+        return len(self.features) > 2 * (int(dimensions) + len(self.class_means["counts"]))
 
 
 @dataclass(frozen=True)
@@ -615,13 +618,19 @@ def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: OwnSamp
     away = product(left_out.features, learned["whitening"]) - means[classes]
     others = np.maximum(of_class - 1, 1)
     weight = of_class / others / total
-    rest = np.maximum(1 - weight * np.square(away).sum(axis=1), _NO_VARIANCE)
+    rest = 1 - weight * np.square(away).sum(axis=1)
+    alone = rest < _NOTHING_LEFT
+    # What a sample alone has: the direction that goes with it, as `_whitening` leaves out what has no variance.
+    direction = product(away[alone], learned["whitening"].T)
+    gone = product(direction / np.square(direction).sum(axis=1, keepdims=True), learned["whitening"])
     found = []
     for place, mean in enumerate(means):
         own = classes == place
         offsets = whitened - mean + np.where(own, 1 / others, 0.0)[:, None] * away
-        along = weight * np.square((offsets * away).sum(axis=1)) / rest
-        squared = (total - 1) / total * (np.square(offsets).sum(axis=1) + along)
+        along = (offsets * away).sum(axis=1)
+        squared = np.square(offsets).sum(axis=1) + weight * np.square(along) / np.maximum(rest, _NOTHING_LEFT)
+        squared[alone] = np.square(offsets[alone] - along[alone, None] * gone).sum(axis=1)
+        squared *= (total - 1) / total
         found.append(np.where(own & (of_class == 1), np.inf, squared))  # its class is gone with it
     return np.asarray(np.min(found, axis=0))
 

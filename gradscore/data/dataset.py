@@ -137,7 +137,7 @@ def select(
     classes: Sequence[int] | None = None,
     shares: dict[tuple[int, int], float] | None = None,
 ) -> NDArray[np.int64]:
-    """Positions of the selected samples: by class, then content hash, then start and stop, then count.
+    """Positions of the selected samples: by class, content hash and lot, then start and stop, then count.
 
     A sample that cannot be decoded goes by the hash of its id, so that it is in one part of several, which names it.
 
@@ -167,6 +167,10 @@ def select(
         known |= {(id(source), place): share for place, share in zip(unknown, _shares(source, unknown), strict=True)}
         found = np.array([known[id(source), place] for place in places.tolist()])
         places = places[(found >= low) & (found < high)]
+    if spec.lot is not None:
+        low, high = spec.lot
+        drawn = np.random.default_rng(spec.seed).random(len(source.ids))[places]
+        places = places[(drawn >= low) & (drawn < high)]
     places = places[spec.start : spec.stop]
     if spec.count is not None and spec.count < len(places):
         places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))

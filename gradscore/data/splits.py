@@ -40,7 +40,7 @@ MOST_MADE = 1000
 
 
 HOLDOUT = 0.25
-"""Share of the samples to fit on, by content, that sets thresholds in their place where no other samples do."""
+"""Share of the samples to fit on, by lot, that sets thresholds in their place where no other samples do."""
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
@@ -94,26 +94,30 @@ DataSource = Annotated[str, AfterValidator(_filled_in), AfterValidator(anchored_
 
 
 class SelectConfig(Section):
-    """Which samples of a source: by class, then by content hash, then `start` to `stop`, then `count` at random."""
+    """Which samples of a source: by class, content hash and lot, then `start` to `stop`, then `count` at random."""
 
     classes: InFeatures[list[int | str] | None] = None
     """Only samples with these labels, as the source counts them or by name, before `label_map`."""
     count: InFeatures[Positive | None] = None
     """So many of the others, drawn at random with `seed`."""
     start: InFeatures[NotNegative | None] = None
-    """First position, among those that `classes` and `hash` leave."""
+    """First position, among those that `classes`, `hash` and `lot` leave."""
     stop: InFeatures[NotNegative | None] = None
     """Position after the last one."""
     hash: InFeatures[tuple[float, float] | None] = None
     """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a sample
     in common."""
+    lot: InFeatures[tuple[float, float] | None] = None
+    """Only samples that draw a number in [low, high) of 0 to 1, by `seed` and their place: [0, 0.75] and [0.75, 1] are
+    three quarters and one, with copies of a sample in either."""
     seed: InFeatures[int] = 0
-    """Of the random choice of `count`."""
+    """Of the random choices of `count` and `lot`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.hash is not None and not 0 <= self.hash[0] < self.hash[1] <= 1:
-            raise ValueError(f"hash must be an interval [low, high) with 0 <= low < high <= 1, got {list(self.hash)}")
+        for name, share in (("hash", self.hash), ("lot", self.lot)):
+            if share is not None and not 0 <= share[0] < share[1] <= 1:
+                raise ValueError(f"{name} must be an interval [low, high) with 0 <= low < high <= 1, got {list(share)}")
         if self.stop is not None and self.stop <= (self.start or 0):
             raise ValueError(f"stop ({self.stop}) must be greater than start ({self.start or 0})")
         return self

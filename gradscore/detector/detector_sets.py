@@ -55,9 +55,6 @@ THUMBNAIL_BYTES = 1 << 26
 
 CHUNK = 64
 
-NUMBERS = 2.0**64
-"""Content hashes are numbers below this."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SampleForm:
@@ -131,7 +128,7 @@ class FitSets:
     Attributes:
         form: what samples must be like.
         fit: what fits, and calibrates where no other samples do.
-        holdout: share of `fit` that calibrates then, chosen by content.
+        holdout: share of `fit` that calibrates then, by lot.
         seed: of auxiliary sets.
         calibration: what calibrates.
         bank: what neighbours are looked for in.
@@ -169,11 +166,12 @@ class FitSets:
 
     def parted(self) -> Iterator[Batch]:
         """The samples given to fit on, and those among them that calibrate."""
+        lots = np.random.default_rng(0)  # as those of data.in_dist.fit.select.lot
         for batch in self.fit:
             if self.calibration is not None:
                 yield batch
                 continue
-            held = [int(digits, 16) / NUMBERS >= 1 - self.holdout for digits in batch.content_hashes]
+            held = (lots.random(len(batch.ids)) >= 1 - self.holdout).tolist()
             for split, wanted in ((FIT, False), (CALIBRATION, True)):
                 rows = [row for row, is_held in enumerate(held) if is_held is wanted]
                 if rows:

@@ -61,7 +61,7 @@ UNSHIFTED_DRAWS = 24
 UNSHIFTED = ""
 """The group of calibration samples."""
 
-EDGE = 0.02
+EDGE = 0.001
 """Accuracies closer to 0 and 1 than this count as this close."""
 
 LENGTH_SCALES = (0.5, 1.0, 2.0)

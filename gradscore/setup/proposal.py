@@ -46,7 +46,7 @@ WIDEST = 120
 HEAD = """# Written by gradscore init. gradscore docs configuration explains every key; paths are relative to this file.
 """
 
-FEWEST_HELD_OUT = 50
+FEWEST_HELD_OUT = 80
 """No samples are held out of the fit to set thresholds where there would be fewer: then those to test do both."""
 
 EXPLAINED = {
@@ -400,16 +400,14 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
 def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, Any], str]]) -> None:
     """Has a share of the samples to fit on set thresholds, as `Detector.fit` does, where it is large enough to."""
     entry, why = entries["fit"]
-    low, high = entry.get("select", {}).get("hash", (0.0, 1.0))
-    cut = high - HOLDOUT * (high - low)
-    if parts["fit"].count * (high - cut) < FEWEST_HELD_OUT:
+    select = entry.get("select", {})
+    low, high = select.get("hash", (0.0, 1.0))
+    if parts["fit"].count * (high - low) * HOLDOUT < FEWEST_HELD_OUT:
         return
     parts["calibration"] = parts["fit"]
-    entries["fit"] = ({**entry, "select": {"hash": [low, cut]}}, f"; without the quarter that sets thresholds{why}")
-    entries["calibration"] = (
-        {**entry, "select": {"hash": [cut, high]}},
-        "; a quarter by content of those for fit, sets thresholds",
-    )
+    fits, calibrates = {**select, "lot": [0.0, 1 - HOLDOUT]}, {**select, "lot": [1 - HOLDOUT, 1.0]}
+    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of them by lot{why}")
+    entries["calibration"] = ({**entry, "select": calibrates}, "; the other quarter of them, sets thresholds")
 
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}

@@ -239,6 +239,20 @@ def test_a_sample_that_fitted_scores_as_if_it_had_not(name):
     assert not np.isclose(found, WHOLE.table(replace(ORDINARY.outputs, content=None))[name]).any()
 
 
+@pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "unit_mahalanobis"])
+def test_a_direction_that_one_sample_alone_has_is_gone_without_it(name):
+    """As a unit that is active in one sample: nothing is known of how far others go along it."""
+    alone = ORDINARY.outputs.penultimate.copy()
+    alone[:, 0] = 0.0
+    alone[7, 0] = 3.0
+    outputs = replace(ORDINARY.outputs, penultimate=alone, augmentations={})
+    found = FittedBaselines.fit(replace(ORDINARY, outputs=outputs)).table(outputs)[name].iloc[7]
+    rest = np.arange(M) != 7
+    others = NetworkOutputs(logits=outputs.logits[rest], penultimate=alone[rest])
+    refitted = FittedBaselines.fit(InDistribution(outputs=others, classes=ORDINARY.classes[rest], head=HEAD))
+    assert found == pytest.approx(refitted.table(outputs)[name].iloc[7], rel=1e-6)
+
+
 def test_a_class_of_one_sample_is_gone_without_it():
     classes = np.where(np.arange(M) == 7, 9, ORDINARY.classes)
     ordinary = replace(ORDINARY, classes=classes)

@@ -109,7 +109,7 @@ def test_prints_groups(stdout: str) -> None:
 
 
 def test_figures_of_both_kinds_are_among_the_tables_alone(stdout: str, fitted: Path) -> None:
-    assert "wrong or OOD, leave_one_dataset_out" in stdout
+    assert "wrong or OOD, leave_one_dataset_out" in " ".join(stdout.split())
     assert "DS-F1" not in CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
 
 

@@ -75,6 +75,8 @@ SELECTIONS = {
     "count beyond the end": ({"count": 99}, range(10)),
     "whole hash interval": ({"hash": [0, 1]}, range(10)),
     "lower hashes": ({"hash": [0, MIDDLE]}, [n for n, share in enumerate(hash_shares()) if share < MIDDLE]),
+    "lots": ({"lot": [0, 0.75]}, np.flatnonzero(np.random.default_rng(0).random(10) < 0.75)),
+    "the other lots": ({"lot": [0.75, 1]}, np.flatnonzero(np.random.default_rng(0).random(10) >= 0.75)),
     "upper hashes": ({"hash": [MIDDLE, 1]}, [n for n, share in enumerate(hash_shares()) if share >= MIDDLE]),
 }
 

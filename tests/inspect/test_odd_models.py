@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 from gradscore.errors import ConfigError, EngineError
 from gradscore.inspect import (
-    BinAdaptation,
     GradHist1d,
     GradHist2d,
     GradientActivation,
@@ -30,6 +29,7 @@ from gradscore.inspect import (
     TensorQuantity,
     every,
 )
+from gradscore.inspect.histograms import BinAdaptation
 
 
 class Scaled(nn.Module):

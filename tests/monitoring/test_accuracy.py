@@ -40,6 +40,19 @@ def test_without_shift_it_is_the_accuracy_of_the_calibration_samples() -> None:
     assert LEARNT.of(KNOWN_SETS.calibration.columns).accuracy == pytest.approx(KNOWN_SETS.calibration.right.mean())
 
 
+def test_a_network_that_is_nearly_always_right_is_said_to_be() -> None:
+    """Wrong once in a thousand samples: expected less, users would see an accuracy lost that is not."""
+    random = np.random.default_rng(3)
+    known = samples(4000, seed=2)
+    sure = KnownSet(
+        columns={**known.columns, "confidence": random.normal(6, 1, 4000)},
+        right=np.arange(4000) % 800 != 0,
+        label=known.label,
+    )
+    learnt = ExpectedAccuracy.learnt(KnownSets(calibration=sure, classes=CLASSES, shifted=SHIFTED))
+    assert learnt.of(sure.columns).accuracy == pytest.approx(1 - 1 / 800, abs=1e-3)
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.8, 1.7, 2.4])
 def test_it_is_near_the_truth_where_the_scores_are_not(shift: float) -> None:
     window = samples(4000, shift=shift, seed=9)

@@ -57,19 +57,26 @@ def test_parts(tmp_path: Path, folders: tuple[str, ...], wanted: dict[str, str])
 
 
 HELD_OUT = {
-    "fit and test": (("val", "test"), {"fit": [0.0, 0.75], "calibration": [0.75, 1.0]}),
-    "one set": (("photos",), {"fit": [0.0, 0.375], "calibration": [0.375, 0.5], "test": [0.5, 1.0]}),
+    "fit and test": (("val", "test"), {"fit": {"lot": [0.0, 0.75]}, "calibration": {"lot": [0.75, 1.0]}}),
+    "one set": (
+        ("photos",),
+        {
+            "fit": {"hash": [0.0, 0.5], "lot": [0.0, 0.75]},
+            "calibration": {"hash": [0.0, 0.5], "lot": [0.75, 1.0]},
+            "test": {"hash": [0.5, 1.0]},
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize(("folders", "wanted"), HELD_OUT.values(), ids=HELD_OUT)
 def test_a_quarter_of_what_fits_sets_thresholds(
-    tmp_path: Path, folders: tuple[str, ...], wanted: dict[str, list[float]]
+    tmp_path: Path, folders: tuple[str, ...], wanted: dict[str, dict[str, list[float]]]
 ) -> None:
     for folder in folders:
-        images(tmp_path / folder, "cat", "dog", count=200)
+        images(tmp_path / folder, "cat", "dog", count=320)
     found = {
-        key.rpartition(".")[2]: entry["select"]["hash"]
+        key.rpartition(".")[2]: entry["select"]
         for key, entry in propose([tmp_path], base=tmp_path).settings.items()
         if key.startswith("data.in_dist.") and "select" in entry
     }
@@ -78,7 +85,7 @@ def test_a_quarter_of_what_fits_sets_thresholds(
 
 def test_too_few_samples_are_not_divided_once_more(tmp_path: Path) -> None:
     for folder in ("val", "test"):
-        images(tmp_path / folder, "cat", "dog", count=99)
+        images(tmp_path / folder, "cat", "dog", count=159)
     assert "data.in_dist.calibration" not in propose([tmp_path], base=tmp_path).settings
 
 
