@@ -429,7 +429,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--streams", type=int, default=500)
-    parser.add_argument("--corruptions", type=int, help="images in a window")
+    parser.add_argument("--corruptions", type=int, help="images in a window, 50 or more")
     parser.add_argument("--model", help="where the code of the model is now")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
