@@ -170,7 +170,7 @@ class Preprocessing:
             if given is not None and len(given) not in (1, len(image)):
                 raise DataError(
                     f"preprocessing.{name} has {len(given)} values and the image {len(image)} channels; "
-                    "set preprocessing.channels"
+                    "set preprocessing.channels, or give samples such as the model takes"
                 )
         return self._normalised(image.float() / 255)
 

@@ -194,9 +194,7 @@ class Manifest(Record):
         try:
             return cls.model_validate_json(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise StoreError(
-                f"{run}: not a run folder, it has no {MANIFEST}; make one with gradscore extract"
-            ) from None
+            raise StoreError(f"{run}: not a run folder, it has no {MANIFEST}; {_instead(run)}") from None
         except OSError as error:
             what = str(error)
         except ValidationError as error:
@@ -393,3 +391,9 @@ def other_inputs(path: Path, found: Sequence[str]) -> StoreError:
         f"{path}: this run folder was made from other inputs: {'; '.join(found[:_SHOWN])}{more}. "
         "Give another folder (--out), remove this one, or go back to its inputs"
     )
+
+
+def _instead(folder: Path) -> str:
+    """What to do where a folder is no run: name the one inside it, or make one."""
+    inside = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
+    return f"did you mean {inside}?" if inside else "make one with gradscore extract"

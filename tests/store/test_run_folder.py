@@ -285,6 +285,13 @@ def test_not_a_run_folder(tmp_path: Path, make) -> None:
         RunFolder(tmp_path / "other")
 
 
+def test_a_folder_with_a_run_in_it_is_told_of_it(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").touch()
+    with pytest.raises(StoreError, match=f"did you mean {tmp_path / 'run'}"):
+        RunFolder(tmp_path)
+
+
 def open_run(path: Path, inputs: RunInputs = INPUTS, **changes: object) -> Manifest:
     with RunWriter.opened(path, config=make_config(**changes), inputs=inputs) as writer:
         return writer.manifest
