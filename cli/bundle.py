@@ -68,7 +68,7 @@ def bundle(
 
     It holds scores and features of single samples (with --monitor labels, too): it is as confidential as they are.
 
-    Where the report says that a baseline does better, --score has it decide instead, with thresholds of its own.
+    Where the report says that a baseline catches more, --score has it decide instead, with thresholds of its own.
 
     After gradscore demo: gradscore bundle demo/run --out demo/strict.gradscore --alpha 0.01 --trust-code
     """

@@ -561,7 +561,7 @@ class FittedBaselines:
             learned=learned,
             bank=bank,
             augmentations=tuple(augmentations),
-            leave_out=on_others or (has_features and ordinary.features.tells_its_own),
+            leave_out=on_others or (has_features and ordinary.features.can_leave_out),
             notices=list(dict.fromkeys(notices)),
         )
 

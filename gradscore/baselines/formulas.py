@@ -55,7 +55,7 @@ _ROUNDING = 1e-4
 rounds by a thousandth of that. A layer norm makes one axis constant but for rounding."""
 
 _NOTHING_LEFT = 1e-8
-"""Share of the variance along a sample's own direction that is none without that sample, but for rounding."""
+"""Where leaving a sample out leaves less than this of the variance along its direction, it leaves rounding alone."""
 
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
@@ -339,7 +339,7 @@ class OrdinaryFeatures:
         return {"means": product(means, whitening), "whitening": whitening, "counts": counts.astype(np.float64)}
 
     @property
-    def tells_its_own(self) -> bool:
+    def can_leave_out(self) -> bool:
         """Whether each, left out, is as far as new ones: they are more than twice as many as dimensions and classes."""
         dimensions = np.count_nonzero(self.class_means["whitening"].any(axis=0))
         return len(self.features) > 2 * (int(dimensions) + len(self.class_means["counts"]))

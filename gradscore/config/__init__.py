@@ -2,7 +2,7 @@
 
 In comes a YAML file with overrides and environment variables; out comes a checked `Config` with every default filled
 in. The sections `model`, `preprocessing` and `data` belong to the packages they are about; `schema` has the others and
-puts all together and has published choices of features, `yaml_source` reads and words errors.
+puts all together, `yaml_source` reads and words errors.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ MOST_MADE = 1000
 
 
 HOLDOUT = 0.25
-"""Share of the samples to fit on, by lot, that sets thresholds in their place where no other samples do."""
+"""Share of the samples to fit on that is held out, at random, to set thresholds where no other samples do."""
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
@@ -108,8 +108,8 @@ class SelectConfig(Section):
     """Only samples whose content has a hash in [low, high) of 0 to 1: [0, 0.5] and [0.5, 1] are halves without a sample
     in common."""
     lot: InFeatures[tuple[float, float] | None] = None
-    """Only samples that draw a number in [low, high) of 0 to 1, by `seed` and their place: [0, 0.75] and [0.75, 1] are
-    three quarters and one, with copies of a sample in either."""
+    """A random part: samples whose random number, by `seed` and position, is in [low, high) of 0 to 1. [0, 0.75] and
+    [0.75, 1] are three quarters and one; copies of a sample may be in both."""
     seed: InFeatures[int] = 0
     """Of the random choices of `count` and `lot`."""
 

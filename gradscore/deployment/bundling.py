@@ -30,6 +30,7 @@ from ..evaluation import (
     MetaModelSpecs,
     Verdict,
     deployed_protocol,
+    more_caught,
     ood_place,
     specs_of,
     stored_verdicts,
@@ -249,11 +250,10 @@ def _better_baselines(
         name = _detector_of(verdict)
         is_useless = (verdict.best_auroc or 0.0) <= 0.5  # no score tells these samples from the others
         if name in found and name not in asked and verdict.baseline_should_decide and not is_useless:
-            by = abs(verdict.gain.value) if verdict.gain is not None and verdict.gain.value is not None else 0.0
             lines.setdefault(
-                name, f"{verdict.best} on {verdict.what} by {by:.3f} AUROC (--score {name}={verdict.best})"
+                name, f"{verdict.best} of {verdict.what} ({more_caught(verdict)}), --score {name}={verdict.best}"
             )
-    return [f"by the report a baseline would do better: {', '.join(lines.values())}"] if lines else []
+    return [f"by the report a baseline would catch more: {', '.join(lines.values())}"] if lines else []
 
 
 def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:

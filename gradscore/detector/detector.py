@@ -194,7 +194,7 @@ class Detector:
                 `rotate90`, `mixup`, `cutmix`, `jigsaw` and `permuted_pixels` of images (1 or 3, H, W), and others of
                 numbers or tokens where no `ood` is given. They are made of the first 256 MiB of the samples, which are
                 kept that long.
-            holdout: share of `data`, drawn by lot, that sets thresholds unless `calibration` is given.
+            holdout: share of `data`, drawn at random, that sets thresholds unless `calibration` is given.
             run: an empty or new folder that becomes the run folder; a temporary one if None.
 
         Returns:

@@ -392,12 +392,12 @@ def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
 def _advice_on(question: str, advised: Sequence[Verdict], when: str, deciding: str) -> str:
     """The baseline that should decide a question."""
     best = max(advised, key=lambda each: each.area.n_positive).best
-    on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
+    on = _listed([f"{_kind(each)} ({more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     return f"In this report {best} catches more of {on}: {when}add {what}, to have it decide."
 
 
-def _more_caught(verdict: Verdict) -> str:
+def more_caught(verdict: Verdict) -> str:
     """What the best baseline catches, and what the chosen score does."""
     best, chosen = (
         count_or_percent(share or 0.0, verdict.area.n_positive) for share in (verdict.best_caught, verdict.caught)

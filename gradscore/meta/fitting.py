@@ -60,7 +60,7 @@ STARTS = ("augmentations_temperature", "msp")
 """Baselines that models of wrong predictions start from; the first that is there counts."""
 
 FREE = 100.0
-"""Inverse penalty of the coefficient of what a model starts from, whatever holds back the others."""
+"""`C` of the coefficient of what a model starts from: next to no penalty."""
 
 PATIENCE = 2
 """Penalties in a row that are no better than the best, after which weaker ones are not tried."""

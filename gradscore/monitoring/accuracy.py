@@ -27,7 +27,7 @@ always necessary for classifier accuracy evaluation?", for the regression over s
 "Distribution-free prediction sets for two-layer hierarchical models", for the interval; Garg et al. 2022, "Leveraging
 unlabeled data to predict out-of-distribution performance", for the threshold of the confidence; Lu et al. 2023,
 "Characterizing out-of-distribution error via optimal transport", for labels that are dealt out in the shares of the
-classes. Where samples are either confident or alike in all classes, the share of right ones is theirs.
+classes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ KERNEL_VARIANCE = 2.0
 """Variance of the squared-exponential kernel, where that of the linear one is 1."""
 
 LEAST = 0.005
-"""Standard deviation of an accuracy that nothing is said to be better than."""
+"""Floor of an accuracy's standard deviation."""
 
 NORMAL = 1.959964
 """How many standard deviations hold 95 % of normal noise."""
@@ -235,7 +235,7 @@ class Observations:
         inputs: (w, t) terms from that origin on that scale.
         accuracy: (w,) shares of predictions that are right.
         noise: (w,) variances of those shares.
-        mean: (w,) log-odds that the process starts from: the first term, and what makes it exact without shift.
+        mean: (w,) prior mean of the log-odds: the first term, and what makes it exact without shift.
         targets: (w,) log-odds of the accuracies, from those.
         target_noise: (w,) variances of these.
     """

@@ -47,7 +47,7 @@ HEAD = """# Written by gradscore init. gradscore docs configuration explains eve
 """
 
 FEWEST_HELD_OUT = 80
-"""No samples are held out of the fit to set thresholds where there would be fewer: then those to test do both."""
+"""Fewer than these are not held out; the samples to test set the thresholds instead."""
 
 EXPLAINED = {
     "model": "the classifier",
@@ -406,7 +406,7 @@ def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, An
         return
     parts["calibration"] = parts["fit"]
     fits, calibrates = {**select, "lot": [0.0, 1 - HOLDOUT]}, {**select, "lot": [1 - HOLDOUT, 1.0]}
-    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of them by lot{why}")
+    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of them, at random{why}")
     entries["calibration"] = ({**entry, "select": calibrates}, "; the other quarter of them, sets thresholds")
 
 

@@ -92,8 +92,8 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: 
                      best="energy", is_best=False, caught=0.5, best_caught=0.52) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [
-        "by the report a baseline would do better: energy on wrong predictions by 0.050 AUROC (--score wrong=energy), "
-        "energy on noise by 0.050 AUROC (--score ood=energy)"
+        "by the report a baseline would catch more: energy of wrong predictions (52 %, not 50 %), --score "
+        "wrong=energy, energy of noise (52 %, not 50 %), --score ood=energy"
     ]
     worse = [replace(each, best_caught=0.505) for each in worse]
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that hardly catches more"

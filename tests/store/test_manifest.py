@@ -68,6 +68,7 @@ SET = {
     "select.start": 5,
     "select.stop": 5,
     "select.hash": [0.0, 0.5],
+    "select.lot": [0.0, 0.5],
     "select.seed": 1,
     "label_map": {0: 1},
 }
