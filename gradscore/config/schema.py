@@ -30,6 +30,7 @@ from ..system import (
     NotNegative,
     Positive,
     Section,
+    Seed,
     anchored,
     as_address,
     is_address,
@@ -100,7 +101,7 @@ class ExtractConfig(Section):
     """Whether a sample that cannot be used ends the command, or is left out and listed."""
     part_size: InFeatures[Positive] = 1024
     """Samples in a file of the feature table."""
-    seed: InFeatures[int] = 0
+    seed: InFeatures[Seed] = 0
     """Of random weights and of random choices."""
 
 
@@ -115,7 +116,7 @@ class MetaConfig(Section):
     [raise the alarm](meta-model.md#how-it-is-fitted), or log-odds alone."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
-    seed: InModels[int] = 0
+    seed: InModels[Seed] = 0
     """Of the folds."""
     Cs: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
     """Inverse penalties of gradients to choose from, as `C` of scikit-learn."""
@@ -133,7 +134,7 @@ class EvaluateConfig(Section):
         "in_dist_only",
     ]
     """What OOD models are fitted and reported on ([in full](evaluation.md#protocols))."""
-    seed: InReport[int] = 0
+    seed: InReport[Seed] = 0
     """Of the halves of `known`."""
     duplicates: InReport[Literal["remove", "error"]] = "remove"
     """Whether images in two splits are left out of the fits, or refused."""

@@ -22,6 +22,7 @@ from ..system import (
     NotNegative,
     Positive,
     Section,
+    Seed,
     Slug,
     anchored,
     as_address,
@@ -110,7 +111,7 @@ class SelectConfig(Section):
     lot: InFeatures[tuple[float, float] | None] = None
     """A random part: samples whose random number, by `seed` and position, is in [low, high) of 0 to 1. [0, 0.75] and
     [0.75, 1] are three quarters and one; copies of a sample may be in both."""
-    seed: InFeatures[int] = 0
+    seed: InFeatures[Seed] = 0
     """Of the random choices of `count` and `lot`."""
 
     @model_validator(mode="after")

@@ -106,11 +106,12 @@ def calibrated(
             needed.
     """
     whole = right if whole is None else whole
-    different = "different " if len(right) < len(whole) else ""
     if len(right) < (needed := samples_needed(_in_range(alpha) / len(models))):
+        copies = len(whole) - len(right)
+        beside = f"; {copies} more are copies of these, or of samples of in_dist.fit" if copies else ""
         raise EvaluationError(
-            f"detectors, calibrated on {different}correctly predicted in-distribution samples: "
-            f"{_too_few(alpha, needed, len(right))}"
+            "detectors, calibrated on correctly predicted in-distribution samples: "
+            f"{_too_few(alpha, needed, len(right))}{beside}"
         )
     apart, all_of = ({name: model.decision(each) for name, (model, _) in models.items()} for each in (right, whole))
     levels = joint_levels(list(apart.values()), list(all_of.values()))

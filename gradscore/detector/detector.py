@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -209,7 +210,7 @@ class Detector:
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
         """
-        if not (isinstance(holdout, float | int) and 0 < holdout < 1):
+        if not (isinstance(holdout, float | int | np.floating) and 0 < holdout < 1):
             raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout!r}")
         folder = Folder(run)
         with self._interface.attached(self.model):

@@ -36,6 +36,7 @@ from .settings import (
     Positive,
     Registry,
     Section,
+    Seed,
     Slug,
     anchored,
     as_written,

@@ -81,6 +81,7 @@ def without_repeats(values: list[str]) -> list[str]:
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Names = Annotated[list[str], Field(min_length=1), AfterValidator(without_repeats)]
 AnchoredPath = Annotated[
     Path,

@@ -128,6 +128,12 @@ REFUSED = {
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
     "no mean and no std": ("preprocessing={mean: [], std: []}", r"mean has 0 values and std 0: give one per channel"),
+    "a seed below zero": ("meta.seed=-1", r"meta\.seed: wanted .*0, got -1"),
+    "a seed that no generator takes": (
+        "extract.seed=99999999999",
+        r"extract\.seed: wanted .*4294967296, got 99999999999",
+    ),
+    "a seed of a selection": ("data.in_dist.test.select.seed=-1", r"select\.seed: wanted .*0, got -1"),
     "std of zero": ("preprocessing={mean: 0, std: 0}", r"preprocessing\.std\.0: wanted greater than 0, got 0"),
     "mean that is no number": ("preprocessing={mean: .nan, std: 1}", r"mean\.0: wanted a finite number, got nan"),
     "weights and resize": ("preprocessing={weights: A, resize: 3}", r"weights brings its own .*remove resize"),
