@@ -48,12 +48,14 @@ def check_target(path: Path) -> None:
     """Makes sure that a file can be written, as far as that can be told before.
 
     Raises:
-        OutputError: it is a folder, or its folder is none or lets nobody write.
+        OutputError: it is a folder, a device or a pipe, or its folder is none or lets nobody write.
     """
     if is_address(path):
         raise OutputError(f"{as_address(path)}: this cannot be written to object storage; give a local path")
     if path.is_dir():
         raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
+    if path.exists() and not path.is_file():  # a file would take its place, that of /dev/null for example
+        raise OutputError(f"{path}: wanted a file to write to, got a device or a pipe; give the path of a file")
     folder = next(each for each in path.absolute().parents if each.exists())
     if not folder.is_dir():
         raise OutputError(f"{path}: {folder} is a file, wanted a folder; give another path")
@@ -88,7 +90,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the file cannot be written; what was there before still is.
     """
-    if path.is_dir() or is_address(path):
+    if is_address(path) or (path.exists() and not path.is_file()):
         check_target(path)
     own = f"{_HOST}@{os.getpid()}-{threading.get_ident()}-{next(_NUMBERS)}"
     temporary = path.with_name(f".{path.name}.{own}{_SUFFIX}")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gradscore.errors import StoreError
-from gradscore.system import file_sha256, held, only_writer, parse_json, replacing, write_csv
+from gradscore.errors import OutputError, StoreError
+from gradscore.system import check_target, file_sha256, held, only_writer, parse_json, replacing, write_csv
 
 HOLD = """
 import sys, time
@@ -129,6 +129,17 @@ def test_a_file_is_replaced_or_left(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a") as there:
         there.write_text(str(1 / 0))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root, a file would take the place of a device such as /dev/null for the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OutputError, match="got a device or a pipe"), replacing(pipe) as temporary:
+        temporary.write_text("x")
+    assert pipe.is_fifo()
+    with pytest.raises(OutputError, match="got a device or a pipe"):
+        check_target(pipe)
 
 
 def test_file_hash(tmp_path: Path) -> None:
