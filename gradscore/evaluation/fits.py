@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -64,6 +64,9 @@ LEAST_REFERENCE = 2
 """Samples of the bank that have to be left: a neighbour, and one to compare it with."""
 
 _NO_AXES = np.empty((0, 0))
+
+FEW_ERRORS = 10
+"""Of fewer wrong predictions the reader is told that hardly anything can be learnt."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +176,24 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     return FitReport(
         models,
         skipped,
-        [*label_warnings(run), *found.copied_sets, *class_notices(run), *notes(notices)],
+        [*label_warnings(run), *found.copied_sets, *class_notices(run), *_few_errors(models), *notes(notices)],
         run.meta_path,
         kept,
         list(inputs.left_out),
     )
+
+
+def _few_errors(models: Sequence[Fitted]) -> list[Notice]:
+    """Says where so few predictions are wrong that hardly anything can be learnt of them."""
+    return [
+        Notice(
+            f"{each.model.notes['n_positive']} wrong predictions in {FIT} are few to learn from: the score for them is "
+            "little more than the baseline it starts from; give more labelled samples",
+            "caution",
+        )
+        for each in models
+        if each.spec.task == "misclassification" and each.model.notes.get("n_positive", FEW_ERRORS) < FEW_ERRORS
+    ]
 
 
 def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:

@@ -99,6 +99,14 @@ def test_what_comes_again_among_the_samples_sets_thresholds_as_often() -> None:
     assert 0 < held["content_hash"].duplicated(keep=False).mean() < 0.25
 
 
+def test_few_wrong_predictions_are_said_to_be_few() -> None:
+    model = net()
+    labels = model(X).argmax(1)
+    labels[:6] = 1 - labels[:6]
+    notices = [str(each) for each in make(model).fit((X, labels), ood={"far": FAR}).notices]
+    assert any("wrong predictions in in_dist.fit are few to learn from" in each for each in notices)
+
+
 def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
     whole = fitted.score(X)
     assert whole["sample_id"].tolist() == [str(place) for place in range(300)]
