@@ -374,24 +374,19 @@ def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
         for each in found
         if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
-    advised = [each for each in lost if each.baseline_should_decide]
+    advised = [[each for each in lost if each.area.task == task and each.baseline_should_decide] for task in WHAT]
     useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
     return [
-        *(
-            _advice_on(question, [each for each in advised if each.area.task == task], when, deciding)
-            for task, question, when in (
-                ("ood", "ood", "where such samples are expected, "),
-                ("misclassification", "wrong", ""),
-            )
-            if any(each.area.task == task for each in advised)
-        ),
+        *(_advice_on(of_task, deciding) for of_task in advised if of_task),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
 
 
-def _advice_on(question: str, advised: Sequence[Verdict], when: str, deciding: str) -> str:
-    """The baseline that should decide a question."""
-    best = max(advised, key=lambda each: each.area.n_positive).best
+def _advice_on(advised: Sequence[Verdict], deciding: str) -> str:
+    """The baseline that should decide a question, of verdicts on it."""
+    most = max(advised, key=lambda each: each.area.n_positive)
+    best, is_ood = most.best, most.area.task == "ood"
+    question, when = ("ood", "where such samples are expected, ") if is_ood else ("wrong", "")
     on = _listed([f"{_kind(each)} ({more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     return f"In this report {best} catches more of {on}: {when}add {what}, to have it decide."

@@ -377,7 +377,7 @@ def _factor(penalty: Penalty) -> float:
 
 def _places(inputs: Inputs, counted: BoolArray, start: str | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where the start is among inputs, if there is one, and the scores that correct it."""
-    is_start = np.array([name == start for name in inputs.names], dtype=bool)
+    is_start = np.isin(inputs.names, [] if start is None else [start])
     return np.flatnonzero(is_start), np.flatnonzero(counted & ~is_start)
 
 
