@@ -74,7 +74,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/deptry gradscore cli
-	$(BIN)/deptry --exclude benchmarks --ignore DEP002,DEP004 tests tests/support data_scripts docs
+	$(BIN)/deptry --exclude benchmarks --ignore DEP002,DEP004 tests tests/support benchmarks data_scripts docs
 	$(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory test-slow
 
