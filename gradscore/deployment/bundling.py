@@ -228,7 +228,7 @@ def _deployed_models(
                     f"is none; run `gradscore fit-meta {run.path}`, which says so if it cannot be fitted, or have a "
                     f"baseline decide: --score {name}=NAME, in Python scores=['{name}=NAME']"
                 )
-            notices.append(f"no detector '{name}': {run.path / 'meta'} has no model for it")
+            notices.append(f"no detector '{name}': no model was fitted for it")
     if not found:
         raise BundleError(nothing)
     names = [model.name for model, _ in found.values() if isinstance(model, BaselineScore)]

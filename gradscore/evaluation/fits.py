@@ -68,6 +68,9 @@ _NO_AXES = np.empty((0, 0))
 FEW_ERRORS = 10
 """Of fewer wrong predictions the reader is told that hardly anything can be learnt."""
 
+FEW_TO_FIT = 50
+"""Of fewer samples in `in_dist.fit` the reader is told that they hardly say what is ordinary."""
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -176,16 +179,18 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     return FitReport(
         models,
         skipped,
-        [*label_warnings(run), *found.copied_sets, *class_notices(run), *_few_errors(models), *notes(notices)],
+        [*label_warnings(run), *found.copied_sets, *class_notices(run), *_few(run, models), *notes(notices)],
         run.meta_path,
         kept,
         list(inputs.left_out),
     )
 
 
-def _few_errors(models: Sequence[Fitted]) -> list[Notice]:
-    """Says where so few predictions are wrong that hardly anything can be learnt of them."""
-    return [
+def _few(run: RunFolder, models: Sequence[Fitted]) -> list[Notice]:
+    """Says where hardly anything can be learnt: of so few samples, or of so few wrong predictions among them."""
+    rows = run.manifest.splits[FIT].rows
+    samples = f"{rows} samples in {FIT} are few: scores hardly know what is ordinary; give at least {FEW_TO_FIT}"
+    errors = [
         Notice(
             f"{each.model.notes['n_positive']} wrong predictions in {FIT} are few to learn from: the score for them is "
             "little more than the baseline it starts from; give more labelled samples",
@@ -194,6 +199,7 @@ def _few_errors(models: Sequence[Fitted]) -> list[Notice]:
         for each in models
         if each.spec.task == "misclassification" and each.model.notes.get("n_positive", FEW_ERRORS) < FEW_ERRORS
     ]
+    return [Notice(samples, "caution"), *errors] if rows < FEW_TO_FIT else errors
 
 
 def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:

@@ -107,6 +107,11 @@ def test_few_wrong_predictions_are_said_to_be_few() -> None:
     assert any("wrong predictions in in_dist.fit are few to learn from" in each for each in notices)
 
 
+def test_few_samples_are_said_to_be_few() -> None:
+    notices = [str(each) for each in make(alpha=0.2).fit((X[:60], Y[:60]), holdout=0.5, ood={"far": FAR}).notices]
+    assert any("samples in in_dist.fit are few" in each for each in notices)
+
+
 def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
     whole = fitted.score(X)
     assert whole["sample_id"].tolist() == [str(place) for place in range(300)]
