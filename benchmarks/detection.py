@@ -59,7 +59,8 @@ def cells(name: str, folder: Path) -> pd.DataFrame:
         for score in ("chosen", "meta"):
             gain = here[(here["score"] == score) & (here["metric"] == f"auroc_gain_over_{over}")]
             area = block[block["score"] == score]["value"]
-            found = gain.iloc[0] if len(gain) else None
+            # A score that is the best baseline itself gains nothing, and there is nothing to test.
+            found = gain.iloc[0] if len(gain) and gain["p_value"].iloc[0] < 1 else None
             rows.append(
                 {
                     "network": name, "protocol": "wrong" if task == "misclassification" else protocol,
