@@ -406,8 +406,9 @@ def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, An
         return
     parts["calibration"] = parts["fit"]
     fits, calibrates = {**select, "lot": [0.0, 1 - HOLDOUT]}, {**select, "lot": [1 - HOLDOUT, 1.0]}
-    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of them, at random{why}")
-    entries["calibration"] = ({**entry, "select": calibrates}, "; the other quarter of them, sets thresholds")
+    whole = "the half to fit on" if "hash" in select else "them"
+    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of {whole}, at random{why}")
+    entries["calibration"] = ({**entry, "select": calibrates}, f"; the other quarter of {whole}, sets thresholds")
 
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}

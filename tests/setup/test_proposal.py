@@ -75,9 +75,12 @@ def test_a_quarter_of_what_fits_sets_thresholds(
 ) -> None:
     for folder in folders:
         images(tmp_path / folder, "cat", "dog", count=320)
+    proposal = propose([tmp_path], base=tmp_path)
+    parts_are_halves = "half to fit on" in proposal.reasons["data.in_dist.calibration"]
+    assert parts_are_halves == ("hash" in wanted["calibration"])
     found = {
         key.rpartition(".")[2]: entry["select"]
-        for key, entry in propose([tmp_path], base=tmp_path).settings.items()
+        for key, entry in proposal.settings.items()
         if key.startswith("data.in_dist.") and "select" in entry
     }
     assert found == wanted
