@@ -71,8 +71,6 @@ CHECKPOINTS = {
     "safetensors under another name": ("model.pt", save_file, lambda state: state),
     "torch.save under another name": ("model.safetensors", torch.save, lambda state: state),
     "nested under state_dict": ("model.pt", torch.save, lambda state: {"epoch": 3, "state_dict": state}),
-    "module. prefix": ("model.pt", torch.save, lambda state: {f"module.{name}": state[name] for name in state}),
-    "_orig_mod. prefix": ("model.pt", torch.save, lambda state: {f"_orig_mod.{name}": state[name] for name in state}),
     "any prefix": ("model.pt", torch.save, lambda state: {f"net.inner.{name}": state[name] for name in state}),
     "nested and prefixed twice": (
         "model.ckpt",
@@ -125,16 +123,10 @@ UNREADABLE = {
     "empty pt": ("model.pt", lambda _, path: path.write_bytes(b""), "is it damaged, or a download that failed"),
     "text": ("model.pt", lambda _, path: path.write_text("hello"), "no file of weights, by its first bytes"),
     "a zip archive": ("model.pt", save_arrays, "a zip archive of something else than weights"),
-    "TorchScript": ("model.pt", save_script, r"a TorchScript archive.*torch\.save\(torch\.jit\.load\("),
     "a pointer": ("model.pt", lambda _, path: path.write_text(POINTER), "pointer of Git LFS.*git lfs pull"),
     "a program of PyTorch 2.6": ("model.pt", save_older_program, r"a program of torch\.export"),
     "a program": ("model.pt", save_program, r"a program of torch\.export"),
     "a pickle": ("model.pt", lambda state, path: path.write_bytes(pickle.dumps(state)), "a pickle that torch.save did"),
-    "a whole module": (
-        "model.pt",
-        lambda _, path: torch.save(Whole(), path),
-        r"holds objects of \S*Whole and",
-    ),
     "missing": ("model.pt", lambda _, path: None, "does not exist"),
 }
 

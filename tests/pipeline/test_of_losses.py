@@ -245,7 +245,6 @@ REFUSED = {
     "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
     "a function in a list": ([mean_of_text], {}, ConfigError, r"losses=function.*got a function in a list"),
     "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
-    "no such statistic": (each_token, {"statistics": ["l-2"]}, ConfigError, "no statistic 'l-2'"),
 }
 
 

@@ -132,7 +132,6 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "empty tensor": (lambda: X[:0], "got none"),
     "exhausted iterator": (spent, "an iterator can be read only once"),
     "a path": (lambda: "images/", "wanted a DataLoader, a Dataset, .* got str"),
-    "a number": (lambda: 3, "got int"),
     "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
     "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
     "float labels": (lambda: (X, Y.float()), r"wanted labels as whole numbers.*got float32"),

@@ -71,15 +71,12 @@ COUPLED = r"changes with the other samples of its batch, or from call to call"
 WEIGHT = nn.Parameter(torch.ones(3, dtype=torch.float64))
 OF_LOGITS = r"def loss\(logits\): \.\.\. from logits \(N, K\) to the loss of each sample \(N,\)"
 MISTAKES: dict[str, tuple[Callable[..., Any], type[GradscoreError], str]] = {
-    "no argument": (lambda: X, ConfigError, rf"wanted {OF_LOGITS}; or, for any model, def loss\(model, batch\)"),
     "three arguments": (lambda model, inputs, labels: X, ConfigError, rf"got custom\(model, .*wanted {OF_LOGITS}"),
-    "labels beside logits": (lambda logits, labels: X, ConfigError, rf"wanted {OF_LOGITS}"),
     "the wrong way round": (lambda batch, model: X, ConfigError, r"def loss\(model, batch\)"),
     "by keyword": (lambda *, logits: X, ConfigError, rf"wanted {OF_LOGITS}"),
     "a mean": (lambda logits: logits.mean(), EngineError, rf"wanted one value .*\(\d+,\), got shape \(\): {OF_LOGITS}"),
     "a number": (lambda logits: 1.0, EngineError, r"got float"),
     "a value for each class": (lambda logits: logits, EngineError, r"got shape \(\d+, 3\)"),
-    "no gradient": (lambda logits: logits.detach().amax(1), EngineError, r"no gradient with respect to the logits"),
     "values of the network": (
         lambda logits: WEIGHT.sum().expand(len(logits)),
         EngineError,
@@ -88,7 +85,6 @@ MISTAKES: dict[str, tuple[Callable[..., Any], type[GradscoreError], str]] = {
     "changes in place what it needs": (changing, EngineError, r"fails for logits .*inplace"),
     "complex values": (lambda logits: logits.sum(1).to(torch.complex128), EngineError, r"wanted real values"),
     "softmax over samples": (lambda logits: -logits.softmax(0).log().mean(1), CoupledSamplesError, COUPLED),
-    "less the batch's mean": (lambda logits: (logits - logits.mean(0)).square().sum(1), CoupledSamplesError, COUPLED),
     "sums along the batch": (lambda logits: logits.cumsum(0).sum(1), CoupledSamplesError, COUPLED),
     "random numbers": (lambda logits: torch.randn(len(logits)) * logits.sum(1), CoupledSamplesError, COUPLED),
     "a failure": (lambda logits: logits[:, 9], EngineError, rf"IndexError.*wanted {OF_LOGITS}"),
