@@ -18,7 +18,16 @@ from .augmentations import (
     open_augmentations,
 )
 from .dataset import NAME_CLASSES, open_made, open_splits, select
-from .in_memory import check_classes, count_samples, form_of, samples_of, tensors_in, whole_batches, with_tensors
+from .in_memory import (
+    check_classes,
+    count_samples,
+    form_of,
+    refuse_shuffled,
+    samples_of,
+    tensors_in,
+    whole_batches,
+    with_tensors,
+)
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import (
     SIGNATURE_SIDE,

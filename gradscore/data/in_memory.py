@@ -13,9 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
@@ -32,6 +40,8 @@ FORMS = (
     "of batches, each of them a tensor, a pair, or a mapping of keyword arguments as collators of transformers make it"
 )
 """What samples may be given as."""
+
+_DRAWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 def samples_of(
@@ -60,6 +70,19 @@ def samples_of(
     """
     reader = _Reader(data, name, dtype, labelled, preprocess, split)
     return Samples(name, _count(data), reader.batches)
+
+
+def refuse_shuffled(data: Any) -> None:
+    """Refuses a DataLoader that draws its samples at random, where results name samples by their positions.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if isinstance(data, DataLoader) and isinstance(data.sampler, _DRAWN):
+        raise ConfigError(
+            "data: a DataLoader that shuffles, so that positions in the result say nothing of those in its data set; "
+            "give it with shuffle=False"
+        )
 
 
 def _count(data: Any) -> int | None:
@@ -312,7 +335,11 @@ def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samp
             the first. Names of samples are their numbers, labels are -1.
         name: what messages call them.
         hashed: whether anybody asks for hashes of their contents, which need a copy from an accelerator; else empty.
+
+    Raises:
+        ConfigError: a DataLoader that shuffles.
     """
+    refuse_shuffled(data)
 
     def read() -> Iterator[Batch]:
         if isinstance(data, Tensor | Mapping | np.ndarray | str) or not isinstance(data, Iterable):

@@ -28,6 +28,7 @@ from ..data import (
     PreprocessingConfig,
     Samples,
     form_of,
+    refuse_shuffled,
     samples_of,
 )
 from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
@@ -344,10 +345,12 @@ class Detector:
 
         Raises:
             EvaluationError: the detector is not fitted.
+            ConfigError: a DataLoader that shuffles.
             DataError: samples that cannot be used, or none.
             ModelError: the model cannot take them.
         """
         scorer = self.scorer
+        refuse_shuffled(data)
         given = self._given(data, labelled=False)
         sink = ListSink[pd.DataFrame]()
         with _telling(self._progress) as tell:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image
@@ -86,11 +85,6 @@ def audit(
         raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
     options = section(ExtractConfig, {"batch_size": batch_size}, where="extract")
     interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
-    if isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler):
-        raise ConfigError(
-            "data: a DataLoader that shuffles, so that places in its data set say nothing of the samples that are "
-            "found; give it with shuffle=False"
-        )
     samples = given_samples(model, data, preprocessing=preprocessing)
     if class_names is not None:
         with interface.attached(model):

@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from ..columns import feature_columns
 from ..config import ExtractConfig, FeaturesConfig, check_features, section
-from ..data import Preprocessing, PreprocessingConfig, Samples, check_classes, samples_of, whole_batches
+from ..data import (
+    Preprocessing,
+    PreprocessingConfig,
+    Samples,
+    check_classes,
+    refuse_shuffled,
+    samples_of,
+    whole_batches,
+)
 from ..errors import ConfigError
 from ..extractor import Extractor, LossExtractor, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
@@ -75,7 +83,7 @@ def features(
         (missing without a label), `content_hash`, `logit_0` ..., then features `<loss>/<parameter>/<statistic>`.
 
     Raises:
-        ConfigError: an unknown setting, loss or statistic.
+        ConfigError: an unknown setting, loss or statistic, or a DataLoader that shuffles.
         DataError: samples that cannot be used, or none.
         ModelError: the model is in training mode, or cannot take the samples.
         EngineError: gradients that cannot be computed: samples are coupled, for one.
@@ -137,10 +145,11 @@ def given_samples(model: nn.Module, data: Any, *, preprocessing: Mapping[str, An
         preprocessing: settings of the section `preprocessing`, for raw pixels.
 
     Raises:
-        ConfigError: an unknown setting.
+        ConfigError: an unknown setting, or a DataLoader that shuffles.
         ModelError: the model is in training mode.
     """
     check_mode(model)
+    refuse_shuffled(data)
     pixels = None if preprocessing is None else section(PreprocessingConfig, preprocessing, where="preprocessing")
     prepared = None if pixels is None else Preprocessing(pixels)
     return samples_of(data, name="data", dtype=input_dtype(model), preprocess=prepared)
@@ -248,7 +257,9 @@ def _warn_of_zeros(table: pd.DataFrame) -> None:
     zero = [group for loss, groups in by_loss.items() if loss not in losses for group, none in groups.items() if none]
     advice = {
         **{f"loss {loss}": "take another loss" for loss in losses},
-        **dict.fromkeys(zero, "take out no_grad() and detach() behind it, or leave it out (parameters=...)"),
+        **dict.fromkeys(
+            zero, "where it is frozen, leave it out (parameters=...), else take out no_grad() and detach() behind it"
+        ),
     }
     for name, what in advice.items():
         warnings.warn(

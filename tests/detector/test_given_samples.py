@@ -117,6 +117,8 @@ def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
     assert whole["prediction"].tolist() == fitted.model(X).argmax(1).tolist()
     for_loader = fitted.score(DataLoader(TensorDataset(X, Y), batch_size=7))
     pd.testing.assert_frame_equal(for_loader, whole)
+    with pytest.raises(ConfigError):
+        fitted.score(DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True))
 
 
 def test_far_samples_are_told_from_others(fitted) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 from trusted import built
 
 import gradscore
@@ -189,6 +189,23 @@ def test_models_that_cannot_be_scored_are_refused_in_words(make, error, message)
 def test_an_unknown_setting_is_named() -> None:
     with pytest.raises(ConfigError, match=r"features: loses: unknown key.*losses"):
         gradscore.features(nn.Linear(4, 3).eval(), X, loses=["uniform"])
+
+
+SHUFFLED = {
+    "shuffle": lambda data: DataLoader(data, batch_size=2, shuffle=True),
+    "a random part": lambda data: DataLoader(data, batch_size=2, sampler=SubsetRandomSampler([0, 2, 4])),
+    "by weights": lambda data: DataLoader(data, batch_size=2, sampler=WeightedRandomSampler([1.0] * 6, 6)),
+}
+
+
+@pytest.mark.parametrize("loader", SHUFFLED.values(), ids=SHUFFLED)
+def test_a_loader_that_shuffles_is_refused(loader: Callable[[Any], Any]) -> None:
+    """Positions in the result would be taken for those in the data set."""
+    data = loader(TensorDataset(X, Y))
+    with pytest.raises(ConfigError, match=r"a DataLoader that shuffles.*shuffle=False"):
+        gradscore.features(nn.Linear(4, 3).eval(), data)
+    with pytest.raises(ConfigError):
+        gradscore.features(nn.Linear(4, 3).eval(), data, losses=lambda model, batch: model(batch[0]).sum(1))
 
 
 def test_progress_is_told() -> None:
