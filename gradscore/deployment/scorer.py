@@ -126,7 +126,7 @@ class Scorer:
             features=bundle.features,
             num_classes=config.num_classes,
         )
-        self._state = memory_state(self.model)
+        self._state, self._frozen = memory_state(self.model), _frozen(self.model)
         self._self_test()
         self._extractor.engine.warns = True  # of what extract has not said
 
@@ -398,6 +398,7 @@ class Scorer:
         state = memory_state(self.model)
         if state != self._state:
             _check_weights(self.bundle, self.model)
+            _check_frozen(self.model, self._frozen)
             self._state = state
 
     def _judged(self, values: FloatArray, *, explain: int) -> pd.DataFrame:
@@ -710,6 +711,21 @@ def _check_weights(bundle: Bundle, model: nn.Module) -> None:
         raise BundleError(
             f"the bundle was made for weights of hash {bundle.weights_sha256[:12]}..., the model has {got[:12]}...; "
             "use the checkpoint it was made with, or make the bundle anew"
+        )
+
+
+def _frozen(model: nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
+def _check_frozen(model: nn.Module, wanted: set[str]) -> None:
+    """Refuses a model some of whose parameters were frozen, or thawed, since: gradients of frozen ones are zero."""
+    got = _frozen(model)
+    if got != wanted:
+        name = min(got ^ wanted)
+        raise BundleError(
+            f"{name}: requires_grad was {name not in wanted} when this scorer was made and is {name not in got} now, "
+            "which gives its gradients other values; set it back"
         )
 
 

@@ -269,7 +269,7 @@ def check_mode(model: nn.Module) -> None:
     """Makes sure that a model can be scored as it stands; nothing about it is changed.
 
     Raises:
-        ModelError: it is no module, compiled, in training mode, or all its parameters are frozen.
+        ModelError: it is no module, compiled, in training mode, without weights, or all its parameters are frozen.
     """
     refuse_foreign(model, source="the model")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
@@ -279,6 +279,9 @@ def check_mode(model: nn.Module) -> None:
             "would change its outputs; call model.eval() first"
         )
     parameters = list(model.parameters())
+    empty = next((name for name, each in model.named_parameters() if each.is_meta), None)
+    if empty is not None:
+        raise ModelError(f"{empty}: on the device 'meta', so it has no values; build the model on a real device")
     if parameters and not any(parameter.requires_grad for parameter in parameters):
         raise ModelError("all parameters of the model are frozen; call model.requires_grad_(True) first")
 

@@ -9,7 +9,7 @@ and hooks are looked for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -91,11 +91,32 @@ def is_hooked(model: nn.Module) -> bool:
 
 
 def memory_state(model: nn.Module) -> list[object]:
-    """What changes with the weights: where each tensor lies, and how often it was written to."""
+    """What changes with the weights: where each tensor lies, how often it was written to, its sum, and what is frozen.
+
+    PyTorch does not count what is written through `.data`, which the sums show.
+    """
+    tensors = [each for each in chain(model.parameters(), model.buffers()) if not each.is_meta]
     return [
-        (each.data_ptr(), None if each.is_inference() else each._version)
-        for each in chain(model.parameters(), model.buffers())
+        *(
+            (
+                each.data_ptr() if each.layout == torch.strided else None,
+                None if each.is_inference() else each._version,
+                each.requires_grad,
+            )
+            for each in tensors
+        ),
+        *_sums(tensors),
     ]
+
+
+@torch.no_grad()
+def _sums(tensors: Sequence[Tensor]) -> Iterator[list[float]]:
+    """Sums of tensors, device by device, so that an accelerator is waited for once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for each in tensors:
+        parts = torch.view_as_real(each) if each.is_complex() else each
+        by_device.setdefault(each.device, []).append(parts.sum())
+    yield from (torch.stack(sums).tolist() for sums in by_device.values())
 
 
 def memory_size(model: nn.Module) -> int:

@@ -282,6 +282,10 @@ def test_a_model_that_went_on_is_noticed(small_bundle) -> None:
         scorer(images)
     with torch.no_grad():
         weight.mul_(-1)
+    weight.requires_grad_(False)
+    with pytest.raises(BundleError, match=r"requires_grad was True .* is False now.*set it back"):
+        scorer(images)
+    weight.requires_grad_(True)
     assert scorer(images).equals(before)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from gradscore.models import Interface, copy_of, is_hooked, look_at_forward, memory_size, memory_state
+from gradscore.models import Interface, copy_of, is_hooked, look_at_forward, memory_size, memory_state, weights_sha256
 
 
 class Noisy(nn.Linear):
@@ -93,6 +93,8 @@ CHANGES = {
     "in place": lambda model: model.weight.detach().add_(1),
     "other memory": lambda model: setattr(model.weight, "data", model.weight.data.clone()),
     "a buffer": lambda model: model.running.zero_(),
+    "through data": lambda model: model.weight.data.mul_(3),
+    "frozen": lambda model: model.weight.requires_grad_(False),
 }
 
 
@@ -104,6 +106,19 @@ def test_changes_of_weights_and_buffers_are_seen(name):
     assert memory_state(model) == before
     CHANGES[name](model)
     assert memory_state(model) != before
+
+
+def test_weights_may_be_sparse_or_of_any_type():
+    model = nn.Linear(6, 4)
+    model.register_buffer("graph", torch.eye(4).to_sparse())
+    model.register_buffer("low", torch.ones(2, dtype=torch.bfloat16))
+    model.register_buffer("spectrum", torch.ones(2, dtype=torch.complex64))
+    model.register_buffer("count", torch.tensor(3))
+    before, hashed = memory_state(model), weights_sha256(model)
+    assert (memory_state(model), weights_sha256(model)) == (before, hashed)
+    model.graph = 2 * model.graph
+    assert memory_state(model) != before
+    assert weights_sha256(model) != hashed
 
 
 def test_the_size_counts_weights_and_buffers():

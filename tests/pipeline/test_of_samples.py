@@ -177,6 +177,7 @@ MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         CoupledSamplesError,
         "batch",
     ),
+    "no weights yet": (lambda: nn.Linear(4, 3, device="meta").eval(), ModelError, "weight: on the device 'meta'"),
 }
 
 
