@@ -17,7 +17,7 @@ import pandas as pd
 from ..baselines import FittedBaselines
 from ..columns import augmentations_of, logit_columns
 from ..config import MetaConfig
-from ..data import BANK, FIT, TEST
+from ..data import BANK, CALIBRATION, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import (
@@ -67,6 +67,9 @@ _NO_AXES = np.empty((0, 0))
 
 FEW_ERRORS = 10
 """Of fewer wrong predictions the reader is told that hardly anything can be learnt."""
+
+MOST_UNSEEN = 0.1
+"""Share of `in_dist.fit` that may be of classes which no calibration sample has, before the reader is told."""
 
 FEW_TO_FIT = 50
 """Of fewer samples in `in_dist.fit` the reader is told that they hardly say what is ordinary."""
@@ -239,9 +242,28 @@ def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
 
 
 def class_notices(run: RunFolder) -> list[Notice]:
-    """Says when the in-distribution samples that fit and those reported are not of the same classes."""
-    if TEST not in {info.name for info in run.splits()}:
+    """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
+    names = {info.name for info in run.splits()}
+    return [
+        *(_of_other_classes(run) if CALIBRATION in names else []),
+        *(_reported_of_other_classes(run) if TEST in names else []),
+    ]
+
+
+def _of_other_classes(run: RunFolder) -> list[Notice]:
+    """Says when thresholds are set by samples that lack classes of much of what fits: of sorted data, cut in two."""
+    labels = {split: run.read(split, columns=["label"])["label"] for split in (FIT, CALIBRATION)}
+    known = labels[FIT].isin(labels[CALIBRATION]) | (labels[FIT] < 0)
+    if known.mean() >= 1 - MOST_UNSEEN or (labels[CALIBRATION] < 0).any():
         return []
+    text = (
+        f"{CALIBRATION} has no sample of the classes of {100 * (1 - known.mean()):.0f} % of {FIT}: thresholds hold for "
+        "the classes that it has. If the data are sorted by class, draw it at random"
+    )
+    return [Notice(text, "caution")]
+
+
+def _reported_of_other_classes(run: RunFolder) -> list[Notice]:
     classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
     if not classes[TEST]:
         return [Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")]

@@ -106,6 +106,13 @@ def test_few_wrong_predictions_are_said_to_be_few() -> None:
     assert any("wrong predictions in in_dist.fit are few to learn from" in each for each in notices)
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_thresholds_set_by_some_classes_are_told_of(wanted: bool) -> None:
+    held = Y[200:] <= (0 if wanted else 1)
+    notices = make().fit((X[:200], Y[:200]), calibration=(X[200:][held], Y[200:][held]), ood={"far": FAR}).notices
+    assert any("has no sample of the classes of" in str(each) for each in notices) == wanted
+
+
 def test_few_samples_are_said_to_be_few() -> None:
     notices = [str(each) for each in make(alpha=0.2).fit((X[:60], Y[:60]), holdout=0.5, ood={"far": FAR}).notices]
     assert any("samples in in_dist.fit are few" in each for each in notices)
