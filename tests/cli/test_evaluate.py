@@ -6,38 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_inputs import INPUTS
 from score_names import score_names
 from typer.testing import CliRunner
+from written_runs import rows_of, written_run
 
-from gradscore.config import Config, load_config
+from gradscore.config import load_config
 from gradscore.detector.detector_runs import Report
 from gradscore.detector.detector_sets import Thumbnails
 from gradscore.evaluation import evaluate_run
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
-from gradscore.store import RunFolder, RunWriter, ShardRows
+from gradscore.store import RunFolder, ShardRows
 from gradscore_cli.main import app
 
 SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
-
-
-def make_rows(split: str, *, wrong: int, copied: bool, distinct: int = SIZE, classes: int = 2) -> ShardRows:
-    generator = np.random.default_rng(list(split.encode()))
-    ood = split.startswith("ood")
-    labels = generator.integers(0, max(1, classes), SIZE)
-    return ShardRows(
-        split=split,
-        sample_ids=[str(place) for place in range(SIZE)],
-        labels=np.full(SIZE, -1) if ood or not classes else labels,
-        predictions=np.where(np.arange(SIZE) < wrong, 1 - labels, labels),
-        content_hashes=[
-            f"{'in_dist.fit' if copied and place % distinct < 3 else split}-{place % distinct}" for place in range(SIZE)
-        ],
-        names=NAMES,
-        values=np.exp(generator.normal(3.0 * ood, 1.0, (SIZE, len(NAMES)))),
-        skipped=[],
-    )
 
 
 def write_run(
@@ -50,29 +32,26 @@ def write_run(
     classes: dict[str, int] | None = None,
     class_names: list[str] | None = None,
 ) -> Path:
-    settings = {
-        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
-        "data": {
-            "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
-            "ood": [{"name": name, "source": "sklearn:digits", "group": name} for name in ood],
-        },
-        "meta": {"cv_folds": 2, "Cs": [0.01, 1.0]},
-        "run": "run",
-    }
+    """A run whose split `copied` begins with copies, with so many distinct samples and classes of each split."""
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
-    with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
-        for info in RunFolder(path).splits():
-            rows = make_rows(
-                info.name,
-                wrong=wrong.get(info.name, 0),
-                copied=info.name == copied,
-                distinct=(distinct or {}).get(info.name, SIZE),
-                classes=(classes or {}).get(info.name, 2),
-            )
-            note = writer.write(info.name, 0, rows)
-            writer.finish_split(info.name, [note], samples=1, seconds=1.0)
-        writer.manifest.class_names = class_names
-        writer.finish(feature_count=2, notices=[])
+
+    def rows(split: str) -> ShardRows:
+        generator = np.random.default_rng(list(split.encode()))
+        far, labelled = split.startswith("ood"), (classes or {}).get(split, 2)
+        labels = generator.integers(0, max(1, labelled), SIZE)
+        places = np.arange(SIZE) % (distinct or {}).get(split, SIZE)
+        origins = ["in_dist.fit" if split == copied and place < 3 else split for place in places]
+        return rows_of(
+            split,
+            NAMES,
+            np.exp(generator.normal(3.0 * far, 1.0, (SIZE, len(NAMES)))),
+            labels=labels if labelled and not far else np.full(SIZE, -1),
+            predictions=np.where(np.arange(SIZE) < wrong.get(split, 0), 1 - labels, labels),
+            content_hashes=[f"{origin}-{place}" for origin, place in zip(origins, places, strict=True)],
+        )
+
+    sets = [{"name": name, "group": name} for name in ood]
+    written_run(path, rows, ood=sets, class_names=class_names, meta={"cv_folds": 2, "Cs": [0.01, 1.0]})
     return path
 
 

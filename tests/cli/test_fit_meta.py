@@ -2,50 +2,27 @@ from pathlib import Path
 
 import numpy as np
 from meta_models import OOD, meta_model
-from run_inputs import INPUTS
 from typer.testing import CliRunner
+from written_runs import rows_of, written_run
 
-from gradscore.config import Config
 from gradscore.meta import group_of
-from gradscore.store import RunFolder, RunWriter, ShardRows
+from gradscore.store import ShardRows
 from gradscore_cli.main import app
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1", "uniform/fc.weight/l2"]
 SIZE = 40
 
 
-def make_rows(split: str, *, level: float, labelled: bool, wrong: int) -> ShardRows:
-    generator = np.random.default_rng(list(split.encode()))
-    labels = generator.integers(0, 2, SIZE)
-    predictions = np.where(np.arange(SIZE) < wrong, 1 - labels, labels)
-    return ShardRows(
-        split=split,
-        sample_ids=[str(place) for place in range(SIZE)],
-        labels=labels if labelled else np.full(SIZE, -1),
-        predictions=predictions,
-        content_hashes=[f"{split}-{place}" for place in range(SIZE)],
-        names=NAMES,
-        values=np.exp(generator.normal(level, 1.0, (SIZE, len(NAMES)))),
-        skipped=[],
-    )
-
-
 def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int = 5) -> Path:
-    settings = {
-        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
-        "data": {
-            "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
-            "ood": [{"name": name, "source": "sklearn:digits"} for name in ood],
-        },
-        "meta": {"cv_folds": 2, "Cs": [0.01, 1.0]},
-        "run": "run",
-    }
-    with RunWriter.opened(path, config=Config.model_validate(settings), inputs=INPUTS) as writer:
-        for info in RunFolder(path).splits():
-            level = 3.0 if info.kind == "ood" else 0.0
-            rows = make_rows(info.name, level=level, labelled=info.kind != "ood", wrong=wrong)
-            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
-        writer.finish(feature_count=3, notices=[])
+    def rows(split: str) -> ShardRows:
+        generator = np.random.default_rng(list(split.encode()))
+        labels = generator.integers(0, 2, SIZE)
+        predictions = np.where(np.arange(SIZE) < wrong, 1 - labels, labels)
+        far = split.startswith("ood")
+        values = np.exp(generator.normal(3.0 * far, 1.0, (SIZE, len(NAMES))))
+        return rows_of(split, NAMES, values, labels=np.full(SIZE, -1) if far else labels, predictions=predictions)
+
+    written_run(path, rows, ood=[{"name": name} for name in ood], meta={"cv_folds": 2, "Cs": [0.01, 1.0]})
     return path
 
 

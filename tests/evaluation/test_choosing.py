@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_inputs import INPUTS
+from written_runs import rows_of, written_run
 
-from gradscore.config import Config
 from gradscore.evaluation import choosing, evaluate_run, fit_run
 from gradscore.meta import TrainingSet, fitting
-from gradscore.store import RunFolder, RunWriter, ShardRows
+from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
 SETS = ("a", "b", "c", "d")
@@ -37,41 +36,34 @@ def write_run(
     `reported` is the seed of the set `a` alone; `planted` shifts the logits of what is to be found in `a` and in
     `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ.
     """
-    config = Config.model_validate(
-        {
-            "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
-            "data": {"in_dist": {"fit": SOURCE, "test": SOURCE}, "ood": [{**SOURCE, "name": name} for name in SETS]},
-            "meta": {"cv_folds": 3, "Cs": [0.01]},
-            "evaluate": {"near_duplicates": "ignore", "protocols": ["leave_one_dataset_out"]},
-            "run": str(folder),
-        }
+
+    def rows(split: str) -> ShardRows:
+        generator = np.random.default_rng([*split.encode(), reported] if split == "ood.a" else list(split.encode()))
+        far = split.startswith("ood.")
+        wrong = np.arange(SIZE) % 5 == 0
+        margin = generator.normal(4.0, 1.0, SIZE) - in_logits * far - wrong
+        other = np.zeros(SIZE)
+        if split in ("ood.a", "in_dist.test"):
+            margin -= planted * (wrong + 2 * far)
+            other -= 3 * planted
+        contents = np.arange(SIZE) % (different if split == "in_dist.fit" else SIZE)
+        sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
+        return rows_of(
+            split,
+            [*LOGITS, *GRADIENTS],
+            np.column_stack([margin, other, sizes]),
+            labels=np.full(SIZE, -1) if far else wrong.astype(np.int64),
+            predictions=np.zeros(SIZE, dtype=np.int64),
+            content_hashes=[f"{split}-{place}-{reported}" for place in contents],
+        )
+
+    return written_run(
+        folder,
+        rows,
+        ood=[{"name": name} for name in SETS],
+        meta={"cv_folds": 3, "Cs": [0.01]},
+        evaluate={"near_duplicates": "ignore", "protocols": ["leave_one_dataset_out"]},
     )
-    with RunWriter.opened(folder, config=config, inputs=INPUTS) as writer:
-        for info in RunFolder(folder).splits():
-            seed = [*info.name.encode(), reported] if info.name == "ood.a" else list(info.name.encode())
-            generator = np.random.default_rng(seed)
-            far = info.name.startswith("ood.")
-            wrong = np.arange(SIZE) % 5 == 0
-            margin = generator.normal(4.0, 1.0, SIZE) - in_logits * far - wrong
-            other = np.zeros(SIZE)
-            if info.name in ("ood.a", "in_dist.test"):
-                margin -= planted * (wrong + 2 * far)
-                other -= 3 * planted
-            contents = np.arange(SIZE) % (different if info.name == "in_dist.fit" else SIZE)
-            sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
-            rows = ShardRows(
-                split=info.name,
-                sample_ids=[str(place) for place in range(SIZE)],
-                labels=np.full(SIZE, -1) if far else wrong.astype(np.int64),
-                predictions=np.zeros(SIZE, dtype=np.int64),
-                content_hashes=[f"{info.name}-{place}-{reported}" for place in contents],
-                names=[*LOGITS, *GRADIENTS],
-                values=np.column_stack([margin, other, sizes]),
-                skipped=[],
-            )
-            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
-        writer.finish(feature_count=1, notices=[])
-    return RunFolder(folder)
 
 
 def choice_of(run: RunFolder, label: str) -> dict[str, Any]:

@@ -4,51 +4,40 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_inputs import INPUTS
+from written_runs import rows_of, written_run
 
-from gradscore.config import Config
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import fit_run
-from gradscore.store import RunFolder, RunWriter, ShardRows
+from gradscore.store import RunFolder, ShardRows
 
 SIZE = 26
 LOGITS = ["logit_0", "logit_1"]
-SOURCE = {"source": "sklearn:digits"}
 
 
 def write_run(folder: Path, *, copied: str, copies: int, into: str = "in_dist.bank") -> RunFolder:
     """A run whose bank, or split `into`, begins with `copies` samples of the split `copied`."""
-    config = Config.model_validate(
-        {
-            "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": 2},
-            "data": {
-                "in_dist": dict.fromkeys(("fit", "test", "calibration", "bank"), SOURCE),
-                "ood": [{**SOURCE, "name": "far"}],
-            },
-            "meta": {"cv_folds": 2, "Cs": [0.01]},
-            "evaluate": {"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
-            "run": str(folder),
-        }
+
+    def rows(split: str) -> ShardRows:
+        names = LOGITS if split == "in_dist.bank" else [*LOGITS, "uniform/fc.weight/l1"]
+        origins = [copied if split == into and place < copies else split for place in range(SIZE)]
+        labels = np.arange(SIZE) % 2
+        return rows_of(
+            split,
+            names,
+            np.random.default_rng(list(split.encode())).lognormal(size=(SIZE, len(names))),
+            labels=labels,
+            predictions=np.where(np.arange(SIZE) % 5 == 0, 1 - labels, labels),
+            content_hashes=[f"{origin}-{place}" for place, origin in enumerate(origins)],
+        )
+
+    return written_run(
+        folder,
+        rows,
+        in_dist=("fit", "test", "calibration", "bank"),
+        ood=[{"name": "far"}],
+        meta={"cv_folds": 2, "Cs": [0.01]},
+        evaluate={"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
     )
-    with RunWriter.opened(folder, config=config, inputs=INPUTS) as writer:
-        for info in RunFolder(folder).splits():
-            is_bank = info.name == "in_dist.bank"
-            names = LOGITS if is_bank else [*LOGITS, "uniform/fc.weight/l1"]
-            origins = [copied if info.name == into and place < copies else info.name for place in range(SIZE)]
-            labels = np.arange(SIZE) % 2
-            rows = ShardRows(
-                split=info.name,
-                sample_ids=[str(place) for place in range(SIZE)],
-                labels=labels,
-                predictions=np.where(np.arange(SIZE) % 5 == 0, 1 - labels, labels),
-                content_hashes=[f"{origin}-{place}" for place, origin in enumerate(origins)],
-                names=names,
-                values=np.random.default_rng(list(info.name.encode())).lognormal(size=(SIZE, len(names))),
-                skipped=[],
-            )
-            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
-        writer.finish(feature_count=1, notices=[])
-    return RunFolder(folder)
 
 
 REFUSED = {

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from run_inputs import INPUTS
 from safetensors.torch import load_file, save_file
 from scipy.stats import binomtest
 from typer.testing import CliRunner
+from written_runs import rows_of, written_run
 
 from gradscore.check import Policy, make_expected, write_expected
-from gradscore.config import Config
-from gradscore.store import RunFolder, RunWriter, ShardRows, label_warnings, renaming_advice
+from gradscore.store import RunFolder, ShardRows, label_warnings, renaming_advice
 from gradscore.store.labels import accuracy_in_another_order, is_at_chance
 from gradscore_cli.main import app
 
@@ -131,39 +130,33 @@ def write_run(
 
     Where it is wrong the label is the class after the predicted one, or any other if they are spread.
     """
-    settings = {
-        "model": {"source": "torchvision:resnet18", "checkpoint": None, "num_classes": CLASSES},
-        "data": {
-            "in_dist": {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}},
-            "ood": [{"name": "far", "source": "sklearn:digits"}],
-        },
-        "meta": {"cv_folds": 2, "Cs": [0.01]},
-        "evaluate": {"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
-        "run": "run",
-    }
     # Softmax of one logit z among zeros: e^z / (e^z + 4).
     logit = np.log((CLASSES - 1) * confidence / (1 - confidence))
-    with RunWriter.opened(folder, config=Config.model_validate(settings), inputs=INPUTS) as writer:
-        for info in RunFolder(folder).splits():
-            generator = np.random.default_rng(list(info.name.encode()))
-            predictions = np.arange(size) % CLASSES
-            wrong = np.arange(size) >= round(right.get(info.name, 1.0) * size)
-            away = 1 + np.arange(size) // CLASSES % (CLASSES - 1) if spread else 1
-            labels = np.where(wrong, (predictions + away) % CLASSES, predictions)
-            gradients = generator.lognormal(size=(size, 1))
-            rows = ShardRows(
-                split=info.name,
-                sample_ids=[str(place) for place in range(size)],
-                labels=np.full(size, -1) if info.name.startswith("ood") else labels,
-                predictions=predictions,
-                content_hashes=[f"{info.name}-{place}" for place in range(size)],
-                names=[*(f"logit_{place}" for place in range(CLASSES)), "uniform/fc.weight/l1"],
-                values=np.concatenate([np.eye(CLASSES)[predictions] * logit, gradients], axis=1),
-                skipped=[],
-            )
-            writer.finish_split(info.name, [writer.write(info.name, 0, rows)], samples=1, seconds=1.0)
-        writer.finish(feature_count=1, notices=list(notices))
-    return RunFolder(folder)
+
+    def rows(split: str) -> ShardRows:
+        generator = np.random.default_rng(list(split.encode()))
+        predictions = np.arange(size) % CLASSES
+        wrong = np.arange(size) >= round(right.get(split, 1.0) * size)
+        away = 1 + np.arange(size) // CLASSES % (CLASSES - 1) if spread else 1
+        labels = np.where(wrong, (predictions + away) % CLASSES, predictions)
+        gradients = generator.lognormal(size=(size, 1))
+        return rows_of(
+            split,
+            [*(f"logit_{place}" for place in range(CLASSES)), "uniform/fc.weight/l1"],
+            np.concatenate([np.eye(CLASSES)[predictions] * logit, gradients], axis=1),
+            labels=np.full(size, -1) if split.startswith("ood") else labels,
+            predictions=predictions,
+        )
+
+    return written_run(
+        folder,
+        rows,
+        classes=CLASSES,
+        ood=[{"name": "far"}],
+        notices=notices,
+        meta={"cv_folds": 2, "Cs": [0.01]},
+        evaluate={"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
+    )
 
 
 DOUBTED = {
