@@ -110,10 +110,6 @@ def a_file(folder: Path) -> Path:
     return folder / "file"
 
 
-def below_a_file(folder: Path) -> Path:
-    return a_file(folder) / "deeper"
-
-
 def with_a_folder_in_the_place_of_a_table(folder: Path) -> Path:
     (folder / "in_dist.fit" / "audit.csv").mkdir(parents=True)
     return folder
@@ -127,7 +123,6 @@ def with_a_file_in_the_place_of_plots(folder: Path) -> Path:
 
 TARGETS = {
     "a file": (a_file, "file is a file, wanted a folder"),
-    "below a file": (below_a_file, "file is a file, wanted a folder"),
     "a folder in the place of a table": (with_a_folder_in_the_place_of_a_table, "audit.csv: wanted a file"),
     "a file in the place of a folder": (with_a_file_in_the_place_of_plots, "plots is a file, wanted a folder"),
 }
@@ -143,25 +138,9 @@ def test_targets_are_refused_before_anything_is_computed(
     assert message in words(found)
 
 
-def test_an_audit_goes_not_among_the_files_of_a_run(small_run: Path) -> None:
-    found = audit(small_run, "--trust-code", "--out", small_run / "features")
-    assert found.exit_code == 2
-    assert "this is part of the run folder" in words(found)
-    assert not (small_run / "features" / "in_dist.fit" / "audit.csv").exists()
-
-
-REFUSALS = {
-    "no such split": (["--split", "in_dist.nowhere"], "no split 'in_dist.nowhere'"),
-    "a set without labels": (["--split", "OOD"], "'label' looks at the label of every sample"),
-    "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
-}
-
-
-@pytest.mark.parametrize(("options", "message"), REFUSALS.values(), ids=REFUSALS)
-def test_what_cannot_be_audited_is_refused(small_run: Path, tmp_path: Path, options: list[str], message: str) -> None:
+def test_a_set_without_labels_is_refused(small_run: Path, tmp_path: Path) -> None:
     ood = next(info.name for info in RunFolder(small_run).splits() if info.kind == "ood")
-    given = [ood if option == "OOD" else option for option in options]
-    found = audit(small_run, *given, "--trust-code", "--out", tmp_path / "out")
+    found = audit(small_run, "--split", ood, "--trust-code", "--out", tmp_path / "out")
     assert found.exit_code == 2
-    assert message in words(found)
+    assert "'label' looks at the label of every sample" in words(found)
     assert not (tmp_path / "out").exists()

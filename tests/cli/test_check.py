@@ -72,11 +72,8 @@ def test_for_machines(small_run, expected, tmp_path: Path) -> None:
 
 
 UNUSABLE = {
-    "no expected": (lambda run, expected: expected.unlink(), (), "there are no expected figures"),
-    "no run": (lambda run, expected: shutil.rmtree(run), (), "not a run folder"),
     "no evaluation": (lambda run, expected: shutil.rmtree(run / "evaluation"), (), "gradscore evaluate"),
     "an unknown margin": (lambda run, expected: None, ("--margin", "speed=1"), "--margin speed=1: wanted NAME=VALUE"),
-    "a margin that is no number": (lambda run, expected: None, ("--margin", "auroc=x"), "--margin auroc=x"),
     "a margin out of range": (lambda run, expected: None, ("--margin", "auroc=2"), "less than 1"),
 }
 
@@ -205,7 +202,6 @@ def test_no_hours_are_spent_without_expected_figures(own) -> None:
 
 TARGETS = {
     "a folder": ("folder", "got a folder"),
-    "below a file": ("net.py/x", "net.py is a file, wanted a folder"),
     "the expected figures": ("expected.json", "this is the file of --expected as well"),
     "a link to them": ("link.json", "this is the file of --expected as well"),
 }

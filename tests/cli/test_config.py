@@ -28,24 +28,11 @@ def test_show_prints_every_setting(config_file: Path) -> None:
     assert yaml.safe_load(result.stdout) == wanted
 
 
-REFUSED = {
-    "mistyped key": (["--set", "extract.sed=4"], "extract.sed: unknown key; did you mean 'seed'?"),
-    "value out of range": (
-        ["--set", "extract.workers=-1"],
-        "extract.workers: wanted greater than or equal to 0, got -1",
-    ),
-    "unknown name in a list": (["--set", "features.losses=[nope]"], "config.yaml: features.losses.0: no loss 'nope'"),
-    "no value": (["--set", "extract.seed"], "override 'extract.seed': wanted key.path=value"),
-}
-
-
-@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
-def test_unusable_settings(config_file: Path, options: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["config", "show", str(config_file), *options])
-    assert result.exit_code == 2
+def test_an_unusable_setting(config_file: Path) -> None:
+    result = CliRunner().invoke(app, ["config", "show", str(config_file), "--set", "extract.sed=4"])
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: ")
-    assert message in result.stderr
-    assert result.stdout == ""
+    assert "extract.sed: unknown key; did you mean 'seed'?" in result.stderr
 
 
 def test_missing_file(tmp_path: Path) -> None:

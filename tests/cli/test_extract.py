@@ -4,7 +4,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
@@ -59,18 +58,6 @@ def test_summary(config_file: Path, tmp_path: Path) -> None:
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
 
 
-def test_skipped_samples_are_warned_of(config_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    for place in range(3):
-        Image.fromarray(np.full((8, 8), place, np.uint8)).save(tmp_path / "images" / f"{place}.png")
-    (tmp_path / "images" / "broken.png").write_bytes(b"no image")
-    config_file.write_text(CONFIG.replace('"sklearn:digits", select: {start: 40, stop: 45}', '"folder:images"'))
-    options = ["--set", "extract.on_error=skip", "--set", "preprocessing.channels=1"]
-    result = extract(config_file, *options, "-q")
-    assert result.exit_code == 0, result.stderr
-    assert "warning: skipped: ood.other, broken.png: " in result.stdout
-
-
 def test_one_broken_file_is_warned_of_once(config_file: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     (tmp_path / "images").mkdir()
@@ -116,20 +103,6 @@ def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_complete_run_says_so(config_file: Path) -> None:
-    extract(config_file)
-    result = extract(config_file)
-    assert result.exit_code == 0
-    assert "this run is already complete: nothing to compute" in result.stdout
-
-
-def test_other_inputs(config_file: Path) -> None:
-    extract(config_file)
-    result = extract(config_file, "--set", "extract.seed=1")
-    assert result.exit_code == 2
-    assert "made from other inputs: model.weights_sha256 was" in result.stderr
-
-
 def test_code_that_is_not_trusted(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
     result = CliRunner().invoke(app, ["extract", str(config_file)])
@@ -147,13 +120,6 @@ def test_no_such_device(config_file: Path) -> None:
     result = extract(config_file, "--device", "tpu")
     assert result.exit_code == 2, result.output
     assert "error: device tpu: PyTorch finds no such device here; use " in result.stderr
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_cuda_without_cuda(config_file: Path) -> None:
-    result = extract(config_file, "--device", "cuda")
-    assert result.exit_code == 2
-    assert "error: device cuda: " in result.stderr
 
 
 def test_interruption_says_how_to_go_on(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,6 @@ def test_complex_weights(config_file: Path, tmp_path: Path) -> None:
 
 UNUSABLE = {
     "quantity": (["--quantities", "grad_hist"], "error: quantities: no quantity 'grad_hist'; did you mean"),
-    "loss": (["--loss", "hinge"], "error: loss: no loss 'hinge'"),
     "no parameters": (["--set", "model.source=python:net.py:nothing_to_learn"], "error: the model has no parameters"),
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
     "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),

@@ -28,8 +28,6 @@ def test_version() -> None:
 
 LIGHT = {
     "help": ["--help"],
-    "version": ["--version"],
-    "help of extract": ["extract", "--help"],
     "help of score": ["score", "--help"],
     "wrong usage": ["extract"],
 }
@@ -68,17 +66,8 @@ def test_python_dash_m(module: str, tmp_path: Path) -> None:
     assert result.stdout.startswith("gradscore ")
 
 
-USAGE = {
-    "no such command": ["extrakt"],
-    "no argument": ["extract"],
-    "no such option": ["extract", "config.yaml", "--fast"],
-    "no number": ["extract", "config.yaml", "--batch-size", "many"],
-}
-
-
-@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
-def test_wrong_usage(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, arguments)
+def test_wrong_usage() -> None:
+    result = CliRunner().invoke(app, ["extract", "config.yaml", "--fast"])
     assert result.exit_code == 2
     assert "Usage: " in result.stderr
 

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "bundle --out": ("bundle", "{run}", "--out"),
     "score --out": ("score", "missing.gradscore", "missing.png", "--out"),
     "inspect --out": ("inspect", "{run}", "--out"),
+    "audit --out": ("audit", "{run}", "--trust-code", "--out"),
 }
 FILES = {
     "manifest": "manifest.json",
@@ -45,6 +46,7 @@ REFUSED = [  # every command, and every kind of file
     ("bundle --out", "a new file among its own"),
     ("score --out", "manifest"),
     ("inspect --out", "a folder of it"),
+    ("audit --out", "a folder of it"),
 ]
 
 

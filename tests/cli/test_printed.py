@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gradscore.printable import printable
 from gradscore.reporting.pages import render
 from gradscore_cli.output import Bar, Terminal, figures_table, json_text, progress_bar, say
 
@@ -22,11 +21,6 @@ NAMES = {
     "markup": ("[red]a[/red] [/]", "[red]a[/red] [/]"),
     "other scripts": ("größe 层 📷", "größe 层 📷"),
 }
-
-
-@pytest.mark.parametrize(("name", "wanted"), NAMES.values(), ids=NAMES)
-def test_printable(name: str, wanted: str) -> None:
-    assert printable(name) == wanted
 
 
 @pytest.fixture

@@ -105,14 +105,6 @@ def test_verify_names_what_is_damaged(runs: Path) -> None:
     assert "damaged: config.yaml: not the content that was recorded. Restore it" in result.stderr
 
 
-def test_verify_names_a_missing_shard_without_a_checksum(runs: Path) -> None:
-    (runs / "a/SHA256SUMS").unlink()
-    (runs / "a/features/in_dist.test/part-00000.parquet").unlink()
-    result = invoke("verify", runs / "a")
-    assert result.exit_code == 2
-    assert "damaged: features/in_dist.test/part-00000.parquet: missing. Restore it" in result.stderr
-
-
 def test_verify_names_files_without_a_checksum(runs: Path) -> None:
     (runs / "a/SHA256SUMS").unlink()
     result = invoke("verify", runs / "a")

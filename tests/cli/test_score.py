@@ -319,9 +319,7 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path) -> None:
 
 
 NO_BUNDLES = {
-    "run/manifest.json": "this is part of the run folder",
     "run/model.safetensors": "is there already and is no bundle; give another path",
-    "notes.txt": "is there already and is no bundle; give another path",
     "empty": "is there already and is no bundle; give another path",
 }
 

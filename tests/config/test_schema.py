@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradscore.config import Config, dump_config, load_config, parse_config
+from gradscore.config import dump_config, load_config, parse_config
 from gradscore.errors import ConfigError
 
 MINIMAL = """
@@ -116,10 +116,8 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, config_file: Path, source:
 
 
 REFUSED = {
-    "unknown key": ("model.num_clases=3", r"model\.num_clases: unknown key; did you mean 'num_classes'\?"),
     "unknown key in a list": ("data.ood.0.nam=x", r"data\.ood\.0\.nam: unknown key; did you mean 'name'\?"),
     "unknown key like nothing": ("evaluate.zzz=1", r"evaluate\.zzz: unknown key; valid: protocols, seed"),
-    "unknown section": ("modell={}", r"modell: unknown key; did you mean 'model'\?"),
     "wrong type": ("model.num_classes=eight", r"model\.num_classes: wanted a valid integer.*got 'eight'"),
     "one logit for three classes": ("model.one_logit=true", r"model: .*one_logit is for two classes, num_classes says"),
     "unknown choice": ("extract.on_error=stop", r"extract\.on_error: wanted 'fail' or 'skip', got 'stop'"),
@@ -128,22 +126,16 @@ REFUSED = {
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
     "no mean and no std": ("preprocessing={mean: [], std: []}", r"mean has 0 values and std 0: give one per channel"),
-    "a seed below zero": ("meta.seed=-1", r"meta\.seed: wanted .*0, got -1"),
     "a seed that no generator takes": (
         "extract.seed=99999999999",
         r"extract\.seed: wanted .*4294967296, got 99999999999",
     ),
-    "a seed of a selection": ("data.in_dist.test.select.seed=-1", r"select\.seed: wanted .*0, got -1"),
     "std of zero": ("preprocessing={mean: 0, std: 0}", r"preprocessing\.std\.0: wanted greater than 0, got 0"),
     "mean that is no number": ("preprocessing={mean: .nan, std: 1}", r"mean\.0: wanted a finite number, got nan"),
     "weights and resize": ("preprocessing={weights: A, resize: 3}", r"weights brings its own .*remove resize"),
     "empty interval of hashes": ("data.in_dist.fit.select.hash=[0.5, 0.5]", r"hash must be an interval"),
     "stop before start": ("data.in_dist.test.select.stop=5", r"stop \(5\) must be greater than start \(5\)"),
     "repeated statistic": ("features.statistics=[max, max]", r"features\.statistics: named more than once: max"),
-    "repeated augmentation": (
-        "features.augmentations=[mirror, mirror]",
-        r"features\.augmentations: named more than once: mirror",
-    ),
     "unknown loss": ("features.losses=[uniform, nope]", r"small\.yaml: features\.losses\.1: no loss 'nope'; valid: "),
     "unknown statistic": ("features.statistics=[maxx]", r"features\.statistics\.0: .*maxx"),
     "unknown augmentation": ("features.augmentations=[flip]", r"features\.augmentations\.0: no augmentation 'flip'"),
@@ -211,10 +203,3 @@ def test_unreadable_file(tmp_path: Path, make, message: str) -> None:
     make(tmp_path / "bad.yaml")
     with pytest.raises(ConfigError, match=rf"bad\.yaml: {message}"):
         load_config(tmp_path / "bad.yaml")
-
-
-def test_a_config_is_frozen(config_file: Path) -> None:
-    config = load_config(config_file)
-    assert isinstance(config, Config)
-    with pytest.raises(ValueError, match="frozen"):
-        config.run = Path()
