@@ -88,7 +88,6 @@ DAMAGES = {
     "an empty self-test": (refill("self_test.safetensors", empty), "the self-test does not fit the columns"),
     "missing": (Path.unlink, "there is no such bundle"),
     "truncated": (truncate, "not a complete bundle"),
-    "empty": (lambda path: path.write_bytes(b""), "not a complete bundle"),
     "a flipped bit": (flip, "not a complete bundle"),
     "a changed index": (
         lambda path: rewritten(path, lambda members: members.update({"bundle.json": members["bundle.json"] + b" "})),
@@ -119,7 +118,6 @@ DAMAGES = {
         lambda path: reindexed(path, lambda index: index["detectors"]["wrong"].update(score="luck")),
         "its inputs give no score 'luck'",
     ),
-    "a field less": (lambda path: reindexed(path, lambda index: index.pop("alpha")), "alpha: Field required"),
     "other columns": (
         lambda path: reindexed(path, lambda index: index["columns"].reverse()),
         "its meta models were fitted on other columns",
@@ -211,15 +209,6 @@ def replace_in_config(old: str, new: str) -> Callable[[Path], object]:
 
 BAD_RUNS = {
     "no meta models": (lambda run: shutil.rmtree(run / "meta"), "no meta models; run `gradscore fit-meta"),
-    "no checkpoint": (
-        lambda run: (run / "config.yaml").write_text(
-            "\n".join(
-                line.replace(line.split(":")[1], " null") if "checkpoint:" in line else line
-                for line in (run / "config.yaml").read_text().splitlines()
-            )
-        ),
-        "was made with weights of hash",
-    ),
     "other features": (replace_in_config("granularity: parameter", "granularity: model"), "has other columns"),
 }
 

@@ -1,6 +1,5 @@
 """Scores of new samples against the run's own feature table, whatever the way they come in."""
 
-import re
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gradscore.data import Batch, collate
-from gradscore.deployment.bundle import write_bundle
 from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
@@ -231,30 +229,6 @@ def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: s
     found = Scorer.load(small_bundle, trust_code=True)
     with pytest.raises(BundleError, match=message):
         Scorer(found.bundle, change(found._extractor.model).eval())
-
-
-def test_code_needs_trust(small_bundle) -> None:
-    with pytest.raises(ModelError, match=r"--trust-code.*Scorer\.load\(\.\.\., trust_code=True\)"):
-        Scorer.load(small_bundle)
-
-
-@pytest.fixture
-def alone(small_run, tmp_path: Path) -> Path:
-    """A bundle that was moved without the code and the weights of its model."""
-    (tmp_path / "made").mkdir()
-    (tmp_path / "away" / "deeper").mkdir(parents=True)
-    path = tmp_path / "made" / "scorer.gradscore"
-    write_bundle(path, make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True))
-    return path.rename(tmp_path / "away" / "deeper" / "scorer.gradscore")
-
-
-def test_a_bundle_elsewhere_asks_for_code_and_weights_at_once(alone: Path) -> None:
-    with pytest.raises(ModelError) as refused:
-        Scorer.load(alone, trust_code=True)
-    advice = str(refused.value).partition("name it yourself: ")[2]
-    assert re.fullmatch(
-        r"--model '.*net\.py:net' --weights FILE, in Python model_source=\.\.\., weights=\.\.\.", advice
-    )
 
 
 def test_weights_elsewhere(small_run, small_bundle) -> None:

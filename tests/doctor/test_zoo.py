@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 from gradscore.config import Config
-from gradscore.data import FIT, TEST, DataConfig, open_splits
+from gradscore.data import TEST
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.doctor import check_config
 from gradscore.doctor.checks import Diagnosis
@@ -23,7 +21,6 @@ from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
-from gradscore_cli.main import app
 
 import_torchvision()
 transformers = importlib.import_module("transformers")
@@ -53,12 +50,6 @@ def pair():
 
 def one_logit():
     return Wrapped(lambda z, x: z[:, 1:2] - z[:, :1])
-
-def sigmoid():
-    return Wrapped(lambda z, x: z.sigmoid())
-
-def compiled():
-    return torch.compile(plain(), backend="eager")
 
 def renamed():
     return Wrapped(lambda z, x: z.roll(1, 1))
@@ -221,9 +212,7 @@ def problems(diagnosis: Diagnosis) -> str:
 
 
 UNSOUND = {
-    "a tuple without a position": (at("python:net.py:pair"), r"got tuple of 0 \(64, 10\), 1 .*model\.output"),
     "another number of classes": (at("python:net.py:plain", num_classes=12), "returns 10 logits, num_classes says 12"),
-    "random weights": (at("python:net.py:untrained"), "random weights: .*name the file of the trained weights"),
     "classes in another order": (at("python:net.py:renamed"), r"set label_map to \{0: 1, 1: 2, .*9: 0\}"),
 }
 
@@ -247,57 +236,12 @@ def test_classes_by_name_may_be_put_in_order(home: Path, tmp_path: Path) -> None
     assert "set data.class_names to [j, a, b, c, d, e, f, g, h, i], or set label_map to {a: 1, b: 2" in found
 
 
-REFUSED = ("pair", "sigmoid", "compiled")
-
-
-@pytest.mark.parametrize("factory", REFUSED)
-def test_extract_refuses_what_it_cannot_read_and_leaves_nothing(home: Path, tmp_path: Path, factory: str) -> None:
-    (tmp_path / "c.yaml").write_text(
-        f"model: {{source: 'python:{home}/net.py:{factory}', checkpoint: null, num_classes: 10}}\n"
-        "data: {in_dist: {fit: {source: 'sklearn:digits'}, test: {source: 'sklearn:digits'}}}\nrun: run\n"
-    )
-    result = CliRunner().invoke(app, ["extract", str(tmp_path / "c.yaml"), "--trust-code"])
-    assert result.exit_code == 2, result.output
-    assert not (tmp_path / "run").exists()
-
-
-def broken_png(folder: Path) -> None:
-    (folder / "5.png").write_bytes(b"no image")
-
-
-def other_size(folder: Path) -> None:
-    for path in folder.iterdir():
-        Image.new("L", (20, 20), 9).save(path)
-
-
-BROKEN = {
-    "a truncated image": (broken_png, "samples of ood.far: 1 of 8 cannot be used: 5.png"),
-    "another size": (other_size, r"samples of ood.far: the model cannot take images of shape \(1, 20, 20\)"),
-}
-
-
-@pytest.mark.parametrize(("damage", "message"), BROKEN.values(), ids=BROKEN)
-def test_broken_ood_sets_do_not_pass(home: Path, tmp_path: Path, damage, message: str) -> None:
+def test_an_ood_set_that_the_model_cannot_take_does_not_pass(home: Path, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     for number in range(8):
-        Image.new("L", (8, 8), number * 20).save(tmp_path / "far" / f"{number}.png")
-    damage(tmp_path / "far")
+        Image.new("L", (20, 20), number * 20).save(tmp_path / "far" / f"{number}.png")
     config = zoo_config(home, tmp_path, at("python:net.py:plain"))
     data = config.model_dump(mode="json")["data"]
     data["ood"].append({"name": "far", "source": f"folder:{tmp_path}/far"})
     found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:plain"), data=data), trust_code=True))
-    assert re.search(message, found), found
-
-
-def test_a_network_with_other_names_gets_no_verdict_but_the_map(home: Path, tmp_path: Path) -> None:
-    config = zoo_config(home, tmp_path, at("python:net.py:renamed"))
-    extract(config, trust_code=True)
-    run = RunFolder(config.run)
-    fit_run(run)
-    (warned,) = evaluate_run(run).warnings
-    named = re.search(r"set label_map to (\{.*?\})", warned).group(1)
-    label_map = yaml.safe_load(named)
-    fit = {"source": "sklearn:digits", "label_map": label_map}
-    data = DataConfig.model_validate({"auxiliary": [], "in_dist": {"fit": fit, "test": None}})
-    images = open_splits(data, preprocessing=config.preprocessing, num_classes=10, seed=0)[FIT].images
-    assert np.array_equal(images.labels, (load_digits().target + 1) % 10)
+    assert re.search(r"samples of ood.far: the model cannot take images of shape \(1, 20, 20\)", found), found

@@ -214,8 +214,6 @@ def test_augmentations_that_cost_accuracy_are_left_out_and_named() -> None:
 
 
 LABELS = {
-    "none": (None, "'label' looks at the label of every sample, and 0 of split given has none"),
-    "a missing one": (lambda given: given.where(torch.arange(90) != 2, -1), "2 of split given has none"),
     "few of a class": (lambda given: given.where(torch.arange(90) > 80, 0), r"class 1 has 3, class 2 has 3"),
     "one class": (torch.zeros_like, "wanted samples of two classes or more, got 1"),
 }

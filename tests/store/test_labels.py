@@ -291,15 +291,6 @@ def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
     assert found["no_verdict"].startswith("accuracy on in_dist.fit is 0.21, which is chance")
 
 
-@pytest.mark.parametrize("options", [[], ["-q"]], ids=["plain", "quiet"])
-def test_no_verdict_is_no_success(tmp_path: Path, options: list[str]) -> None:
-    write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, spread=True)
-    CliRunner().invoke(app, ["fit-meta", str(tmp_path / "run")])
-    result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *options])
-    assert result.exit_code == 3
-    assert "accuracy on in_dist.fit is 0.21, which is chance" in result.output
-
-
 def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(make_run) -> None:
     run = make_run(damage=other_order)
     result = CliRunner().invoke(app, ["evaluate", str(run)])

@@ -253,9 +253,7 @@ EDITS: dict[str, tuple[list[str], object]] = {
     "more shards than any run has": ([*NOISE, "parts"], 10**12),
     "a finished split without shards": ([*NOISE, "parts"], 0),
     "a flag that is a text": ([*NOISE, "finished"], "yes"),
-    "skipped samples without a name": ([*NOISE, "skipped"], [{"error": "x"}]),
     "an unknown type of numbers": (["inputs", "model", "dtype"], "int8"),
-    "no hash of an augmentation": (["inputs", "features", "augmentations"], [{"name": "mirror"}]),
     "an unknown entry": (["more"], 1),
 }
 
