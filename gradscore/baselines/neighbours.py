@@ -27,11 +27,17 @@ GUIDES = 10
 FARTHEST = 2.0
 """Distance of opposite features, which stands where a class has no sample in the bank."""
 
-_PAIRS = 2**23
-"""Pairs of a sample and one of the bank that are looked at together: 64 MB."""
+_NUMBERS = 2**23
+"""Pairs of a sample and one of the bank, or numbers of the features of neighbours, that are held together: 64 MB."""
+
+_TOGETHER = 128
+"""Samples that are looked at together at most: of a bank of ten thousand, pairs stay in the cache."""
 
 _ROWS = 4096
 """Samples of the bank that are made float64 at a time."""
+
+_GROUP = 16
+"""Pairs of which the nearest is looked at first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +121,10 @@ class Bank:
         """
         queries = unit_length(penultimate)
         own = of_bank = None
-        if content is not None and self.content is not None:
+        if content is not None and self.content is not None and np.isin(content, self.content).any():
             numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
             own, of_bank = numbers[: len(content)], numbers[len(content) :]
-        step = max(1, _PAIRS // len(self))
+        step = max(1, min(_TOGETHER, _NUMBERS // max(len(self), NEAREST * queries.shape[1])))
         parts = []
         for start in range(0, len(queries), step):
             rows = slice(start, start + step)
@@ -141,16 +147,14 @@ class Bank:
         once more, sample by sample.
         """
         wide = torch.from_numpy(queries.astype(np.float64))
-        cosines = torch.cat(
-            [
-                wide @ torch.from_numpy(self.features[start : start + _ROWS].astype(np.float64)).T
-                for start in range(0, len(self), _ROWS)
-            ],
-            dim=1,
-        )
+        cosines = torch.empty(len(queries), len(self), dtype=torch.float64)
+        for start in range(0, len(self), _ROWS):
+            part = self.features[start : start + _ROWS].astype(np.float64)
+            torch.mm(wide, torch.from_numpy(part).T, out=cosines[:, start : start + _ROWS])
 
-        def distances_to(row: int, near: IntArray) -> FloatArray:
-            return np.asarray(np.sqrt(np.square(self.features[near].astype(np.float64) - queries[row]).sum(axis=1)))
+        def distances_to(near: IntArray) -> FloatArray:
+            offsets = self.features[near].astype(np.float64) - queries[:, None]
+            return np.asarray(np.sqrt(np.square(offsets).sum(axis=2)))
 
         squares = torch.add(self._squares, cosines, alpha=-2)  # and that of the query, which is the same for all
         if copies is not None:
@@ -162,8 +166,8 @@ class Bank:
         if self.energies is not None:
             weights = -self.energies
 
-            def products_with(row: int, near: IntArray) -> FloatArray:
-                return np.asarray(-(self.features[near] * weights[near, None] * queries[row]).sum(axis=1))
+            def products_with(near: IntArray) -> FloatArray:
+                return np.asarray(-(self.features[near] * weights[near][..., None] * queries[:, None]).sum(axis=2))
 
             products = cosines.mul_(torch.from_numpy(self.energies.copy()))
             if copies is not None:
@@ -184,7 +188,7 @@ def too_few(features: FloatArray) -> EvaluationError:
 
 
 def _smallest(
-    rough: Tensor, count: int, exactly: Callable[[int, IntArray], FloatArray], *, width: int
+    rough: Tensor, count: int, exactly: Callable[[IntArray], FloatArray], *, width: int
 ) -> tuple[FloatArray, IntArray]:
     """The smallest `count` values of each of n rows, ascending, and their places, (n, width) both.
 
@@ -193,17 +197,33 @@ def _smallest(
     Args:
         rough: (n, M) the values, but for rounding; infinite where nothing is to be found.
         count: how many are looked for.
-        exactly: from a row and places (k,) to the values there.
+        exactly: from places (n, k) to the values there.
         width: of the result.
     """
-    about, found = torch.topk(rough, min(count, rough.shape[1]), largest=False)
+    about, found = _lowest(rough, min(count, rough.shape[1]))
     places = found.numpy()
-    values = np.array([exactly(row, near) for row, near in enumerate(places)])
+    values = exactly(places)
     values[about.numpy() == np.inf] = np.inf
     order = np.lexsort((places, values), axis=1)
     there = np.isfinite(values).sum(axis=1, keepdims=True)
     order = np.take_along_axis(order, np.clip(there - 1, 0, np.arange(width)), axis=1)
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(places, order, axis=1)
+
+
+def _lowest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The lowest `count` of each row (n, M), ascending, and their places: `torch.topk` in a third of the time.
+
+    They are in those groups whose lowest values are the lowest.
+    """
+    groups, rest = divmod(values.shape[1], _GROUP)
+    if groups <= count:
+        return torch.topk(values, count, largest=False)
+    grouped = values[:, rest:].reshape(len(values), _GROUP, groups)
+    of_groups = torch.topk(grouped.amin(dim=1), count, largest=False, sorted=False).indices
+    places = (rest + of_groups[:, None] + groups * torch.arange(_GROUP)[:, None]).flatten(1)
+    places = torch.cat([torch.arange(rest).expand(len(values), rest), places], dim=1)
+    lowest, found = torch.topk(values.gather(1, places), count, largest=False)
+    return lowest, places.gather(1, found)
 
 
 def _or_farthest(distances: FloatArray) -> FloatArray:

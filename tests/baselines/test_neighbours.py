@@ -35,6 +35,16 @@ def test_equal_brute_force():
     np.testing.assert_allclose(found.of_class, of_class, rtol=1e-5, atol=1e-6)
 
 
+def test_of_a_large_bank_the_very_samples_are_found():
+    """Many more than neighbours, whose nearest are looked for among the groups that hold them: as by a sort of all."""
+    features, classes = GENERATOR.normal(size=(3001, D)), np.arange(3001) % K
+    found = Bank.of(features, classes, None).neighbours(NEW, PREDICTIONS, None)
+    squared = np.square(unit(NEW)[:, None] - unit(features)).sum(axis=2)
+    np.testing.assert_array_equal(found.places, np.argsort(squared, axis=1)[:, :NEAREST])
+    of_class = [np.sort(squared[row, classes == PREDICTIONS[row]])[:NEAREST_OF_CLASS] for row in range(17)]
+    np.testing.assert_allclose(np.square(found.of_class), of_class, rtol=1e-3, atol=1e-6)
+
+
 def test_no_sample_is_its_own_neighbour():
     """Those of the bank itself: its distances are those to the 159 others."""
     found = BANK.neighbours(FEATURES, CLASSES, CONTENT)
@@ -113,7 +123,7 @@ def test_blocks_move_no_bit(monkeypatch):
     bank = Bank.of(FEATURES, CLASSES, CONTENT, LOGITS)
     asked = np.vstack([NEW, FEATURES[:5]]), np.r_[PREDICTIONS, CLASSES[:5]], np.r_[NOT_THERE, CONTENT[:5]]
     whole = bank.neighbours(*asked)
-    monkeypatch.setattr(neighbours, "_PAIRS", 3 * M)
+    monkeypatch.setattr(neighbours, "_TOGETHER", 3)
     monkeypatch.setattr(neighbours, "_ROWS", 7)
     np.testing.assert_equal(vars(bank.neighbours(*asked)), vars(whole))
 
