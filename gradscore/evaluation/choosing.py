@@ -21,7 +21,6 @@ from ..errors import EvaluationError
 from ..meta import (
     MARGIN,
     META,
-    MOST_ROWS,
     Inputs,
     MetaModel,
     Penalty,
@@ -40,12 +39,11 @@ from ..meta import (
 )
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
-from .duplicates import numbered
 from .protocols import MetaModelSpec
 from .score_tables import baselines_of
 
 if TYPE_CHECKING:
-    from .fits import Tables
+    from .fits import Prepared, SomeRows
 
 PROTOCOLS = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
@@ -66,24 +64,17 @@ class ScoreChooser:
 
     Args:
         run: a finished run folder.
-        tables: its feature tables.
-        inputs: what makes the inputs of its meta models.
+        prepared: the inputs of its samples.
     """
 
-    def __init__(self, run: RunFolder, tables: Tables, inputs: Inputs) -> None:
-        self._run, self._tables, self._inputs = run, tables, inputs
+    def __init__(self, run: RunFolder, prepared: Prepared) -> None:
+        self._run, self._prepared, self._inputs = run, prepared, prepared.inputs
         self._config = run.config.meta
-        splits = [info.name for info in run.splits()]
-        self._has_bank = BANK in splits
-        may_fit = [name for name in splits if name == FIT or name.startswith("ood.")]
-        total = sum(len(tables.contents(name)) for name in may_fit)
-        self._step = -(-total // MOST_ROWS)
-        self._frames: dict[str, pd.DataFrame] = {}
-        self._baselines: dict[str, pd.DataFrame] = {}  # with a bank, the same in every fold
+        self._has_bank = BANK in {info.name for info in run.splits()}
         once, again = run.recomputed(FIT)
         self._twice = RecomputedRows(once, again, unit=run.rounding_unit)
         if self._has_bank:
-            known = [inputs.baseline_table(version) for version in self._twice.versions]
+            known = [self._inputs.baseline_table(version) for version in self._twice.versions]
             self._twice = replace(self._twice, baselines=known)
 
     def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
@@ -99,7 +90,7 @@ class ScoreChooser:
         """
         if not spec.has_two_classes:
             return ScoreChoice()
-        frame, table, rows = self._samples(spec)
+        samples, rows = self._prepared.some_rows(spec)
         found = held_out_folds(rows, self._config)
         if found is None:
             return ScoreChoice()
@@ -108,7 +99,7 @@ class ScoreChooser:
         areas: dict[str, list[float]] = {}
         for fit, held_out in folds:
             try:
-                scores = self._scores(spec, frame, rows, models, table, fit=fit, held_out=held_out)
+                scores = self._scores(spec, samples, rows, models, fit=fit, held_out=held_out)
             except EvaluationError:  # too few samples, or nothing but constants among them
                 return ScoreChoice()
             positive, sets = rows.target[held_out], rows.sets[held_out]
@@ -119,52 +110,30 @@ class ScoreChooser:
         choice = choose_score(areas, judged_by=judged_by)
         if choice.score in models:
             return choice
-        whole = self._inputs.baseline_table(frame) if table is None else table
-        line = log_odds_of(whole[choice.score].to_numpy(), rows.target, rows.sets)
+        line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets)
         if line is None:  # without probabilities, it cannot decide
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
 
-    def _samples(self, spec: MetaModelSpec) -> tuple[pd.DataFrame, pd.DataFrame | None, TrainingSet]:
-        """Feature table, baselines with a bank, and targets of samples of a fit: of many, some of each split."""
-        frames, tables, targets, sets = [], [], [], []
-        for split in (split for split, mask in spec.fit.items() if mask.any()):
-            if split not in self._frames:
-                self._frames[split] = self._tables.read(split).iloc[:: self._step].copy()
-                if self._has_bank:
-                    self._baselines[split] = self._inputs.baseline_table(self._frames[split])
-            chosen, positive = (
-                self._tables.places(split, each)[:: self._step] for each in (spec.fit[split], spec.positive[split])
-            )
-            frames.append(self._frames[split][chosen])
-            if self._has_bank:
-                tables.append(self._baselines[split][chosen])
-            targets.append(positive[chosen])
-            sets.append(np.full(int(chosen.sum()), split))
-        target = np.concatenate(targets)
-        content = numbered(frame["content_hash"] for frame in frames)
-        rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets), content=content)
-        return pd.concat(frames, ignore_index=True), pd.concat(tables, ignore_index=True) if tables else None, rows
-
     def _scores(
         self,
         spec: MetaModelSpec,
-        frame: pd.DataFrame,
+        samples: SomeRows,
         rows: TrainingSet,
         models: Mapping[str, MetaModel],
-        known: pd.DataFrame | None,
         *,
         fit: IntArray,
         held_out: IntArray,
     ) -> dict[str, FloatArray]:
         """Every score of what is held out, fitted on the rest: those that cost least come first."""
-        part, rest = frame.iloc[fit], frame.iloc[held_out]
-        is_ordinary = rows.sets[fit] == FIT
-        of_part = None if known is None else known.iloc[fit]
-        inputs = self._inputs_of(part[is_ordinary], None if of_part is None else of_part[is_ordinary])
-        fitted = TrainingSet(scaled=inputs.scaled(part, of_part), target=rows.target[fit], sets=rows.sets[fit])
-        table = inputs.baseline_table(rest) if known is None else known.iloc[held_out]
-        scaled = inputs.scaled(rest, table)
+        part, rest = samples[fit], samples[held_out]
+        inputs = self._inputs_of(part[rows.sets[fit] == FIT])
+        of_part, table = (
+            each.baselines if self._has_bank else inputs.baseline_table(each.table) for each in (part, rest)
+        )
+        part_scaled = inputs.scaled(part.table, of_part, part.gradients)
+        fitted = TrainingSet(scaled=part_scaled, target=rows.target[fit], sets=rows.sets[fit])
+        scaled = inputs.scaled(rest.table, table, rest.gradients)
         model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, _penalty(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
         for name, names in baselines_of(spec, inputs).items():
@@ -173,14 +142,15 @@ class ScoreChooser:
                 scores[name] = _with_alarms_of(models[name], alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
-    def _inputs_of(self, ordinary: pd.DataFrame, table: pd.DataFrame | None) -> Inputs:
-        """What makes inputs, learned from these in-distribution samples, whose baselines may be known."""
-        baselines = self._inputs.baselines
-        if not self._has_bank:
-            augmentations = self._inputs.baselines.augmentations
-            of_ordinary = ordinary_of(self._run, ordinary)
-            baselines = FittedBaselines.fit(of_ordinary, augmentations=augmentations, on_others=False)
-        return Inputs.fit(ordinary, baselines, twice=self._twice, table=table)
+    def _inputs_of(self, ordinary: SomeRows) -> Inputs:
+        """What makes inputs, learned from these in-distribution samples; with a bank their baselines stay."""
+        baselines, table = self._inputs.baselines, None
+        if self._has_bank:
+            table = ordinary.baselines
+        else:
+            of_ordinary = ordinary_of(self._run, ordinary.table)
+            baselines = FittedBaselines.fit(of_ordinary, augmentations=baselines.augmentations, on_others=False)
+        return Inputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
 
 
 def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> MetaModel:

@@ -25,6 +25,7 @@ from ..meta import (
     DESCRIPTION,
     LEAST_SETS,
     META,
+    MOST_ROWS,
     Choice,
     Inputs,
     MetaModel,
@@ -38,10 +39,11 @@ from ..meta import (
     fit_one_class,
     leading_axes,
     mean_area,
+    outputs_of,
 )
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
-from ..system import BoolArray, FloatArray, some
+from ..system import BoolArray, FloatArray, IntArray, some
 from .choosing import ScoreChooser, ordinary_of
 from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates, numbered
 from .protocols import (
@@ -148,10 +150,11 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
                 shutil.rmtree(folder)
         if progress is not None:
             progress("inputs")
-        inputs, notices = prepare(run, tables, left_out=set().union(*near.excluded().values()))
+        prepared, notices = prepare(run, tables, left_out=set().union(*near.excluded().values()))
+        inputs = prepared.inputs
         inputs.save(run.inputs_path)
-        fits = ModelFits(found.common, Prepared(inputs, tables), run.config.meta)
-        chooser = ScoreChooser(run, tables, inputs)
+        fits = ModelFits(found.common, prepared, run.config.meta)
+        chooser = ScoreChooser(run, prepared)
         for spec in found.specs:
             folder = run.meta_path / spec.label
             model = None
@@ -304,6 +307,11 @@ class Tables:
             self._kept[split] = self._run.read(split, rows=self._rows.get(split))
         return self._kept[split]
 
+    @property
+    def that_fit(self) -> list[str]:
+        """Names of the splits whose samples may fit models."""
+        return [info.name for info in self._run.splits() if info.name == FIT or info.name.startswith("ood.")]
+
     def contents(self, split: str) -> pd.Series[str]:
         """The column `content_hash` of what `read` gives."""
         return self._run.read(split, ["content_hash"], rows=self._rows.get(split))["content_hash"]
@@ -313,18 +321,55 @@ class Tables:
         return mask[self._rows[split]] if split in self._rows else mask
 
 
+@dataclass(frozen=True, kw_only=True)
+class SomeRows:
+    """Some samples, of which models are fitted anew to choose scores.
+
+    Attributes:
+        table: their feature table.
+        baselines: their baselines, as those of the whole fit give them.
+        gradients: (N, D) their inputs that come from gradients, before they are scaled.
+    """
+
+    table: pd.DataFrame
+    baselines: pd.DataFrame
+    gradients: FloatArray
+
+    def __getitem__(self, rows: BoolArray | IntArray) -> SomeRows:
+        """Those of a mask, or at these places."""
+        return SomeRows(
+            table=self.table.iloc[rows], baselines=self.baselines.iloc[rows], gradients=self.gradients[rows]
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[SomeRows]) -> SomeRows:
+        """All samples of several."""
+        return cls(
+            table=pd.concat([each.table for each in parts], ignore_index=True),
+            baselines=pd.concat([each.baselines for each in parts], ignore_index=True),
+            gradients=np.concatenate([each.gradients for each in parts]),
+        )
+
+
 class Prepared:
-    """The scaled inputs of the samples of a run, each split computed once.
+    """The scaled inputs of the samples of a run, each split read and computed once.
 
     Args:
         inputs: what makes them.
         tables: the feature tables.
+        known: baselines of splits that are known already.
     """
 
-    def __init__(self, inputs: Inputs, tables: Tables) -> None:
-        self.inputs, self._tables = inputs, tables
+    def __init__(self, inputs: Inputs, tables: Tables, known: Mapping[str, pd.DataFrame]) -> None:
+        self.inputs, self._tables, self._known = inputs, tables, known
         self._scaled: dict[str, FloatArray] = {}
         self._content: dict[str, pd.Series[str]] = {}
+        self._some: dict[str, SomeRows] = {}
+
+    @cached_property
+    def _step(self) -> int:
+        total = sum(len(self._contents(name)) for name in self._tables.that_fit)
+        return -(-total // MOST_ROWS)
 
     def rows(self, spec: MetaModelSpec, masks: RowMasks) -> TrainingSet:
         """The chosen samples of a spec."""
@@ -338,18 +383,43 @@ class Prepared:
             content=numbered(self._contents(split)[self._tables.places(split, masks[split])] for split in splits),
         )
 
+    def some_rows(self, spec: MetaModelSpec) -> tuple[SomeRows, TrainingSet]:
+        """Some samples of the fit of a spec and their targets: of many, every so many of each split."""
+        parts, targets, sets = [], [], []
+        for split in (split for split, mask in spec.fit.items() if mask.any()):
+            self._prepare(split)
+            chosen, positive = (
+                self._tables.places(split, each)[:: self._step] for each in (spec.fit[split], spec.positive[split])
+            )
+            parts.append(self._some[split][chosen])
+            targets.append(positive[chosen])
+            sets.append(np.full(int(chosen.sum()), split))
+        target = np.concatenate(targets)
+        content = numbered(each.table["content_hash"] for each in parts)
+        rows = TrainingSet(scaled=np.empty((len(target), 0)), target=target, sets=np.concatenate(sets), content=content)
+        return SomeRows.joined(parts), rows
+
     def _contents(self, split: str) -> pd.Series[str]:
         if split not in self._content:
             self._content[split] = self._tables.contents(split)
         return self._content[split]
 
     def _scaled_rows(self, split: str, mask: BoolArray) -> FloatArray:
-        if split not in self._scaled:
-            self._scaled[split] = self.inputs.scaled(self._tables.read(split))
+        self._prepare(split)
         return self._scaled[split][self._tables.places(split, mask)]
 
+    def _prepare(self, split: str) -> None:
+        if split in self._scaled:
+            return
+        table = self._tables.read(split)
+        baselines = self._known[split] if split in self._known else self.inputs.baseline_table(table)
+        self._scaled[split] = self.inputs.scaled(table, baselines)
+        some = table.iloc[:: self._step].copy()
+        gradients = self.inputs.gradient_inputs(some)
+        self._some[split] = SomeRows(table=some, baselines=baselines.iloc[:: self._step], gradients=gradients)
 
-def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> tuple[Inputs, list[str]]:
+
+def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> tuple[Prepared, list[str]]:
     """Fits the baselines of a run, and the scale of its inputs, on in-distribution samples that have no other use.
 
     The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Baselines
@@ -364,7 +434,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
         left_out: content hashes of other samples that fit nothing.
 
     Returns:
-        The inputs of its meta models, and what a reader should know of them.
+        What makes the inputs of its meta models, and what a reader should know of them.
 
     Raises:
         EvaluationError: too few samples, copies of samples that are reported or calibrate alone, in `in_dist.fit` or in
@@ -406,8 +476,10 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     unseen = ordinary_of(run, fit) if BANK in splits else None
     baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
     once, again = run.recomputed(FIT)
-    inputs = Inputs.fit(fit, baselines, twice=RecomputedRows(once, again, unit=run.rounding_unit))
-    return inputs, [*notices, *baselines.notices, *rounding_notices(inputs)]
+    known = baselines.table(outputs_of(whole))
+    twice = RecomputedRows(once, again, unit=run.rounding_unit)
+    inputs = Inputs.fit(fit, baselines, twice=twice, table=known.loc[fit.index])
+    return Prepared(inputs, tables, {FIT: known}), [*notices, *baselines.notices, *rounding_notices(inputs)]
 
 
 def rounding_notices(inputs: Inputs) -> list[str]:

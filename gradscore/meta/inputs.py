@@ -399,6 +399,7 @@ class Inputs:
         *,
         twice: RecomputedRows | None = None,
         table: pd.DataFrame | None = None,
+        gradients: FloatArray | None = None,
     ) -> Self:
         """Learns the scale from ordinary samples.
 
@@ -408,6 +409,7 @@ class Inputs:
             twice: samples that were computed twice. Spreads are made wide enough for what these move by, and inputs of
                 which nothing is left then are rounding and left out.
             table: the baselines of the ordinary samples, if they are known already.
+            gradients: their `gradient_inputs`, if they are known already.
 
         Raises:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
@@ -417,7 +419,8 @@ class Inputs:
         known = baselines.table(features.outputs(ordinary)) if table is None else table
         scores = known[baselines.inputs]
         names = [*features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
-        values = pd.DataFrame(np.concatenate([features.gradient_inputs(ordinary), scores], axis=1), columns=names)
+        known_gradients = features.gradient_inputs(ordinary) if gradients is None else gradients
+        values = pd.DataFrame(np.concatenate([known_gradients, scores], axis=1), columns=names)
         scaling = Scaling.fit(values)
         if not scaling.scale.any():
             raise EvaluationError(_nothing_to_tell("constant", features.outputs(ordinary)))
@@ -486,12 +489,27 @@ class Inputs:
             parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         )
 
-    def scaled(self, rows: Rows, baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None) -> FloatArray:
+    def gradient_inputs(self, rows: Rows) -> FloatArray:
+        """The inputs of the rows of a feature table that come from gradients, rounding or not, before they are scaled.
+
+        Raises:
+            EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
+        """
+        ordered, features = self._in_order(rows)
+        return features.gradient_inputs(ordered)
+
+    def scaled(
+        self,
+        rows: Rows,
+        baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None,
+        gradients: FloatArray | None = None,
+    ) -> FloatArray:
         """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
 
         Args:
             rows: the feature table.
             baselines: its `baseline_scores` or `baseline_table`, if they are known already.
+            gradients: its `gradient_inputs`, if they are known already.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
@@ -505,7 +523,8 @@ class Inputs:
         scaled = np.empty((len(rows), len(self.names)))
         for start in range(0, len(rows), ROWS_AT_A_TIME):
             part = slice(start, start + ROWS_AT_A_TIME)
-            raw = np.concatenate([features.gradient_inputs(ordered[part]), scores[part]], axis=1)
+            known = features.gradient_inputs(ordered[part]) if gradients is None else gradients[part]
+            raw = np.concatenate([known, scores[part]], axis=1)
             scaled[part] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 
