@@ -140,7 +140,7 @@ def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: F
         inputs: what made the inputs.
         rows: the samples, of both classes.
         penalty: how strongly coefficients are held back.
-        axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None.
+        axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None and gradients take part.
 
     Returns:
         The model; its notes say the penalty, whether the fit converged, and how many samples there were.
@@ -148,7 +148,9 @@ def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: F
     Raises:
         EvaluationError: samples of one class only.
     """
-    found = leading_axes(rows.scaled[:, inputs.of_gradients]) if axes is None else axes
+    found = np.empty((0, 0)) if axes is None or not penalty.gradients else axes
+    if axes is None and penalty.gradients:
+        found = leading_axes(rows.scaled[:, _as_slice(np.flatnonzero(inputs.of_gradients))])
     return _fitted(inputs, rows, penalty, axes=found, counted=inputs.of_scores)
 
 
@@ -253,8 +255,8 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     Returns:
         The model; as it was where no input raises alarms, or all ordinary samples have one score.
     """
-    ordinary = rows.scaled[~rows.target]
-    own = model.own_score(ordinary)
+    ordinary, own_of_all = rows.scaled[~rows.target], model.own_score(rows.scaled)
+    own = own_of_all[~rows.target]
     places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
     places = {name: place for name, place in places.items() if np.ptp(ordinary[:, place]) > 0}
     if not places or not np.ptp(own) > 0:
@@ -264,7 +266,7 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     )
     notes = {**model.notes, "alarms": dict(weights)}
     if rows.target.any():
-        found = log_odds_of(alarms.sum(model.own_score(rows.scaled), rows.scaled), rows.target, rows.sets)
+        found = log_odds_of(alarms.sum(own_of_all, rows.scaled), rows.target, rows.sets)
         if found is None:
             return model
         line, notes["shift"] = found
@@ -396,7 +398,7 @@ def regress(
 
 def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
     """Neighbouring places as a slice, which copies nothing."""
-    start, stop = int(places[0]), int(places[-1]) + 1
+    start, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     return slice(start, stop) if stop - start == len(places) else places
 
 
@@ -461,12 +463,11 @@ class LeftOutSets:
         """The AUROC (S,) of each set, where inputs at `places` raise alarms beside the log-odds; see `Alarms`."""
         found: list[float] = []
         counts = np.array([weights[name] for name in (OWN, *places)])
+        scaled = self.rows.scaled[:, np.array(list(places.values()), int)]
         for (fit, held_out), odds in zip(self.folds, self.odds, strict=True):
             ordinary = self._ordinary(fit)
-            alarms = Alarms.fit(
-                odds[ordinary], self.rows.scaled[ordinary], np.array(list(places.values()), int), counts
-            )
-            scores = alarms.sum(odds[held_out], self.rows.scaled[held_out])
+            alarms = Alarms.fit(odds[ordinary], scaled[ordinary], np.arange(len(places)), counts)
+            scores = alarms.sum(odds[held_out], scaled[held_out])
             found.extend(set_areas(scores, self.rows.target[held_out], self.rows.sets[held_out]).values())
         return np.array(found)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from written_runs import rows_of, written_run
 
+from gradscore.baselines import FittedBaselines
 from gradscore.errors import EvaluationError
 from gradscore.evaluation import fit_run
 from gradscore.store import RunFolder, ShardRows
@@ -59,6 +60,15 @@ def test_a_bank_of_copies_is_refused(tmp_path: Path, copied: str, copies: int, n
 def test_a_bank_with_some_copies_does_without_them(tmp_path: Path) -> None:
     report = fit_run(write_run(tmp_path / "run", copied="in_dist.test", copies=SIZE - 2))
     assert any(f"{SIZE - 2} samples are both in in_dist.test and in in_dist.bank" in line for line in report.notices)
+
+
+def test_baselines_of_the_samples_that_fit_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the scale of inputs, for the models, and for the choice of a score: neighbours in a bank take their time."""
+    seen: list[int] = []
+    scores = FittedBaselines.scores
+    monkeypatch.setattr(FittedBaselines, "scores", lambda self, of: (seen.append(len(of)), scores(self, of))[1])
+    fit_run(write_run(tmp_path / "run", copied="in_dist.test", copies=0))
+    assert seen.count(SIZE) == 1
 
 
 @pytest.mark.parametrize("into", ["in_dist.calibration", "in_dist.test"])

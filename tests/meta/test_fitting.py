@@ -14,6 +14,7 @@ from gradscore.meta import (
     fit_logistic,
     fit_on_scores,
     fit_one_class,
+    fitting,
 )
 
 TRUTH = np.arange(120) % 4 == 0
@@ -55,6 +56,12 @@ def test_coefficients_along_axes_are_mapped_back_to_the_inputs():
     np.testing.assert_allclose(model.of_scaled(NEW), peer(seen, new, 0.02, WEIGHTS), rtol=1e-2, atol=1e-2)
     of_gradients = model.arrays["coefficients"][OF_GRADIENT]
     np.testing.assert_allclose(of_gradients @ axes.T @ axes, of_gradients, rtol=1e-9)
+
+
+def test_no_axes_are_found_where_gradients_take_no_part(monkeypatch):
+    monkeypatch.setattr(fitting, "leading_axes", lambda _: pytest.fail("found"))
+    model = fit_logistic(INPUTS, ROWS, Penalty(C=0.02, boost=5.0, gradients=False))
+    assert not model.arrays["coefficients"][OF_GRADIENT].any()
 
 
 def test_a_boost_weakens_the_penalty_of_scores_by_its_square():
