@@ -71,6 +71,7 @@ class ScoreChooser:
         self._run, self._prepared, self._inputs = run, prepared, prepared.inputs
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
+        self._inputs_by_samples: dict[tuple[str, ...], Inputs] = {}
         once, again = run.recomputed(FIT)
         self._twice = RecomputedRows(once, again, unit=run.rounding_unit)
         if self._has_bank:
@@ -144,13 +145,18 @@ class ScoreChooser:
 
     def _inputs_of(self, ordinary: SomeRows) -> Inputs:
         """What makes inputs, learned from these in-distribution samples; with a bank their baselines stay."""
+        key = tuple(ordinary.table["sample_id"])
+        if key in self._inputs_by_samples:  # several protocols hold out the same
+            return self._inputs_by_samples[key]
         baselines, table = self._inputs.baselines, None
         if self._has_bank:
             table = ordinary.baselines
         else:
             of_ordinary = ordinary_of(self._run, ordinary.table)
             baselines = FittedBaselines.fit(of_ordinary, augmentations=baselines.augmentations, on_others=False)
-        return Inputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
+        found = Inputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
+        self._inputs_by_samples[key] = found
+        return found
 
 
 def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> MetaModel:

@@ -12,7 +12,7 @@ import pytest
 from written_runs import rows_of, written_run
 
 from gradscore.evaluation import choosing, evaluate_run, fit_run
-from gradscore.meta import TrainingSet, fitting
+from gradscore.meta import Inputs, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
@@ -83,6 +83,19 @@ def test_copies_are_judged_and_fitted_on_together(
     assert len(of_fit) == len(asked) > 1
     assert {len(np.unique(each)) for each in of_fit} == {30}
     assert all((each[:50] == each[30:]).all() for each in of_fit)
+
+
+def test_inputs_of_folds_that_protocols_have_in_common_are_fitted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the run, of three folds for wrong predictions, and of three for all models that leave one set out."""
+    fitted: list[int] = []
+    fit = Inputs.fit
+    monkeypatch.setattr(
+        Inputs, "fit", lambda frame, *args, **kept: (fitted.append(len(frame)), fit(frame, *args, **kept))[1]
+    )
+    fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5))
+    assert len(fitted) == 1 + 3 + 3
 
 
 def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:
