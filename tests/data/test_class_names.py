@@ -156,10 +156,6 @@ REFUSED: dict[str, tuple[dict, dict, dict, str]] = {
     "too few names": (ALL, ALL, {"class_names": ["cat", "dog"]}, "each of the 3 classes of the model, got 2 names"),
     "other names": (ALL, ALL, {"class_names": ["cat", "dog", "eel"]}, "no class 'owl'"),
     "no file of names": (ALL, ALL, {"class_names": Path("/nowhere/names.txt")}, "cannot be read"),
-    "a map with a gap": (
-        *({"of": ANIMALS, "label_map": {"cat": 0, "dog": 1}}, ALL, {}),
-        r"label_map says nothing of the labels \['owl'\]",
-    ),
     "a map to a name that the model has not": (TO_A_NAME, TO_A_NAME, {}, "'cat' is a name, and the classes have none"),
     "positions of folders of numbers": (BY_POSITION, BY_POSITION, {}, r"says nothing of the labels \['2'\]"),
     "numbers beside folders from 1 on": (

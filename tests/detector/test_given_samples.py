@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -342,17 +342,6 @@ def test_the_model_stays_as_it_was() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     assert not any([*module._forward_hooks, *module._forward_pre_hooks] for module in model.modules())
     assert not model.training
-
-
-class Changing:
-    """A loader that gives other samples every time."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        self.times += 1
-        return iter([(X + self.times, Y)])
 
 
 def test_tokens_are_scored_as_they_are() -> None:

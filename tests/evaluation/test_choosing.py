@@ -19,7 +19,6 @@ SIZE = 80
 SETS = ("a", "b", "c", "d")
 LOGITS = ["logit_0", "logit_1"]
 GRADIENTS = [f"uniform/fc.{name}/l1" for name in ("weight", "bias")]
-SOURCE = {"source": "sklearn:digits"}
 
 
 def write_run(

@@ -125,7 +125,6 @@ def ranked(*, seed, n, levels):
 
 
 SMALL = {"no ties": ranked(seed=0, n=7, levels=9), "ties": ranked(seed=1, n=7, levels=0)}
-LARGE = {"no ties": ranked(seed=2, n=400, levels=9), "ties": ranked(seed=3, n=400, levels=0)}
 
 
 def test_aurc_by_hand():

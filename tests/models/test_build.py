@@ -32,10 +32,6 @@ def nothing():
 """
 
 
-def make_net(outputs: int = 4) -> nn.Module:
-    return nn.Sequential(nn.Linear(3, outputs), nn.Dropout(), nn.BatchNorm1d(outputs))
-
-
 def make_config(source: str, **settings: object) -> ModelConfig:
     return ModelConfig.model_validate({"source": source, "checkpoint": None, "num_classes": 4, **settings})
 
@@ -97,7 +93,6 @@ BAD_SOURCES = {
     "weights that would be downloaded": ("torchvision:resnet18", {"weights": "DEFAULT"}, "model.checkpoint"),
     "no factory named": ("python:torch.nn", {}, "wanted python:<file.py or module>:<function>"),
     "missing file": ("python:/nowhere/net.py:net", {}, "/nowhere/net.py does not exist"),
-    "missing module": ("python:not_there_at_all:net", {}, "No module named 'not_there_at_all'"),
 }
 
 
@@ -111,7 +106,6 @@ BAD_FACTORIES = {
     "missing": ("other", {}, "has no function 'other'"),
     "raises": ("failing", {}, "KeyError: 'no such block'"),
     "returns no module": ("nothing", {}, "returned NoneType, wanted a torch.nn.Module"),
-    "unknown argument": ("net", {"width": 2}, "unexpected keyword argument 'width'; check model.arguments"),
 }
 
 

@@ -176,7 +176,6 @@ BAD_TIMM = {
         {"pretrained": True},
         r"put the file .* into model\.checkpoint",
     ),
-    "unknown argument": ("timm:resnet18", {"depht": 3}, "failed: .*check model.arguments"),
 }
 
 

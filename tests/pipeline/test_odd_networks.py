@@ -1,5 +1,7 @@
 """Networks that are not odd to their users: parameters without axes, work in place, types of inputs."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -87,9 +89,9 @@ COUPLED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), COUPLED.values(), ids=COUPLED)
-@pytest.mark.parametrize("penultimate", ["linear", True])
-def test_samples_that_depend_on_each_other_are_named_before_the_last_layer(change, message: str, penultimate) -> None:
+@pytest.mark.parametrize(("name", "penultimate"), [*zip(COUPLED, itertools.cycle(["linear", True]))], ids=COUPLED)
+def test_samples_that_depend_on_each_other_are_named_before_the_last_layer(name: str, penultimate: str | bool) -> None:
+    change, message = COUPLED[name]
     with pytest.raises((CoupledSamplesError, AmplifiedRoundingError), match=message):
         gradscore.features(Changed(change).eval(), X, penultimate=penultimate)
 

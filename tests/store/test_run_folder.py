@@ -373,14 +373,6 @@ def test_a_run_that_is_stopped_before_it_begins_can_begin_again(
     assert verify_run(tmp_path / "run").damaged == []
 
 
-def test_two_writers_at_once(tmp_path: Path) -> None:
-    with (
-        RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS),
-        pytest.raises(StoreError, match="another process is writing to this folder"),
-    ):
-        open_run(tmp_path / "run")
-
-
 def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = run / "features" / "in_dist.fit" / "part-00000.parquet"
     before = part.read_bytes()
