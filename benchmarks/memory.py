@@ -144,7 +144,6 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         job = write_job(Path(folder), rows=options.rows)
         for command, *arguments in (
-            ("runs show", run),
             ("extract", job, "--trust-code"),
             ("fit-meta", run),
             ("evaluate", run),

@@ -170,13 +170,9 @@ COMMANDS: dict[str, str] = {
     "inspect": LOOK,
     "audit": LOOK,
     "project": LOOK,
-    "runs": LOOK,
-    "config": LOOK,
+    "verify": LOOK,
 }
-"""All commands in the order of `--help`: the group that each is shown in.
-
-Each is what has its name in the file of that name: a function, or an app of several.
-"""
+"""All commands in the order of `--help`, each a function in the file of its name: the group that it is shown in."""
 
 
 def _flowing(text: str | None) -> str:
@@ -186,12 +182,7 @@ def _flowing(text: str | None) -> str:
 
 for _name, _group in COMMANDS.items():
     _command = getattr(import_module(f".{_name.replace('-', '_')}", __package__), _name.replace("-", "_"))
-    if isinstance(_command, typer.Typer):
-        for _each in _command.registered_commands:
-            _each.help, _each.cls = _flowing(_each.callback.__doc__), Command
-        app.add_typer(_command, cls=Group, name=_name, rich_help_panel=_group)
-    else:
-        app.command(_name, cls=Command, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
+    app.command(_name, cls=Command, help=_flowing(_command.__doc__), rich_help_panel=_group)(_command)
 
 
 def _show_version(wanted: bool) -> None:

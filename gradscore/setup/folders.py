@@ -177,7 +177,7 @@ def look(places: Sequence[Path]) -> Found:
         if _is_run(place):
             raise ConfigError(
                 f"{place}: this is a run folder, made with the configuration {place / 'config.yaml'}; name folders of "
-                f"images, or files of weights (gradscore runs show {place} says what it holds)"
+                "images, or files of weights"
             )
     trees = {place: _tree(place) for place in places if place.is_dir()}
     files = [place for place in places if not place.is_dir()]

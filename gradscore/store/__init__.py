@@ -48,11 +48,8 @@ from .run_files import (
 from .run_folder import (
     PARTIAL,
     RunFolder,
-    RunSummary,
     RunWriter,
     check_target,
-    describe_run,
-    find_runs,
     read_head,
     refuse_run_files,
     write_head,

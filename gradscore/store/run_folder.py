@@ -1,4 +1,4 @@
-"""Run folders: reading them, writing them so that an interrupted run can go on, and what they hold at a glance.
+"""Run folders: reading them, and writing them so that an interrupted run can go on.
 
 A run folder holds `config.yaml`, `manifest.json`, `features/<split>/part-*.parquet`, `meta/` and `evaluation/`.
 Nothing in it depends on where it lies.
@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,6 @@ from ..models import CodeOrigin, Head
 from ..objects import CHECKSUMS, CONFIG, MANIFEST, OF_A_RUN, is_copy
 from ..system import (
     BoolArray,
-    as_address,
     closest,
     file_sha256,
     is_temporary,
@@ -535,116 +533,3 @@ def check_target(path: Path, config: Config, inputs: RunInputs) -> Target:
     if path.exists() and not all(map(is_temporary, path.iterdir())):
         raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
     return Target()
-
-
-State = Literal["complete", "partial", "damaged"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSummary:
-    """What a run folder is.
-
-    Attributes:
-        path: where it lies.
-        state: `complete`; `partial` where extract has not finished; `damaged` where nothing can be read.
-        model: source of the model; empty if damaged.
-        splits: rows of each split, or None while it is not finished.
-        changed: when the last of its files was written.
-        size: bytes of all its files.
-        problem: what is damaged; empty otherwise.
-    """
-
-    path: Path
-    state: State
-    model: str
-    splits: dict[str, int | None]
-    changed: datetime
-    size: int
-    problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunContents:
-    """What a run folder holds.
-
-    Attributes:
-        summary: what it is.
-        splits: entry of each split in the manifest.
-        columns: of its feature tables; none before the first split is finished.
-        meta_models: `<task>/<protocol>/<name>` of each.
-        evaluation: its files in `evaluation/`.
-        hashes: of the model's code and weights and of the data of each split.
-        versions: of the packages that the features passed through.
-        notices: what a reader of its figures should know.
-        recorded: the number of files with a recorded checksum.
-    """
-
-    summary: RunSummary
-    splits: dict[str, SplitEntry]
-    columns: list[str]
-    meta_models: list[str]
-    evaluation: list[str]
-    hashes: dict[str, str]
-    versions: dict[str, str]
-    notices: list[str]
-    recorded: int
-
-
-def find_runs(folder: Path) -> Iterator[RunSummary]:
-    """The run folders in `folder` and below, `folder` itself among them, in the order of their paths.
-
-    Raises:
-        StoreError: `folder` is no folder on this machine.
-    """
-    if not folder.is_dir():
-        raise StoreError(
-            f"{as_address(folder)}: wanted a folder of this machine with runs below it; give one, or the path or "
-            "address of a single run to gradscore runs show"
-        )
-    for manifest in sorted(folder.rglob(MANIFEST)):
-        yield summarise_run(manifest.parent)
-
-
-def summarise_run(run: Path) -> RunSummary:
-    """What the run folder `run` is; a damaged one is described as such."""
-    files = [path.stat() for path in run.rglob("*") if path.is_file()]
-    changed = datetime.fromtimestamp(max((each.st_mtime for each in files), default=0.0), UTC)
-    size = sum(each.st_size for each in files)
-    try:
-        manifest = Manifest.read(run)
-    except StoreError as error:
-        return RunSummary(
-            path=run, state="damaged", model="", splits={}, changed=changed, size=size, problem=str(error)
-        )
-    return RunSummary(
-        path=run,
-        state="complete" if is_complete(run, manifest) else "partial",
-        model=manifest.inputs.model.source,
-        splits={name: entry.rows if entry.finished else None for name, entry in manifest.splits.items()},
-        changed=changed,
-        size=size,
-    )
-
-
-def describe_run(run: Path) -> RunContents:
-    """What the run folder `run` holds.
-
-    Raises:
-        StoreError: it is none, or damaged.
-    """
-    folder = RunFolder(run)
-    manifest, model = folder.manifest, folder.manifest.inputs.model
-    hashes = {"code_sha256": model.code_sha256, "weights_sha256": model.weights_sha256}
-    hashes |= {name: entry.fingerprint for name, entry in manifest.inputs.data.items()}
-    models, files = folder.meta_path.glob("*/*/*/model.json"), folder.evaluation_path.rglob("*")
-    return RunContents(
-        summary=summarise_run(run),
-        splits=manifest.splits,
-        columns=folder.columns(next(iter(folder.sizes))) if folder.sizes else [],
-        meta_models=sorted(path.parent.relative_to(folder.meta_path).as_posix() for path in models),
-        evaluation=sorted(path.relative_to(folder.evaluation_path).as_posix() for path in files if path.is_file()),
-        hashes={name: value for name, value in hashes.items() if value},
-        versions=manifest.versions,
-        notices=manifest.notices,
-        recorded=len(read_checksums(run)),
-    )

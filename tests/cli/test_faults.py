@@ -82,7 +82,7 @@ def test_files_from_the_future(run: Path) -> None:
     before = (run / "evaluation/metrics.json").read_bytes()
     assert [invoke(name, run).exit_code for name in COMMANDS] == [0, 0, 0]
     assert (run / "evaluation/metrics.json").read_bytes() == before
-    assert CliRunner().invoke(app, ["runs", "list", str(run)]).exit_code == 0
+    assert CliRunner().invoke(app, ["verify", str(run)]).exit_code == 0
 
 
 SURROUNDINGS = {
@@ -108,7 +108,6 @@ NAMED: dict[str, Callable[[Path], list[str]]] = {
     "a target": lambda run: ["extract", str(run.parent / "ascii/config.yaml"), "--out", str(run), "--trust-code"],
     "a target in a configuration": lambda run: ["extract", str(run.parent / "ascii/config.yaml"), "--trust-code"],
     "a run that is missing": lambda run: ["evaluate", str(run / "ü")],
-    "a folder of runs": lambda run: ["runs", "list", str(run / "ü")],
 }
 
 

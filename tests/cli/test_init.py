@@ -224,7 +224,7 @@ def test_classes_of_texts_in_a_column_of_another_name(bert: Path, tmp_path: Path
 def test_a_source_that_is_not_filled_in_is_said(bert: Path, tmp_path: Path) -> None:
     shutil.copytree(bert / "bert", tmp_path / "bert")
     CliRunner().invoke(app, ["init", str(tmp_path)])
-    result = CliRunner().invoke(app, ["config", "show", str(tmp_path / "gradscore.yaml")])
+    result = CliRunner().invoke(app, ["extract", str(tmp_path / "gradscore.yaml")])
     assert result.exit_code == 2
     assert "data.in_dist.fit.source: still to be filled in ('csv:fill-in')" in result.stderr
 

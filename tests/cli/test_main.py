@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gradscore.errors import GradscoreError, StoreError
 from gradscore_cli.main import app
 
-COMMANDS = {"the program": [], "extract": ["extract"], "config show": ["config", "show"]}
+COMMANDS = {"the program": [], "extract": ["extract"]}
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -128,7 +128,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 
 
 def test_a_reader_that_is_gone_is_no_error(small_run: Path) -> None:
-    command = [sys.executable, "-m", "gradscore_cli", "runs", "show", str(small_run)]
+    command = [sys.executable, "-m", "gradscore_cli", "verify", str(small_run)]
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
@@ -143,7 +143,7 @@ def test_a_closed_standard_output_is_no_error() -> None:
 
 
 def test_without_colours(small_run: Path) -> None:
-    command = [sys.executable, "-m", "gradscore_cli", "runs", "show", str(small_run)]
+    command = [sys.executable, "-m", "gradscore_cli", "verify", str(small_run)]
     plain = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": "1"}
     done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
     assert "\x1b[3" not in done.stdout

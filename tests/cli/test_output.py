@@ -79,9 +79,7 @@ REPORTS = {
     "check --update": (["check", "{run}", "--expected", "{run}/../expected.json", "--update"], {"status", "tests"}),
     "first check --update": (["check", "{run}", "--expected", "{run}/../new.json", "--update"], {"expected"}),
     "check": (["check", "{run}", "--expected", "{run}/../expected.json"], {"status", "tests"}),
-    "runs show": (["runs", "show", "{run}"], {"summary", "splits"}),
-    "runs verify": (["runs", "verify", "{run}"], {"intact", "damaged"}),
-    "config show": (["config", "show", "{run}/config.yaml"], {"model", "data", "run"}),
+    "verify": (["verify", "{run}"], {"intact", "damaged"}),
 }
 
 

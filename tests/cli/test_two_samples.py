@@ -41,7 +41,7 @@ COMMANDS = {
     "score": ["score", "scorer.gradscore", "test.npz", "--trust-code", "--explain"],
     "inspect": ["inspect", "run", "--trust-code"],
     "inspect right and wrong": ["inspect", "run", "--by", "correct", "--trust-code"],
-    "runs verify": ["runs", "verify", "run"],
+    "verify": ["verify", "run"],
 }
 USUAL = dict.fromkeys(COMMANDS, 0) | {"evaluate": 3}  # two samples say nothing of a score
 NO_THRESHOLD = {"bundle": 2, "score": 2}

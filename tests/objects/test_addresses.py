@@ -38,7 +38,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "weights, in one": ("score", "{bundle}", "{samples}", "--trust-code", "--weights={address}"),
     "a bundle": ("score", "{address}", "{samples}", "--trust-code"),
     "samples": ("score", "{bundle}", "{address}", "--trust-code"),
-    "a run": ("runs", "verify", "{address}"),
+    "a run": ("verify", "{address}"),
     "a new bundle": ("bundle", "{run}", "--trust-code", "--out", "{address}"),
 }
 
@@ -73,7 +73,6 @@ def test_what_is_no_address_is_refused(
 
 
 LOCAL: dict[str, tuple[Sequence[str], str]] = {
-    "a folder of runs": (("runs", "list", "{address}"), "wanted a folder of this machine with runs below it"),
     "expected figures": (("check", "{run}", "--expected", "{address}"), "expected figures are a file of this machine"),
     "a new expected": (
         ("check", "{run}", "--expected", "{address}", "--update"),

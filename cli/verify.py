@@ -1,0 +1,31 @@
+"""`gradscore verify`: whether the files of a run folder are intact."""
+
+from __future__ import annotations
+
+from gradscore.errors import StoreError
+
+from .options import JsonOption, QuietOption, RunArgument
+from .output import Output
+
+
+def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Verify the checksums of a run; exits with 2 if a file is damaged or missing.
+
+    After gradscore demo: gradscore verify demo/run
+    """
+    from gradscore.store import RunFolder, verify_run  # imports PyTorch, which help need not wait for
+
+    RunFolder(run)  # says what is wrong with a manifest that cannot be read
+    found = verify_run(run)
+    output = Output(as_json=as_json, quiet=quiet)
+    output.document(found)
+    output.tell(*(f"not recorded: {name}" for name in found.not_recorded), rest="gradscore verify --json")
+    output.say(
+        f"{len(found.intact)} files are as they were recorded, {len(found.damaged)} are not, "
+        f"{len(found.not_recorded)} have no recorded checksum",
+    )
+    if found.damaged:
+        raise StoreError(
+            f"{run}: damaged: {'; '.join(found.damaged)}. Restore it from a copy; or delete damaged files and run the "
+            "command again that makes them: extract for features, fit-meta for meta, evaluate for evaluation"
+        )
