@@ -14,7 +14,6 @@ from .augmentations import (
     AugmentationKind,
     augmentation_name,
     check_augmentations,
-    is_given_augmentation,
     open_augmentations,
 )
 from .dataset import NAME_CLASSES, open_made, open_splits, select

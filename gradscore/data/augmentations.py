@@ -72,7 +72,7 @@ class AugmentationKind:
     summary: str
 
 
-def is_given_augmentation(name: str) -> bool:
+def _is_given(name: str) -> bool:
     """Whether an augmentation, by its name in the settings, is a function that a user gives."""
     return name.partition(":")[0] == CODE
 
@@ -159,7 +159,7 @@ def open_augmentations(names: Sequence[str]) -> list[Augmentation]:
     found: list[Augmentation] = []
     for place, name in enumerate(names):
         where = f"features.augmentations.{place}"
-        opened = _of_code(name, where) if is_given_augmentation(name) else _of_kind(name, where)
+        opened = _of_code(name, where) if _is_given(name) else _of_kind(name, where)
         if any(opened.name == other.name for other in found):
             raise ConfigError(
                 f"{where}: there is an augmentation '{opened.name}' already; rename the file or the function"
@@ -171,7 +171,7 @@ def open_augmentations(names: Sequence[str]) -> list[Augmentation]:
 def check_augmentations(names: Sequence[str]) -> None:
     """As `open_augmentations`, for the augmentations that are no code of the user's."""
     for place, name in enumerate(names):
-        if not is_given_augmentation(name):
+        if not _is_given(name):
             _of_kind(name, f"features.augmentations.{place}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -12,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..config import AUTO, Config, FeaturesConfig
-from ..data import Augmentation, augmentation_name, is_given_augmentation, open_augmentations
+from ..data import Augmentation, augmentation_name, open_augmentations
 from ..errors import ModelError
-from ..gradients import Engine, NewGraphError, prepare
+from ..gradients import Engine, prepare
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     coarsest_dtype,
@@ -25,7 +24,7 @@ from ..models import (
 from ..statistics import find_statistic, reduce_gradients
 from ..store import RunInputs, describe_inputs
 from ..system import FloatArray, Inputs, each_input, full_precision, rows_of, sample_count
-from .forward import WARM_UP, ForwardPass, NoThreadError, Sharing, at_once, in_turn
+from .forward import WARM_UP, ForwardPass
 
 Found = TypeVar("Found")
 
@@ -85,14 +84,8 @@ class Extractor:
         magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
-        self._timed: list[tuple[float, float]] = []
-        self._seconds = 0.0
+        self._gradient_seconds = 0.0
         self.last_layer = last_layer
-        # Augmentations of a program's may keep things.
-        foreign = any(map(is_given_augmentation, features.augmentations))
-        self._sharing: Sharing[Extractor] = Sharing(
-            model, self._of_copy, allowed=self.device.type == "cpu" and not foreign
-        )
 
     def describe(self, config: Config, fingerprints: Mapping[str, str]) -> RunInputs:
         """Everything that influences a value of a run's tables, as the manifest has it.
@@ -155,11 +148,8 @@ class Extractor:
         return self.engine.notices
 
     def take_gradient_seconds(self) -> float:
-        """How long gradients took since this was asked for the last time; parts that run at once count once."""
-        whole, of_gradients = (sum(each) for each in zip(*self._timed, strict=True)) if self._timed else (1.0, 0.0)
-        found = self._seconds * of_gradients / whole
-        self._timed.clear()
-        self._seconds = 0.0
+        """How long gradients took since this was asked for the last time."""
+        found, self._gradient_seconds = self._gradient_seconds, 0.0
         return found
 
     def prepare(self, images: Inputs) -> None:
@@ -177,7 +167,6 @@ class Extractor:
                 return
             here = each_input(images, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
-            self._sharing.look(lambda worker: worker._pass.outputs(images))
 
     def try_out(self, images: Inputs) -> None:
         """Makes sure that the model and its augmentations do what they must for a few images (n, C, H, W).
@@ -213,13 +202,11 @@ class Extractor:
             EngineError: gradients that cannot be computed, or a loss that needs labels without them.
         """
 
-        def find(extractor: Extractor, part: slice) -> FloatArray:
+        def compute(part: slice) -> FloatArray:
             given = None if labels is None else labels[part]
-            return extractor._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
+            return self._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
 
-        began = perf_counter()
-        parts = self._in_parts(images, lambda part: self._shared(images, part, find))
-        self._seconds += perf_counter() - began
+        parts = self._in_parts(images, compute)
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def values_of_one(self, image: Inputs) -> FloatArray:
@@ -247,31 +234,6 @@ class Extractor:
         except torch.OutOfMemoryError:
             return self.values(rows_of(copies, slice(2)))[:1]  # fewer at a time, and says so
 
-    def _shared(self, images: Inputs, part: slice, find: Callable[[Extractor, slice], FloatArray]) -> FloatArray:
-        """What is found in some images: in several parts at once where that is faster.
-
-        What batches came before must not move the last bits, or a run that was interrupted would get others.
-        """
-        few = rows_of(images, slice(part.start, part.start + 2))
-        slices = self._sharing.slices(part.stop - part.start, lambda worker: worker._pass.outputs(few))
-        if len(slices) == 1:
-            return find(self, part)
-        places = [slice(part.start + each.start, part.start + each.stop) for each in slices]
-        try:
-            workers = self._sharing.workers(len(places))
-            return np.concatenate(at_once([partial(find, *each) for each in zip(workers, places, strict=True)]))
-        except NewGraphError:
-            return np.concatenate(in_turn([partial(find, self, place) for place in places]))  # and learns the graph
-        except (ModelError, NoThreadError):
-            return find(self, part)  # a network for batches of one size, say; what is the matter is said of the whole
-
-    def _of_copy(self, model: nn.Module) -> Extractor:
-        """What computes the same with a copy of the model."""
-        found = Extractor(model, features=self._features, num_classes=self.num_classes)
-        found.engine = self.engine.for_copy(found.engine.parameters)
-        found._timed = self._timed
-        return found
-
     def forward_values(self, images: Inputs) -> FloatArray:
         """The logits and penultimate features of a batch, without gradients and without augmentations.
 
@@ -284,11 +246,7 @@ class Extractor:
         Raises:
             ModelError: as `values`.
         """
-
-        def find(extractor: Extractor, part: slice) -> FloatArray:
-            return extractor._pass.values(rows_of(images, part)).cpu().numpy()
-
-        parts = self._in_parts(images, lambda part: self._shared(images, part, find))
+        parts = self._in_parts(images, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy())
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def _in_parts(self, images: Inputs, compute: Callable[[slice], Found]) -> list[Found]:
@@ -318,13 +276,12 @@ class Extractor:
     def _values_at_once(self, images: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
         if not self._features.losses:
             return torch.cat([self._pass.values(images), *self._pass.augmentation_values(images)], dim=1).cpu().numpy()
-        began = perf_counter()
         outputs, penultimate = self._pass.caught(images)
         logits = outputs.detach().double()
         augmentations = self._pass.augmentation_values(images)
         if self.device.type != "cpu":
             logits.sum().item()  # an accelerator is done with what it was given
-        middle = perf_counter()
+        began = perf_counter()
         blocks = [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
         if self._averaged:
             looks = [
@@ -334,8 +291,7 @@ class Extractor:
             blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         values = torch.cat([logits, *penultimate, *augmentations, *blocks], dim=1)
         found = values.cpu().numpy()  # one copy from an accelerator
-        ended = perf_counter()
-        self._timed.append((ended - began, ended - middle))
+        self._gradient_seconds += perf_counter() - began
         return found
 
     def _of_augmentation(

@@ -1,22 +1,12 @@
 """What one pass forward gives: logits and penultimate features, of samples and of augmentations of them.
 
-And what a model must be like for that: in evaluation mode, with logits of two or more classes. Parts of a batch are
-computed at once, each in a thread with a copy of the network, where that is faster: most operations of a small network
-are too short to be shared by threads. A ResNet-20 takes two thirds of the time when two threads compute half of a batch
-each instead of half of every operation.
+And what a model must be like for that: in evaluation mode, with logits of two or more classes.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import chain
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,18 +15,7 @@ from ..columns import LOGIT, augmentation_column
 from ..data import Augmentation, Batch
 from ..errors import GradscoreError, ModelError
 from ..gradients import refuse_coupled
-from ..kernels import keep_processors
-from ..models import (
-    ForwardLook,
-    LastLayer,
-    copy_of,
-    is_hooked,
-    look_at_forward,
-    memory_size,
-    memory_state,
-    refuse_foreign,
-    refuse_probabilities,
-)
+from ..models import LastLayer, refuse_foreign, refuse_probabilities
 from ..system import Inputs, described, each_input, finite_rows, rows_of, sample_count
 
 WARM_UP = 3
@@ -47,21 +26,6 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 ROUNDING = 1e-5
 """Largest change of an augmentation with the batch, relative to its largest value: a hundred roundings of float32."""
-
-LEAST_SAMPLES = 16
-"""Samples of a part; smaller ones take a thread more time in Python, which runs in one thread at a time, than saved."""
-
-LEAST_REUSE = 4.0
-"""How often a sample uses a weight at least. Weights that each sample uses once are read from memory for every part."""
-
-LEAST_PRODUCTS = 4e6
-"""Multiplications of a layer for a part at least, some 0.2 ms: as long as Python takes for a layer and its gradient."""
-
-MOST_MEMORY = 1 << 30
-"""Bytes that the copies of the network may take together."""
-
-START = 60.0
-"""Seconds in which threads must have started."""
 
 
 class ForwardPass:
@@ -317,157 +281,3 @@ def input_dtype(model: nn.Module) -> torch.dtype:
     """What floating inputs of a model are converted to: the type of its first parameter of floating numbers."""
     kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return next(kinds, torch.get_default_dtype())
-
-
-# Parts of a batch at once.
-
-Worker = TypeVar("Worker")
-Found = TypeVar("Found")
-
-
-class NoThreadError(Exception):
-    """There are no more threads to be had."""
-
-
-class Sharing(Generic[Worker]):
-    """The copies of a model, and which batches they share.
-
-    Args:
-        model: the model.
-        make: makes what computes with a copy of it.
-        allowed: False for a model that is not to be shared.
-    """
-
-    def __init__(self, model: nn.Module, make: Callable[[nn.Module], Worker], *, allowed: bool) -> None:
-        self._model, self._make, self._allowed = model, make, allowed
-        self._look: ForwardLook | None = None
-        self._state: list[object] = []
-        self._workers: list[Worker] = []
-
-    def look(self, forward: Callable[[Worker], Tensor]) -> None:
-        """Has a look at the network, the first time, where batches may be shared.
-
-        Args:
-            forward: what a forward pass of a few samples gives, by the worker of a copy.
-        """
-        if self._look is not None or not self._may_share():
-            return
-        if memory_size(self._model) * torch.get_num_threads() <= MOST_MEMORY:
-            try:
-                copied = copy_of(self._model)
-                with torch.no_grad():
-                    self._look = look_at_forward(copied, lambda: forward(self._make(copied)))
-            except Exception:  # noqa: BLE001  # models are anyone's code, and this one computes its batches as a whole
-                self._look = None
-        if self._look is None or self._look.random:
-            self._allowed = False
-
-    def slices(self, samples: int, forward: Callable[[Worker], Tensor]) -> list[slice]:
-        """The parts of a batch, in order; one where sharing it would not help, or cannot be done.
-
-        Args:
-            samples: of the batch.
-            forward: as for `look`, if there was none yet.
-        """
-        count = min(torch.get_num_threads(), samples // LEAST_SAMPLES)
-        if count < 2:
-            return [slice(0, samples)]
-        self.look(forward)
-        look = self._look
-        if look is None or not self._may_share():
-            return [slice(0, samples)]
-        is_used_often = look.products >= LEAST_REUSE * look.weights
-        if not is_used_often or look.products * (samples // count) < LEAST_PRODUCTS * look.layers:
-            return [slice(0, samples)]
-        bounds = [number * samples // count for number in range(count + 1)]
-        return [slice(*bounds[number : number + 2]) for number in range(count)]
-
-    def workers(self, count: int) -> list[Worker]:
-        """What computes with so many copies of the model as it is now; models may refuse with any exception."""
-        state = memory_state(self._model)
-        if state != self._state:
-            self._workers, self._state = [], state
-        self._workers += [self._make(copy_of(self._model)) for _ in range(len(self._workers), count)]
-        return self._workers[:count]
-
-    def _may_share(self) -> bool:
-        # PyTorch may do things in another way for the caller's thread alone.
-        has_modes = bool(torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack())
-        return self._allowed and torch.get_num_threads() > 1 and not is_hooked(self._model) and not has_modes
-
-
-@dataclass(frozen=True)
-class _Team:
-    """Threads of Python, and whose turn it is to use them."""
-
-    threads: ThreadPoolExecutor
-    turn: threading.Lock = field(default_factory=threading.Lock)
-
-
-def at_once(works: Sequence[Callable[[], Found]]) -> list[Found]:
-    """Does several things, in as many threads, which share the threads that PyTorch has here.
-
-    Callers take turns.
-
-    Args:
-        works: two or more.
-
-    Returns:
-        What they found, in order.
-    """
-    return _done(works, _team(len(works), torch.get_num_threads(), os.getpid()))
-
-
-def in_turn(works: Sequence[Callable[[], Found]]) -> list[Found]:
-    """Does several things one after the other, each with as many threads of PyTorch's as `at_once` has for it.
-
-    With another number of threads, libraries may round otherwise.
-
-    Args:
-        works: two or more.
-
-    Returns:
-        What they found, in order.
-    """
-    team = _team(len(works), torch.get_num_threads(), os.getpid())
-    return _done([lambda: [work() for work in works]], team)[0]
-
-
-def _done(works: Sequence[Callable[[], Found]], team: _Team) -> list[Found]:
-    """What the threads of a team found, in order."""
-    with team.turn:
-        begun = [team.threads.submit(copy_context().run, work) for work in works]
-        try:
-            return [each.result() for each in begun]
-        finally:
-            wait(begun)  # nothing goes on after an error or Ctrl-C
-
-
-@functools.lru_cache(maxsize=1)
-def _team(members: int, threads: int, process: int) -> _Team:
-    """Threads of Python with so many threads of PyTorch's together.
-
-    A thread's number of PyTorch's threads holds for that thread alone, once it was asked for; the number for those that
-    are new is the one that was set last, by whichever thread.
-    """
-    del process  # threads do not outlive a fork
-    ready = threading.Barrier(members, timeout=START)
-
-    def begin() -> None:
-        torch.get_num_threads()
-        torch.set_num_threads(max(1, threads // members))
-        keep_processors()
-
-    team = ThreadPoolExecutor(members, thread_name_prefix="gradscore", initializer=begin)
-    try:
-        for each in [team.submit(ready.wait) for _ in range(members)]:
-            each.result()
-    except BaseException as error:
-        ready.abort()  # or those that wait for a thread that never starts would keep the process from ending
-        team.shutdown(wait=False)
-        if isinstance(error, RuntimeError):
-            raise NoThreadError(str(error)) from error
-        raise
-    finally:
-        torch.set_num_threads(threads)
-    return _Team(team)

@@ -10,7 +10,7 @@ and their sums, and `collect` puts them together in one pass, and tries a new pl
 from __future__ import annotations
 
 from .collect import Sink
-from .engine import Engine, GradientWarning, NewGraphError, prepare, reference_gradients, refuse_coupled
+from .engine import Engine, GradientWarning, prepare, reference_gradients, refuse_coupled
 from .graph import Gradients, read_graph
 from .per_sample import Block, Convolved, Dense, Factored, PerSample, TableRows, Tied, Total, sample_slices
 from .rules import RULES, NotCoveredError, Use, output_gradient

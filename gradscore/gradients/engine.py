@@ -45,10 +45,6 @@ batch norm in training mode, for batches of 2 to 64.
 """
 
 
-class NewGraphError(EngineError):
-    """A graph that the engine has to learn, where it may not."""
-
-
 class GradientWarning(UserWarning):
     """Something is computed the slow way."""
 
@@ -83,20 +79,6 @@ class Engine:
         self.coverage: dict[str, str] = {}
         self._plans: dict[tuple[object, ...], list[Plan]] = {}
         self._times_learnt: dict[int, int] = {}
-        self._learns = True
-
-    def for_copy(self, parameters: Mapping[str, Tensor]) -> Engine:
-        """An engine for a copy of the network, for another thread: it knows what this one learns, and learns nothing.
-
-        What is learnt of a graph depends on the samples that come first, and threads come in any order; so a graph
-        that has to be learnt raises a `NewGraphError`.
-
-        Args:
-            parameters: those of the copy, by the same names.
-        """
-        found = Engine(parameters, self_check=self.self_check, warns=self.warns)
-        found._plans, found.notices, found._learns = self._plans, self.notices, False
-        return found
 
     def stream(
         self,
@@ -208,10 +190,6 @@ class Engine:
             known = (plan.resized(graph, len(outputs)) for plan in self._plans.get(graph.signature, ()))
             found = next((plan for plan in known if plan is not None), None)
             if found is None or found.is_outdated(outputs, grad_outputs, graph):
-                if not self._learns:
-                    raise NewGraphError(
-                        "this graph was not seen before; the engine that this one is a copy of can learn it"
-                    )
                 found = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, found)
         return graph, found

@@ -17,7 +17,6 @@ from .dispatch import (
     count_bins,
     count_products,
     has_products,
-    keep_processors,
     moments_of_all,
     normed_products,
     product_sums,

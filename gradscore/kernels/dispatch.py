@@ -430,7 +430,6 @@ def _is_real(values: Tensor) -> bool:
 # Threads.
 
 _TURN = threading.Lock()
-_THREAD = threading.local()
 _PROCESS = os.getpid()
 
 
@@ -466,17 +465,12 @@ def run_on(count: int, items: int, loop: Native, *words: int, scratch: int = 0) 
         start(loop.address, memory(items, 0, *words), count, 0)
 
 
-def keep_processors() -> None:
-    """Says that no other thread uses the processors that this one's threads are meant for."""
-    _THREAD.keeps_processors = True
-
-
 @contextmanager
 def threads(elements: int) -> Iterator[int]:
     """How many threads to use for some work, as many as PyTorch does.
 
-    One where another thread of this process has the others already and this one keeps none for itself, and in a
-    process forked from one that may have had them, where they no longer exist.
+    One where another thread of this process has the others already, and in a process forked from one that may have had
+    them, where they no longer exist.
 
     Args:
         elements: how many elements to add up would take as long.
@@ -484,8 +478,6 @@ def threads(elements: int) -> Iterator[int]:
     wanted = torch.get_num_threads()
     if elements < PARALLEL_ELEMENTS or wanted < 2 or os.getpid() != _PROCESS:
         yield 1
-    elif getattr(_THREAD, "keeps_processors", False):
-        yield wanted
     elif _TURN.acquire(blocking=False):
         try:
             yield wanted

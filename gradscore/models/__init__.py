@@ -4,7 +4,7 @@ In come a model source and a checkpoint; out comes a module in eval mode with it
 (`build`, `weights`). `sources` has the section `model` of a configuration and knows where models come from,
 `processors` what folders of transformers make of samples; `code` is asked which code of others may run, and `interface`
 says what models take and return. `layers` says which parameters make a group of features, and catches what layers take
-and put out; `copies` has copies for several forward passes at once.
+and put out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .build import (
     class_names,
     coarsest_dtype,
     code_sha256,
+    memory_state,
     processor_sha256,
     to_eval,
     weight_files_sha256,
     weights_sha256,
 )
 from .code import CodeOrigin, is_code_trusted, load_function, trusting_code
-from .copies import ForwardLook, copy_of, is_hooked, look_at_forward, memory_size, memory_state
 from .interface import OTHER_MODELS, Interface, check_module, refuse_foreign, refuse_probabilities
 from .layers import Head, LastLayer, find_last_layer, first_tensor, group_parameters
 from .processors import FolderProcessor

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..objects import fetched
@@ -132,6 +133,35 @@ def weights_sha256(model: nn.Module) -> str:
         dense = tensor.detach().cpu().to_dense()  # a strided tensor is itself
         digest.update(dense.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def memory_state(model: nn.Module) -> list[object]:
+    """What changes with the weights: where each tensor lies, how often it was written to, its sum, and what is frozen.
+
+    PyTorch does not count what is written through `.data`, which the sums show.
+    """
+    tensors = [each for each in chain(model.parameters(), model.buffers()) if not each.is_meta]
+    return [
+        *(
+            (
+                each.data_ptr() if each.layout == torch.strided else None,
+                None if each.is_inference() else each._version,
+                each.requires_grad,
+            )
+            for each in tensors
+        ),
+        *_sums(tensors),
+    ]
+
+
+@torch.no_grad()
+def _sums(tensors: Sequence[Tensor]) -> Iterator[list[float]]:
+    """Sums of tensors, device by device, so that an accelerator is waited for once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for each in tensors:
+        parts = torch.view_as_real(each) if each.is_complex() else each
+        by_device.setdefault(each.device, []).append(parts.sum())
+    yield from (torch.stack(sums).tolist() for sums in by_device.values())
 
 
 def coarsest_dtype(model: nn.Module) -> str:
