@@ -234,16 +234,17 @@ class _Reader:
         return entry[0], entry[1]
 
     def _tensor(self, inputs: Any, *, argument: str = "") -> Tensor:
+        if np.ma.is_masked(inputs):
+            raise DataError(f"{self.name}: some inputs{argument} are masked, which models do not know; fill them")
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         if not isinstance(inputs, Tensor):
             raise DataError(
                 f"{self.name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}"
             )
-        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:
-            raise DataError(
-                f"{self.name}: wanted dense real numbers{argument}, got a tensor of {inputs.layout}, {inputs.dtype}"
-            )
+        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized or inputs.is_nested:
+            kind = "nested tensor" if inputs.is_nested else f"tensor of {inputs.layout}"
+            raise DataError(f"{self.name}: wanted dense real numbers{argument}, got a {kind}, {inputs.dtype}")
         if inputs.device.type == "meta":
             raise DataError(f"{self.name}: these tensors lie on device meta, where they hold no values; load them")
         if inputs.dim() < 2:
