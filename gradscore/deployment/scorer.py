@@ -399,7 +399,12 @@ class Scorer:
         if state != self._state:
             _check_weights(self.bundle, self.model)
             _check_frozen(self.model, self._frozen)
-            self._state = state
+            before, self._state = self._state, state
+            try:
+                self._self_test()
+            except BundleError:
+                self._state = before
+                raise
 
     def _judged(self, values: FloatArray, *, explain: int) -> pd.DataFrame:
         predictions = values[:, self._logits].argmax(axis=1)

@@ -19,6 +19,8 @@ from .interface import Interface, refuse_foreign
 from .sources import MODEL_SOURCES, PYTHON, ModelConfig, ModelRequest, ModelSource, processor_files, source_path
 from .weights import load_checkpoint, weight_files
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
 
 @dataclass(frozen=True)
 class BuiltModel:
@@ -136,11 +138,13 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def memory_state(model: nn.Module) -> list[object]:
-    """What changes with the weights: where each tensor lies, how often it was written to, its sum, and what is frozen.
+    """What changes where a program goes on with a model: its weights, what is frozen, and hooks.
 
-    PyTorch does not count what is written through `.data`, which the sums show.
+    Of each tensor it has where it lies, how often it was written to, and its sum, since PyTorch does not count what is
+    written through `.data`. Hooks of an interface come and go with every call and do not count.
     """
     tensors = [each for each in chain(model.parameters(), model.buffers()) if not each.is_meta]
+    hooks = (hook for module in model.modules() for kind in _HOOKS for hook in getattr(module, kind).values())
     return [
         *(
             (
@@ -151,6 +155,7 @@ def memory_state(model: nn.Module) -> list[object]:
             for each in tensors
         ),
         *_sums(tensors),
+        *(id(hook) for hook in hooks if getattr(hook, "__module__", "") != Interface.__module__),
     ]
 
 

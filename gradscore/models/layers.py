@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from threading import get_ident
 from typing import Any, Literal
 
 import numpy as np
@@ -143,9 +144,11 @@ class LastLayer:
             one matrix of features.
         """
         seen: list[tuple[Any, Any]] = []
+        thread = get_ident()  # a service may run the model in another one meanwhile
 
         def look(_module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
-            seen.append((inputs[0], result))
+            if get_ident() == thread:
+                seen.append((inputs[0], result))
 
         handle = self.module.register_forward_hook(look)
         try:

@@ -260,6 +260,11 @@ def test_a_model_that_went_on_is_noticed(small_bundle) -> None:
     with pytest.raises(BundleError, match=r"requires_grad was True .* is False now.*set it back"):
         scorer(images)
     weight.requires_grad_(True)
+    hook = scorer.model.register_forward_hook(lambda _module, _inputs, logits: 3 * logits)
+    for _ in "12":
+        with pytest.raises(BundleError, match="logits"):
+            scorer(images)
+    hook.remove()
     assert scorer(images).equals(before)
 
 

@@ -130,6 +130,7 @@ CHANGES = {
     "other memory": lambda model: setattr(model.weight, "data", model.weight.data.clone()),
     "a buffer": lambda model: model.running.zero_(),
     "through data": lambda model: model.weight.data.mul_(3),
+    "a hook": lambda model: model.register_forward_hook(print),
     "frozen": lambda model: model.weight.requires_grad_(False),
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -41,6 +42,18 @@ def test_what_enters_the_last_layer(setting):
     torch.testing.assert_close(outputs, NET(X), rtol=0, atol=0)
     assert not features.requires_grad
     assert not NET[1]._forward_hooks
+
+
+def test_the_same_model_may_run_in_another_thread():
+    def forward():
+        outputs = NET(X)
+        thread = Thread(target=NET, args=(2 * X,))
+        thread.start()
+        thread.join()
+        return outputs
+
+    _, features = find_last_layer(NET, True).catch(forward)
+    torch.testing.assert_close(features, BODY(X), rtol=0, atol=0)
 
 
 def test_the_head_makes_the_logits():
