@@ -138,9 +138,8 @@ class EvaluateConfig(Section):
     """Of the halves of `known`."""
     duplicates: InReport[Literal["remove", "error"]] = "remove"
     """Whether images in two splits are left out of the fits, or refused."""
-    near_duplicates: InReport[Literal["report", "leave_out", "ignore"]] = "report"
-    """Whether near-duplicates in in_dist.fit of reported images are named, left out of the fits as well, or not looked
-    for."""
+    near_duplicates: InReport[Literal["report", "ignore"]] = "report"
+    """Whether near-duplicates in in_dist.fit of reported images are named, or not looked for."""
 
 
 class Config(Section):

@@ -25,7 +25,6 @@ import torch
 from numpy.typing import NDArray
 
 from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, TEST, SplitInfo, base_split, planned_splits
-from ..errors import EvaluationError
 from ..notices import Notice
 from ..store import RunFolder
 from ..system import BoolArray, FloatArray, IntArray, replacing, write_csv
@@ -36,7 +35,7 @@ MOSTLY = 0.5
 """Share of an OOD set from which on it is called one of in-distribution samples."""
 
 MOST_IMAGES = 1_000_000
-"""Images among which near-duplicates are looked for unasked: each takes 768 bytes, and every reported one is compared
+"""Images among which near-duplicates are looked for: each takes 768 bytes, and every reported one is compared
 with every one that fits."""
 
 NEIGHBOURS = 10
@@ -230,7 +229,6 @@ class NearDuplicate:
         content_hash: of its content.
         near_split: `in_dist.fit` or `in_dist.bank`.
         near_sample_id: name of the image there.
-        near_content_hash: of the content of that.
         expected: images of the split expected to come as near if none were a near-duplicate.
     """
 
@@ -239,7 +237,6 @@ class NearDuplicate:
     content_hash: str
     near_split: str
     near_sample_id: str
-    near_content_hash: str
     expected: float
 
 
@@ -251,13 +248,11 @@ class NearDuplicates:
         pairs: split by split, in the order of the samples; those with images of `in_dist.fit` first.
         searched: images of a split that were compared with those of `in_dist.fit` or of the bank, copies of one another
             or of these not counted; by the names of the two splits, `in_dist.fit` or the bank first.
-        left_out: whether the fit images of the pairs are left out of the fits.
         notices: why there was no search.
     """
 
     pairs: list[NearDuplicate] = field(default_factory=list)
     searched: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    left_out: bool = False
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -265,21 +260,10 @@ class NearDuplicates:
         """The pairs with images of `in_dist.fit`."""
         return [pair for pair in self.pairs if pair.near_split == FIT]
 
-    def excluded(self) -> dict[str, set[str]]:
-        """Content hash of a reported image -> those of the fit images left out for it; empty where none are."""
-        found: dict[str, set[str]] = {}
-        for pair in self.in_fit if self.left_out else []:
-            found.setdefault(pair.content_hash, set()).add(pair.near_content_hash)
-        return found
-
     def sentences(self) -> list[str]:
         """A sentence for each split with near-duplicates, the bank first, and why there was no search."""
         leak = "a leak, since they are compared with the bank: take them out of the bank"
-        then = (
-            "their fit images are left out of the fits"
-            if self.left_out
-            else "they flatter the figures; evaluate.near_duplicates=leave_out leaves their fit images out"
-        )
+        then = f"they flatter the figures: take them out of {FIT}"
         lines: dict[str, list[str]] = {BANK: [], FIT: []}
         for (near, split), number in self.searched.items():
             pairs = [pair for pair in self.pairs if (pair.near_split, pair.split) == (near, split)]
@@ -310,15 +294,12 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
         run: a finished run folder.
 
     Returns:
-        The pairs; none with `ignore`. With `report`, `notices` say when samples are no images, or more than
-        `MOST_IMAGES`.
+        The pairs; none with `ignore`. `notices` say when samples are no images, or more than `MOST_IMAGES`.
 
     Raises:
-        EvaluationError: with `leave_out`, samples are no images.
         StoreError: the run is not finished or damaged.
     """
-    wanted = run.config.evaluate.near_duplicates
-    if wanted == "ignore":
+    if run.config.evaluate.near_duplicates == "ignore":
         return NearDuplicates()
     specs = planned_splits(run.config.data)
     infos = {info.name: info for info in run.splits()}
@@ -328,18 +309,11 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
         compared[BANK] = [*reported, *([CALIBRATION] if CALIBRATION in infos else [])]
     needed = list(dict.fromkeys(name for near, splits in compared.items() for name in (near, *splits)))
     number = sum(run.sizes.get(name, 0) for name in needed)
-    if wanted == "report" and number > MOST_IMAGES:
-        return _not_searched(
-            f"{number} images are more than {MOST_IMAGES}; evaluate.near_duplicates=leave_out looks among any number"
-        )
+    if number > MOST_IMAGES:
+        return _not_searched(f"{number} images are more than {MOST_IMAGES}")
     images = {}
     for name in needed:
         stored = run.signatures(name)
-        if stored is None and wanted == "leave_out":
-            raise EvaluationError(
-                f"{run.path}: evaluate.near_duplicates is leave_out, and the samples of {name} are no images; set "
-                "evaluate.near_duplicates=ignore"
-            )
         if stored is None:
             return _not_searched(f"the samples of {name} are no images (uint8)")
         distinct = run.read(name, columns=["sample_id", "content_hash"]).drop_duplicates("content_hash")
@@ -364,12 +338,11 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
                     content_hash=str(new["content_hash"].iloc[row]),
                     near_split=near,
                     near_sample_id=str(others["sample_id"].iloc[other]),
-                    near_content_hash=str(others["content_hash"].iloc[other]),
                     expected=expected,
                 )
                 for row, other, expected in near_pairs(signatures[is_new], known)
             ]
-    return NearDuplicates(pairs=pairs, searched=searched, left_out=wanted == "leave_out", notices=notices)
+    return NearDuplicates(pairs=pairs, searched=searched, notices=notices)
 
 
 def _not_searched(why: str) -> NearDuplicates:

@@ -138,7 +138,7 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
     with changing(run.path, [run.evaluation_path.name]):
         near = find_near_duplicates(run)
-        found = specs_of(run, near=near)
+        found = specs_of(run)
         scorer = ScoreTables(run, found.specs, files=run.path)
         identities = FitIdentities(run, found)
         fitted = [spec for spec in found.specs if scorer.has_model(spec)]

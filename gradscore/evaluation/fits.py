@@ -45,7 +45,7 @@ from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, IntArray, some
 from .choosing import ScoreChooser, ordinary_of
-from .duplicates import NearDuplicates, common, duplicate_notices, find_near_duplicates, numbered
+from .duplicates import common, duplicate_notices, numbered
 from .protocols import (
     FitIdentities,
     MetaModelSpec,
@@ -140,8 +140,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
     with changing(run.path, [run.meta_path.name, *([CONFIG] if has_other_settings else [])]):
         if has_other_settings:
             run.store_settings()
-        near = near_duplicates_to_leave_out(run)
-        found = specs_of(run, near=near)
+        found = specs_of(run)
         tables = Tables(run, rows_that_fit(run.sizes))
         identities = FitIdentities(run, found)
         skipped = list(found.skipped)
@@ -150,7 +149,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
                 shutil.rmtree(folder)
         if progress is not None:
             progress("inputs")
-        prepared, notices = prepare(run, tables, left_out=set().union(*near.excluded().values()))
+        prepared, notices = prepare(run, tables)
         inputs = prepared.inputs
         inputs.save(run.inputs_path)
         fits = ModelFits(found.common, prepared, run.config.meta)
@@ -181,7 +180,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
-    notices = [*duplicate_notices(found.overlaps), *near.sentences(), *notices, *subsampling_notices(run.sizes)]
+    notices = [*duplicate_notices(found.overlaps), *notices, *subsampling_notices(run.sizes)]
     return FitReport(
         models,
         skipped,
@@ -208,40 +207,28 @@ def _few(run: RunFolder, models: Sequence[Fitted]) -> list[Notice]:
     return [Notice(samples, "caution"), *errors] if rows < FEW_TO_FIT else errors
 
 
-def specs_of(run: RunFolder, *, near: NearDuplicates | None = None) -> MetaModelSpecs:
+def specs_of(run: RunFolder) -> MetaModelSpecs:
     """The meta models that a run's configuration asks for.
 
     Args:
         run: a finished run folder.
-        near: what `find_near_duplicates` found; by default what the configuration leaves out is looked for.
 
     Raises:
         EvaluationError: images in two splits, where the configuration makes that an error.
         StoreError: the run is not finished or damaged.
     """
-    near = near_duplicates_to_leave_out(run) if near is None else near
     rows = []
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
     settings = run.config.evaluate
-    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed, near=near.excluded())
+    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed)
     if settings.duplicates == "error" and found.overlaps:
         raise EvaluationError(
             f"{run.path}: wanted no sample in two splits (evaluate.duplicates is error), got "
             f"{'; '.join(map(str, found.overlaps))}. Select other samples, or set evaluate.duplicates=remove"
         )
     return found
-
-
-def near_duplicates_to_leave_out(run: RunFolder) -> NearDuplicates:
-    """The near-duplicates whose fit images a run leaves out; none are looked for where it leaves none out.
-
-    Raises:
-        EvaluationError: the images cannot be had.
-        StoreError: the run is not finished or damaged.
-    """
-    return find_near_duplicates(run) if run.config.evaluate.near_duplicates == "leave_out" else NearDuplicates()
 
 
 def class_notices(run: RunFolder) -> list[Notice]:
@@ -419,7 +406,7 @@ class Prepared:
         self._some[split] = SomeRows(table=some, baselines=baselines.iloc[:: self._step], gradients=gradients)
 
 
-def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -> tuple[Prepared, list[str]]:
+def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
     """Fits the baselines of a run, and the scale of its inputs, on in-distribution samples that have no other use.
 
     The scale is that of `in_dist.fit`; its samples that were computed twice show which inputs are rounding. Baselines
@@ -431,7 +418,6 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     Args:
         run: a finished run folder.
         tables: its feature tables.
-        left_out: content hashes of other samples that fit nothing.
 
     Returns:
         What makes the inputs of its meta models, and what a reader should know of them.
@@ -445,7 +431,7 @@ def prepare(run: RunFolder, tables: Tables, *, left_out: Collection[str] = ()) -
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
     ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
     contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]) for name in used}
-    elsewhere = set(left_out).union(*contents.values())
+    elsewhere = set[str]().union(*contents.values())
     whole = tables.read(FIT)
     fit = _without(whole, elsewhere)
     if fit.empty and len(whole):

@@ -87,8 +87,7 @@ class MetaModelSpec:
         fit: (N,) mask of the rows that fit, by split.
         positive: (N,) mask of the rows that are wrong or OOD, by split.
         reported: the data sets reported, and of each the rows by split.
-        duplicates: rows removed from the fit because their content is reported, nearly so, calibrates, or is on both
-            sides.
+        duplicates: rows removed from the fit because their content is reported, calibrates, or is on both sides.
         shifted: the covariate-shifted sets reported, as `reported`.
     """
 
@@ -134,25 +133,18 @@ class MetaModelSpecs:
     common: MetaModelSpec | None = None
 
 
-def make_specs(
-    splits: Sequence[SplitContent],
-    *,
-    protocols: Collection[Protocol],
-    seed: int,
-    near: Mapping[str, Collection[str]] | None = None,
-) -> MetaModelSpecs:
+def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol], seed: int) -> MetaModelSpecs:
     """Plans the meta models of a run.
 
     Args:
         splits: all splits of the run, `in_dist.fit` among them.
         protocols: the protocols of the task `ood` wanted; misclassification is always planned.
         seed: of the halves of `known`.
-        near: content hash of an image -> those of images that are nearly the same, and do not fit where it is reported.
 
     Returns:
         The specs, and why others are missing.
     """
-    return _SpecMaker({split.info.name: split for split in splits}, seed=seed, near=near or {}).specs(protocols)
+    return _SpecMaker({split.info.name: split for split in splits}, seed=seed).specs(protocols)
 
 
 def first_half(content_hash: pd.Series[str], *, seed: int) -> BoolArray:
@@ -210,7 +202,7 @@ def subsampling_notices(sizes: Mapping[str, int]) -> list[str]:
 
 
 class _SpecMaker:
-    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int, near: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int) -> None:
         self._splits = splits
         self._seed = seed
         self._targets = [split for split in splits.values() if split.info.is_reported_ood]
@@ -222,18 +214,9 @@ class _SpecMaker:
         self._is_ood = {name: np.full(size, splits[name].info.kind == "ood") for name, size in sizes.items()}
         # No more contents than may fit are told apart, however many are reported.
         fitting = [split for split in splits.values() if split.info.kind in (FIT, "ood")]
-        known = Numbered(
-            [
-                *(split.content_hash[self._may_fit.get(split.info.name, slice(None))] for split in fitting),
-                pd.Series(list(near), dtype="str"),
-            ]
-        )
+        known = Numbered([split.content_hash[self._may_fit.get(split.info.name, slice(None))] for split in fitting])
         self._told_apart = known
         self._numbers = {name: known.of(split.content_hash) for name, split in splits.items()}
-        self._near = [
-            (known.of(pd.Series([shown], dtype="str")), known.of(pd.Series(list(fits), dtype="str")))
-            for shown, fits in near.items()
-        ]
         self._in_dist = self._content(split for split in splits.values() if split.info.kind not in ("ood", "shifted"))
         # Where no OOD set is reported, `in_dist.test` is not either by OOD models, but may calibrate them.
         never = (CALIBRATION, "shifted") if self._targets else (CALIBRATION, "shifted", TEST)
@@ -335,7 +318,6 @@ class _SpecMaker:
         contents = self._never | self._told_apart.mask(
             numbers[split][mask] for rows in reported.values() for split, mask in rows.items()
         )
-        contents |= self._told_apart.mask([fits for shown, fits in self._near if contents[shown].any()])
         of_ood = contents | self._in_dist
         chosen = {split: mask & self._may_fit.get(split, True) for split, mask in fit.items()}
         copies = {

@@ -11,10 +11,8 @@ from run_inputs import INPUTS
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from gradscore.baselines import InDistribution
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
-from gradscore.errors import EvaluationError
 from gradscore.evaluation import duplicates, evaluate_run, fit_run
 from gradscore.evaluation.duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
 from gradscore.evaluation.duplicates import find_near_duplicates as search
@@ -229,7 +227,7 @@ def test_a_clean_run_has_none(tmp_path):
 def test_they_are_counted_in_words_and_in_metrics(evaluation):
     (line,) = [line for line in evaluation.notices if line.startswith("near-duplicates")]
     assert f"{PLANTED} of {TESTED - 1} images of in_dist.test are nearly images of in_dist.fit" in line
-    assert "evaluate.near_duplicates=leave_out" in line
+    assert line.endswith("they flatter the figures: take them out of in_dist.fit")
     entries = [each for each in json.loads(evaluation.path.read_text()) if each["score"] == "near_duplicates"]
     assert [(each["dataset"], each["value"], each["n"]) for each in entries] == [
         (TEST, PLANTED, TESTED - 1),
@@ -247,31 +245,6 @@ def test_they_are_named_in_a_table_and_in_both_pages(planted, evaluation):
     assert f"<td>in_dist.test</td><td>{first['sample_id']}</td>" in files.html.read_text()
 
 
-LEFT_OUT = {"report": 1, "leave_out": 1 + PLANTED, "ignore": 1}
-
-
-@pytest.mark.parametrize(("setting", "left_out"), LEFT_OUT.items(), ids=LEFT_OUT)
-def test_on_request_their_fit_images_do_not_fit(tmp_path, setting, left_out):
-    report = fit_run(write_run(tmp_path, planted=PLANTED, setting=setting))
-    fitted = next(each for each in report.models if each.spec.task == "misclassification")
-    assert fitted.spec.duplicates == left_out
-    assert int(fitted.spec.fit[FIT].sum()) == FITTED - left_out
-    assert any("left out of the fits" in line for line in report.notices) == (setting == "leave_out")
-
-
-def test_scores_without_gradients_are_not_fitted_on_them_either(tmp_path, monkeypatch):
-    run = write_run(tmp_path, planted=PLANTED, setting="leave_out")
-    fitted = []
-
-    def spied(**given):
-        fitted.append(len(given["classes"]))
-        return InDistribution(**given)
-
-    monkeypatch.setattr("gradscore.evaluation.choosing.InDistribution", spied)
-    fit_run(run)
-    assert max(fitted) == FITTED - 1 - PLANTED
-
-
 def test_the_images_need_not_be_there_any_more(tmp_path):
     run = write_run(tmp_path, planted=PLANTED)
     for path in tmp_path.glob("*.npz"):
@@ -279,13 +252,11 @@ def test_the_images_need_not_be_there_any_more(tmp_path):
     assert len(search(run).pairs) == PLANTED
 
 
-def test_too_many_images_are_looked_through_on_request_alone(tmp_path, monkeypatch):
+def test_among_too_many_images_none_are_looked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
     run = write_run(tmp_path, planted=PLANTED)
     expected = f"near-duplicates were not looked for: {FITTED + 2 * TESTED} images are more than"
     assert [notice.startswith(expected) for notice in search(run).sentences()] == [True]
-    asked = run.with_settings(["evaluate.near_duplicates=leave_out"], sections=["evaluate"])
-    assert len(search(asked).pairs) == PLANTED
 
 
 NO_IMAGES = {"ignore": [], "report": ["near-duplicates were not looked for: the samples of in_dist.fit are no images"]}
@@ -296,12 +267,6 @@ def test_samples_that_are_no_images_are_said(tmp_path, monkeypatch, setting, wan
     monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
     found = search(write_run(tmp_path, planted=0, setting=setting)).sentences()
     assert [line.startswith(start) for line, start in zip(found, wanted, strict=True)] == [True] * len(wanted)
-
-
-def test_samples_that_are_no_images_cannot_be_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
-    with pytest.raises(EvaluationError, match=r"near_duplicates is leave_out, and the samples of in_dist\.fit are no"):
-        fit_run(write_run(tmp_path, planted=PLANTED, setting="leave_out"))
 
 
 def test_images_nearly_in_the_bank_are_a_leak(tmp_path):
