@@ -50,19 +50,7 @@ OutOption = Annotated[
         callback=output_at_hand,
     ),
 ]
-ByOption = Annotated[
-    str, typer.Option("--by", metavar="N|day|week", help="Samples in a window, or windows of a day or a week (UTC).")
-]
-TimeOption = Annotated[
-    str | None,
-    typer.Option("--time", metavar="COLUMN", help="The column with the times of samples, for day and week."),
-]
-TimeFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--time-format", metavar="FORMAT", help="How times are written that are not ISO 8601, as in '%d.%m.%Y %H:%M'."
-    ),
-]
+ByOption = Annotated[int, typer.Option("--by", metavar="N", help="Samples in a window.")]
 FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
 AlphaOption = Annotated[
     float, typer.Option("--alpha", help="Bound of the probability of a false alarm, however long it runs.")
@@ -73,9 +61,7 @@ def monitor(
     bundle: BundleArgument,
     samples: SamplesArgument,
     out: OutOption = Path("monitor"),
-    by: ByOption = "1000",
-    time: TimeOption = None,
-    time_format: TimeFormatOption = None,
+    by: ByOption = 1000,
     alpha: AlphaOption = 0.01,
     fail_on_alarm: FailOption = False,
     column: ColumnOption = None,
@@ -99,21 +85,19 @@ def monitor(
     from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
     from gradscore.errors import OutputError
-    from gradscore.monitoring import STATE, Monitor, check_files, read_times, write_monitor
+    from gradscore.monitoring import STATE, Monitor, check_files, write_monitor
     from gradscore.store import refuse_run_files
 
     refuse_run_files(out / STATE, option="--out")
     check_files(out)
-    times = read_times(samples, by=by, column=time, form=time_format)
     watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
-    sources = open_user_samples(samples, column=column, root=root, leave_out=time, columns=known)
-    watching.check_times(sum(map(len, sources)), times)
+    sources = open_user_samples(samples, column=column, root=root, columns=known)
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
     scorer = Scorer.load(bundle, device=device, **moved)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
-    watching.update(table, times=times)
+    watching.update(table)
     try:
         files = write_monitor(watching, out, name=bundle.stem)
     except OutputError as error:

@@ -96,5 +96,4 @@ from .user_files import (
     open_user_samples,
     prepared_batches,
     refuse_inputs,
-    table_column,
 )

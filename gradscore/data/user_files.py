@@ -8,18 +8,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from torch import Tensor
 
 from ..errors import DataError, OutputError
 from ..objects import called, fetched
 from ..printable import storable
-from ..system import closest, is_address, is_whole
+from ..system import is_address
 from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import pixels_of
 from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, Request, UnreadableImageError, decoded
-from .sources.tables import DAMAGE, parquet_images, read_text_table, reason_of
+from .sources.tables import parquet_images
 
 _OPTIONS = {"column": "inputs", "root": "root"}
 """What the options are called among the arguments of a source."""
@@ -187,7 +186,6 @@ def open_user_samples(
     *,
     column: str | None = None,
     root: Path | None = None,
-    leave_out: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> list[UserSamples]:
     """Opens what a user named.
@@ -200,7 +198,6 @@ def open_user_samples(
             `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
         column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
-        leave_out: a column of tables that is no part of the samples, their times for one.
         columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is
             given; None where they are not known.
 
@@ -214,7 +211,7 @@ def open_user_samples(
     """
     files = name_user_files(samples)
     check_options(files, {"column": column, "root": root})
-    return [open_user_file(file, column=column, root=root, leave_out=leave_out, columns=columns) for file in files]
+    return [open_user_file(file, column=column, root=root, columns=columns) for file in files]
 
 
 def open_user_file(
@@ -222,7 +219,6 @@ def open_user_file(
     *,
     column: str | None = None,
     root: Path | None = None,
-    leave_out: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> UserSamples:
     """Opens one of several; see `open_user_samples`.
@@ -233,7 +229,7 @@ def open_user_file(
     if file.kind is None:
         return UserSamples(len(file.paths), lambda: (_image_file(path) for path in file.paths))
     path = file.file
-    options = {"inputs": column, "root": None if root is None else str(root), "leave_out": leave_out}
+    options = {"inputs": column, "root": None if root is None else str(root)}
     taken = SOURCES[file.kind].arguments or ()
     arguments = {key: each for key, each in options.items() if each and key in taken}
     if file.kind == "parquet" and path is not None:
@@ -304,43 +300,3 @@ def prepared_batches(
             waiting, shape = [], None
     if waiting:
         yield collate(waiting)
-
-
-_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
-
-
-def table_column(samples: Sequence[str], column: str, *, as_text: bool = False) -> list[object]:
-    """The values of a column of tables, in the order of `open_user_samples`.
-
-    Args:
-        samples: `.csv`, `.tsv` or Parquet files.
-        column: its name.
-        as_text: whether its whole numbers are wanted as they are written, in tables of text with zeros before them.
-
-    Raises:
-        DataError: something else than a table, one that cannot be read, or without this column.
-    """
-    return [value for name in samples for value in _column(Path(name), column, as_text)]
-
-
-def _column(path: Path, column: str, as_text: bool) -> list[object]:
-    ending = path.suffix.lower()
-    if ending not in _ENDINGS or not path.is_file():
-        raise DataError(
-            f"{path}: wanted a table ({', '.join(_ENDINGS)}) with a column {column!r}; images in folders and archives "
-            "have no such column: list their paths in a table"
-        )
-    try:
-        if ending in (".parquet", ".pq"):
-            names = pq.read_schema(path).names
-        else:
-            table = read_text_table(path, texts=(column,) if as_text else ())
-            names = table.column_names
-        if column not in names:
-            raise DataError(f"{path}: no column {column!r}; {closest(column, names)}")
-        if ending in (".parquet", ".pq"):
-            table = pq.read_table(path, columns=[column])
-    except DAMAGE as error:
-        raise DataError(f"{path}: cannot be read as a table: {reason_of(error)}; copy it again, or mend it") from None
-    values = table.column(column).to_pylist()
-    return [str(value) if as_text and is_whole(value) else value for value in values]

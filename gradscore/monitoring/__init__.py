@@ -12,4 +12,4 @@ from .changes import Alarm, Change
 from .monitor import Monitor
 from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream
-from .windows import Window, read_times
+from .windows import Window

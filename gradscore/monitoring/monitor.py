@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
@@ -20,7 +19,7 @@ from ..system import FloatArray, closest, file_sha256, held, parse_json, sha256,
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
-from .windows import FEWEST, By, Suspicious, Window, check_order, checked_by, periods
+from .windows import FEWEST, Suspicious, Window, checked_by
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""
@@ -48,7 +47,7 @@ NOTHING_KNOWN = (
 )
 
 FORMAT = "gradscore monitor"
-VERSION = 9
+VERSION = 10
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -61,24 +60,24 @@ class Monitor:
 
     Attributes:
         bundle: what the scorer works with.
-        by: how windows are made.
+        by: samples of a window.
         alpha: without any change, the probability that an alarm is ever raised.
     """
 
     def __init__(
-        self, bundle: Bundle, *, by: By | str = 1000, alpha: float = ALPHA, state: str | Path | None = None
+        self, bundle: Bundle, *, by: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
     ) -> None:
         """Begins to watch, or goes on where a state ends.
 
         Args:
             bundle: what the scorer works with.
-            by: samples of a window, or `day` or `week`.
+            by: samples of a window.
             alpha: bound of the probability of a false alarm, ever, in (0, 1).
             state: a file that holds what is known between calls; what is there is gone on with. In memory only if None.
 
         Raises:
             MonitorError: the state is damaged or not of this bundle.
-            DataError: windows of another kind, or alpha out of range.
+            DataError: windows too small, or alpha out of range.
         """
         if not 0 < alpha < 1:
             raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
@@ -101,9 +100,7 @@ class Monitor:
         self._learnt = bool(known_sets.shifted)
 
     @classmethod
-    def load(
-        cls, path: str | Path, *, by: By | str = 1000, alpha: float = ALPHA, state: str | Path | None = None
-    ) -> Self:
+    def load(cls, path: str | Path, *, by: int = 1000, alpha: float = ALPHA, state: str | Path | None = None) -> Self:
         """Reads a bundle, without its model, and begins to watch; see `Monitor`.
 
         Raises:
@@ -149,48 +146,30 @@ class Monitor:
         """What changed so far, in order, each with the alarms that speak for it."""
         return changes_of(self.windows, usual=self._accuracy.usual)
 
-    def update(
-        self, table: pd.DataFrame, *, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None = None
-    ) -> list[Window]:
+    def update(self, table: pd.DataFrame) -> list[Window]:
         """Takes samples in the order in which they came; with a state, it is written.
 
         Args:
             table: what `Scorer(samples, watch=True)` gives, a row for each sample.
-            times: of the samples, in order, where windows are made by time: texts, dates, or seconds since 1970.
 
         Returns:
             The windows that became complete.
 
         Raises:
-            DataError: columns are missing, or times are missing, no times, or out of order. Nothing is taken then.
+            DataError: columns are missing. Nothing is taken then.
             MonitorError: the state was replaced since it was read, by another monitor say. Nothing is taken then.
             OutputError: the state cannot be written. Nothing is taken then.
         """
         rows = self._rows(table)
-        names = self._names(len(rows), times)
         state, before = self._state, len(self._state.windows)
-        if names is None:
-            while len(rows):
-                free = int(self.by) - state.pending_samples
-                state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
-                state = self._closed(state) if state.pending_samples == self.by else state
-        else:
-            for key, part in rows.groupby(np.array(names, dtype=object), sort=True):
-                name = str(key)
-                state = self._closed(state) if state.pending_name not in (None, name) else state
-                state = replace(self._with_rows(state, part), pending_name=name)
+        while len(rows):
+            free = self.by - state.pending_samples
+            state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
+            state = self._closed(state) if state.pending_samples == self.by else state
         if self._path is not None:
             self._mark = write_state(self._path, state, replaces=self._mark)
         self._state = state
         return list(state.windows[before:])
-
-    def check_times(self, samples: int, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None) -> None:
-        """Refuses times that `update` would refuse, before so many samples are scored.
-
-        Raises:
-            DataError: times are missing, no times, out of order, or of no use.
-        """
-        self._names(samples, times)
 
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         watched = list(map(_column, self._watched))
@@ -222,18 +201,6 @@ class Monitor:
     def _judged(self) -> list[str]:
         return [f"{kind}_{name}" for name in self.bundle.detectors for kind in ("probability", "p_value")]
 
-    def _names(self, rows: int, times: Sequence[object] | NDArray[Any] | pd.Series[Any] | None) -> list[str] | None:
-        if isinstance(self.by, int):
-            if times is not None:
-                raise DataError(f"times: windows are of {self.by} samples; leave out times, or watch by day or week")
-            return None
-        if times is None or len(times) != rows:
-            got = "none" if times is None else str(len(times))
-            raise DataError(f"times: wanted {rows} to tell one {self.by} from the next, got {got}; give one per sample")
-        names = periods(times, self.by, first=self._state.samples)
-        check_order(names, self._state.pending_name, first=self._state.samples)
-        return names
-
     def _with_rows(self, state: State, rows: pd.DataFrame) -> State:
         """The state with more rows of its window, in which values that are missing are None."""
         scored = rows[(rows["decision"] != "error").to_numpy()]
@@ -252,7 +219,6 @@ class Monitor:
             streams=streams,
             windows=(*state.windows, window),
             pending={},
-            pending_name=None,
             sums=self._accuracy.terms.none,
         )
 
@@ -269,7 +235,7 @@ class Monitor:
         rows = pd.DataFrame(dict(state.pending))
         scored = rows[(rows["decision"] != "error").to_numpy()]
         values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
-        name = state.pending_name or str(len(state.windows) + 1)
+        name = str(len(state.windows) + 1)
         streams, alarms, e_values = after_window(
             state.streams,
             values,
@@ -335,23 +301,21 @@ class State:
 
     Attributes:
         bundle: hash of what it compares with; a state belongs to one bundle.
-        by: how windows are made.
+        by: samples of a window.
         alpha: probability of a false alarm, ever.
         streams: what is watched, by name.
         sums: over the samples of the window that is not complete.
         windows: those that are complete.
         pending: rows of the window that is not complete, as columns of plain values.
-        pending_name: its name, where windows are made by time.
     """
 
     bundle: str
-    by: By
+    by: int
     alpha: float
     streams: Mapping[str, Stream]
     sums: Sums
     windows: tuple[Window, ...] = ()
     pending: Mapping[str, list[Any]] = field(default_factory=dict)
-    pending_name: str | None = None
 
     @property
     def pending_samples(self) -> int:

@@ -65,12 +65,11 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
 def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
     windows = monitor.windows
     plots = [*_expected(windows), _drift(windows, monitor)] if windows else []
-    by = f"{monitor.by} samples" if isinstance(monitor.by, int) else f"one {monitor.by}"
     samples = sum(window.samples for window in windows)
     content: dict[str, object] = {
         "name": name,
         "brand": "gradscore monitor",
-        "facts": [("windows", len(windows)), ("of", by), ("samples", samples)],
+        "facts": [("windows", len(windows)), ("of", f"{monitor.by} samples"), ("samples", samples)],
         "notices": monitor.notices,
         "changes": monitor.changes,
         "suspicious": {window.name: window.suspicious for window in windows},

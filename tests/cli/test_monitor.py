@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -24,7 +23,7 @@ DIGITS = np.round(load_digits().images[420:] * (255 / 16)).astype(np.uint8)
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Digits as they are, noise, and digits in a table with their times."""
+    """Digits as they are, and noise."""
     folder = tmp_path_factory.mktemp("watched")
     np.savez(folder / "digits.npz", images=DIGITS[:120])
     np.savez(folder / "more.npz", images=DIGITS[120:240])
@@ -33,10 +32,6 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "images").mkdir()
     for place in range(60):
         Image.fromarray(DIGITS[place]).save(folder / "images" / f"{place:02}.png")
-    times = pd.date_range("2026-11-21T12:00Z", periods=60, freq="h")
-    names = [f"images/{place:02}.png" for place in range(60)]
-    pd.DataFrame({"image": names, "taken": times.astype(str)}).to_csv(folder / "table.csv", index=False)
-    pd.DataFrame({"image": names, "taken": times}).to_parquet(folder / "table.parquet")
     return folder
 
 
@@ -82,21 +77,7 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     assert sentence in (tmp_path / "metrics.prom").read_text()
 
 
-@pytest.mark.parametrize("table", ["table.csv", "table.parquet"])
-def test_windows_by_day(small_bundle, samples, tmp_path: Path, table: str) -> None:
-    result = monitor(small_bundle, samples / table, "--by", "day", "--time", "taken", "--out", tmp_path)
-    assert result.exit_code == 0, result.stderr
-    assert [(window["name"], window["samples"], window["complete"]) for window in lines(tmp_path)] == [
-        ("2026-11-21", 12, True),
-        ("2026-11-22", 24, True),
-        ("2026-11-23", 24, False),
-    ]
-
-
 REFUSED = {
-    "no time": (["table.csv", "--by", "day"], "give --time COLUMN"),
-    "times without a use": (["table.csv", "--time", "taken"], "leave it out, or give --by day or --by week"),
-    "no table": (["digits.npz", "--by", "week", "--time", "taken"], "wanted a table"),
     "no samples": (["nothing.npz"], "no such file or folder"),
 }
 
@@ -106,20 +87,6 @@ def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments
     result = monitor(small_bundle, samples / arguments[0], *arguments[1:], "--out", tmp_path / "m")
     assert result.exit_code == 2
     assert says in result.stderr
-    assert not (tmp_path / "m").exists()
-
-
-def test_times_are_looked_at_before_anything_is_scored(small_bundle, samples, tmp_path: Path, monkeypatch) -> None:
-    def unwanted(*_arguments, **_settings) -> None:
-        raise AssertionError("scored before the times were looked at")
-
-    table = pd.read_csv(samples / "table.csv").astype({"taken": str})
-    table.loc[2, "taken"] = "soon"
-    table.to_csv(samples / "broken.csv", index=False)
-    monkeypatch.setattr("gradscore.deployment.Scorer.load", unwanted)
-    result = monitor(small_bundle, samples / "broken.csv", "--by", "day", "--time", "taken", "--out", tmp_path / "m")
-    assert result.exit_code == 2
-    assert "time of sample 2: wanted ISO 8601, as in 2026-11-22" in result.stderr
     assert not (tmp_path / "m").exists()
 
 
@@ -190,17 +157,3 @@ def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) 
     result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path)
     assert all(window["ood"] > 0.5 and window["accuracy"] is None for window in lines(tmp_path))
     assert "more than 50% is flagged as OOD no accuracy is expected" in " ".join(result.output.split())
-
-
-def test_days_that_are_written_day_first_need_a_format(small_bundle, samples, tmp_path: Path) -> None:
-    table = pd.read_csv(samples / "table.csv")
-    table["taken"] = pd.to_datetime(table["taken"]).dt.strftime("%d.%m.%Y %H:%M")
-    table.to_csv(samples / "days.csv", index=False)
-    options = (samples / "days.csv", "--by", "day", "--time", "taken")
-    guessed = monitor(small_bundle, *options, "--out", tmp_path / "a")
-    assert (guessed.exit_code, (tmp_path / "a").exists()) == (2, False)
-    assert "time of sample 0: wanted ISO 8601" in guessed.stderr
-    assert "got '21.11.2026 12:00'" in guessed.stderr
-    told = monitor(small_bundle, *options, "--time-format", "%d.%m.%Y %H:%M", "--out", tmp_path / "b")
-    assert told.exit_code == 0, told.stderr
-    assert [window["name"] for window in lines(tmp_path / "b")] == ["2026-11-21", "2026-11-22", "2026-11-23"]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from gradscore.data import open_user_samples, table_column
+from gradscore.data import open_user_samples
 from gradscore.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
@@ -72,10 +72,8 @@ def test_forms(samples: list[str], wanted: list[int]) -> None:
 def test_endings_in_capitals(place: Path) -> None:
     (place / "folder").mkdir()
     (place / "folder" / "PLAIN.NPZ").write_bytes((place / "plain.npz").read_bytes())
-    (place / "TIMES.CSV").write_text("time,label\n1,0\n2,1\n")
     (images,) = open_user_samples(["folder"])
     np.testing.assert_array_equal([each.raw.squeeze() for each in images], PIXELS)
-    assert table_column(["TIMES.CSV"], "time") == [1, 2]
 
 
 def test_absolute_patterns(place: Path) -> None:

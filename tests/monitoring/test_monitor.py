@@ -1,7 +1,6 @@
-"""A monitor: windows of numbers and of days, going on from a state, and what it refuses."""
+"""A monitor: windows, going on from a state, and what it refuses."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,6 @@ import gradscore
 from gradscore.errors import DataError, MonitorError, OutputError
 from gradscore.monitoring import Monitor
 from gradscore.monitoring.streams import after_window
-from gradscore.monitoring.windows import periods, read_times
-
-HOURS = pd.date_range("2026-11-21T20:00Z", periods=300, freq="h")
 
 
 def test_windows_hold_what_their_samples_say(bundle, table) -> None:
@@ -69,34 +65,6 @@ def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[:cut])
     Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[cut:])
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-@pytest.mark.parametrize("cut", [1, 250])
-def test_one_call_is_two_by_day(bundle, table, tmp_path: Path, cut: int) -> None:
-    rows = table(300)
-    Monitor(bundle, by="day", state=tmp_path / "one").update(rows, times=HOURS)
-    Monitor(bundle, by="day", state=tmp_path / "two").update(rows.iloc[:cut], times=HOURS[:cut])
-    again = Monitor(bundle, by="day", state=tmp_path / "two")
-    again.update(rows.iloc[cut:], times=HOURS[cut:])
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    assert again.windows == Monitor(bundle, by="day", state=tmp_path / "one").windows
-
-
-def test_windows_by_day_and_week(bundle, table) -> None:
-    by_day, by_week = Monitor(bundle, by="day"), Monitor(bundle, by="week")
-    by_day.update(table(300), times=HOURS)
-    by_week.update(table(300), times=[str(hour) for hour in HOURS])
-    assert [(window.name, window.samples) for window in by_day.windows[:3]] == [
-        ("2026-11-21", 4),
-        ("2026-11-22", 24),
-        ("2026-11-23", 24),
-    ]
-    assert by_day.windows[1].accuracy is None  # of 24 samples
-    assert [(window.name, window.samples) for window in by_week.windows] == [
-        ("2026-11-16", 28),
-        ("2026-11-23", 168),
-        ("2026-11-30", 104),
-    ]
 
 
 def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
@@ -173,8 +141,8 @@ def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
 
 
 BAD_SETTINGS = {
-    "few samples": ({"by": 49}, "by: wanted day, week or a number of samples of 50 or more, got 49"),
-    "another period": ({"by": "month"}, "got 'month'"),
+    "few samples": ({"by": 49}, "by: wanted a number of samples of 50 or more, got 49"),
+    "a period": ({"by": "day"}, "got 'day'"),
     "alpha": ({"alpha": 1.5}, "alpha: wanted a probability between 0 and 1, got 1.5"),
 }
 
@@ -183,113 +151,6 @@ BAD_SETTINGS = {
 def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
     with pytest.raises(DataError, match=says):
         Monitor(bundle, **settings)
-
-
-BAD_TIMES = {
-    "missing": (None, "times: wanted 3 to tell one day from the next, got none"),
-    "no time": (["2026-11-21", "soon", "2026-11-22"], "time of sample 1: wanted ISO 8601, .* got 'soon'"),
-    "milliseconds": (
-        [1764000000, 1764000000000, 1764000000001],
-        "time of sample 1: wanted seconds since 1970, .* got 1764000000000 .2 of 3 are such",
-    ),
-    "a date as a number": ([20251121, 20251122, 20251123], "time of sample 0: wanted seconds .* got 20251121"),
-    "day first": (["2026-11-01", "01.11.2026", "02.11.2026"], "time of sample 1: .* got '01.11.2026' .2 of 3 are such"),
-    "a word that pandas knows": (["now", "today", "2026-11-01"], "time of sample 0: .* got 'now'"),
-    "digits among texts": (["2026-11-01", "1763769600", "2026-11-02"], "time of sample 1: .* got '1763769600'"),
-    "no such day": (
-        ["2026-11-01", "2026-11-31", "2026-12-01"],
-        "time of sample 1: wanted a day and a time that there are, got '2026-11-31'",
-    ),
-    "a time zone sometimes": (
-        ["2026-11-01T10:00Z", "2026-11-01T11:00", "2026-11-01T12:00Z"],
-        "time of sample 1: wanted a time zone, as the sample before it has .none is UTC., got '2026-11-01T11:00'",
-    ),
-    "a time zone of objects sometimes": (
-        [datetime(2026, 11, 1), datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1)],
-        "time of sample 1: wanted no time zone, as the sample before it has",
-    ),
-    "backwards": (
-        ["2026-11-21", "2026-11-23", "2026-11-22"],
-        "sample 2 is of 2026-11-22, and one before it of 2026-11-23",
-    ),
-}
-
-
-@pytest.mark.parametrize(("times", "says"), BAD_TIMES.values(), ids=BAD_TIMES.keys())
-def test_times_that_cannot_be_used(bundle, table, times, says: str) -> None:
-    monitor = Monitor(bundle, by="day")
-    with pytest.raises(DataError, match=says):
-        monitor.update(table(3), times=times)
-    assert monitor.windows == []
-
-
-DAYS = {
-    "a date": (["2026-11-01"], ["2026-11-01"]),
-    "parts of a second": (["2026-11-01T10:00:00.123456", "2026-11-01T10:00:00,5"], ["2026-11-01"] * 2),
-    "hours of zones that change": (
-        ["2026-10-25T01:30+02:00", "2026-10-25T02:30:00+0100", "2026-10-25 23:30 -01"],
-        ["2026-10-24", "2026-10-25", "2026-10-26"],
-    ),
-    "objects": (
-        [date(2026, 11, 1), datetime(2026, 11, 1, 23), pd.Timestamp("2026-11-02")],
-        ["2026-11-01", "2026-11-01", "2026-11-02"],
-    ),
-    "NumPy": (np.array(["2026-11-01T23:00", "2026-11-02T01:00"], dtype="datetime64[m]"), ["2026-11-01", "2026-11-02"]),
-}
-
-
-@pytest.mark.parametrize(("times", "days"), DAYS.values(), ids=DAYS)
-def test_days_of_times(times, days: list[str]) -> None:
-    assert periods(times, "day", first=0) == days
-
-
-FORMS = {
-    "day first": ("%d.%m.%Y", ["01.11.2026", " 22.11.2026"], "csv"),
-    "digits of half a year": ("%d%m%Y", ["01112026", "22112026"], "parquet"),
-}
-
-
-@pytest.mark.parametrize(("form", "texts", "kind"), FORMS.values(), ids=FORMS)
-def test_times_of_a_form_that_is_given(tmp_path: Path, form: str, texts: list[str], kind: str) -> None:
-    table = pd.DataFrame({"taken": texts})
-    {"csv": lambda path: table.to_csv(path, index=False), "parquet": table.to_parquet}[kind](tmp_path / f"t.{kind}")
-    times = read_times([str(tmp_path / f"t.{kind}")], by="day", column="taken", form=form)
-    assert periods(times, "day", first=0) == ["2026-11-01", "2026-11-22"]
-
-
-BAD_FORMS = {
-    "another form": ("%d.%m.%Y", ["01.11.2026", "2026-11-02"], "time of sample 1: .* as %d.%m.%Y, got '2026-11-02'"),
-    "no day": ("%H:%M", ["10:00"], "--time-format %H:%M: it says no day, month and year"),
-    "no signs": ("%Q", ["10:00"], "--time-format %Q: .*; wanted signs of strftime"),
-}
-
-
-@pytest.mark.parametrize(("form", "texts", "says"), BAD_FORMS.values(), ids=BAD_FORMS)
-def test_times_that_are_not_of_the_form(tmp_path: Path, form: str, texts: list[str], says: str) -> None:
-    pd.DataFrame({"taken": texts}).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(DataError, match=says):
-        read_times([str(tmp_path / "t.csv")], by="day", column="taken", form=form)
-
-
-def test_a_form_without_a_column_of_times_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="give --time COLUMN, too"):
-        read_times([str(tmp_path)], by="day", column=None, form="%d.%m.%Y")
-
-
-@pytest.mark.parametrize("seconds", [1763769600, 1763769600.5])
-def test_numbers_are_seconds_since_1970(seconds: float) -> None:
-    assert periods([seconds], "day", first=0) == ["2025-11-22"]
-
-
-def test_a_later_call_cannot_go_back_in_time(bundle, table, tmp_path: Path) -> None:
-    Monitor(bundle, by="day", state=tmp_path / "s").update(table(2), times=["2026-11-21", "2026-11-22"])
-    with pytest.raises(DataError, match="sample 2 is of 2026-11-20, and one before it of 2026-11-22"):
-        Monitor(bundle, by="day", state=tmp_path / "s").update(table(1), times=["2026-11-20"])
-
-
-def test_times_without_a_use_are_refused(bundle, table) -> None:
-    with pytest.raises(DataError, match="leave out times, or watch by day or week"):
-        Monitor(bundle, by=100).update(table(2), times=["2026-11-21", "2026-11-22"])
 
 
 BAD_TABLES = {
@@ -314,7 +175,10 @@ DAMAGES = {
     "cut off": (lambda text: text[: len(text) // 2], "no state of a monitor, or cut off"),
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
-    "older": (lambda text: text.replace(b'"version":9', b'"version":8'), "version 9, got .* version 8; go on with the"),
+    "older": (
+        lambda text: text.replace(b'"version":10', b'"version":9'),
+        "version 10, got .* version 9; go on with the",
+    ),
 }
 
 

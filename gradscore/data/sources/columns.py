@@ -17,7 +17,7 @@ from ...errors import DataError
 from ...system import IntArray, closest, some
 from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, decoded
 
-ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root", "leave_out")
+ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
@@ -200,7 +200,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
     """
     schema, arguments = table.rows.schema, request.arguments
     name = _named(table, request, "ids", ID_NAMES)
-    others = {_named(table, request, "labels", LABEL_NAMES), name, _named(table, request, "leave_out", ())}
+    others = {_named(table, request, "labels", LABEL_NAMES), name}
     folder, suffix, root = arguments.get("folder"), arguments.get("suffix"), arguments.get("root")
     for argument, text in (("folder", folder), ("suffix", suffix)):
         if not isinstance(text, str | None):
