@@ -13,7 +13,7 @@ from .bundle import RIGHT, Bundle, check_bundle_target, read_bundle, write_bundl
 from .calibration import neighbouring_levels, samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import table_writer
-from .scorer import BatchScorer, Scorer
+from .scorer import Scorer
 
 if TYPE_CHECKING:
     from .bundling import make_bundle

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,7 +51,6 @@ from ..system import Device, FloatArray, Inputs, each_input, is_address, resolve
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
 from .known_sets import WATCHED, watched
-from .results import is_number
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -73,15 +71,10 @@ NOT_FINITE = "its logits or gradients are not finite"
 WEIGHTS = "--weights FILE"
 """How a command is told where weights are now that were moved."""
 
-NO_PREDICTION = -1
-"""Stands for the prediction of a sample that could not be scored in batches of arrays."""
-
 Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 Given = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image, or pixels (H, W) or (H, W, C) uint8. A path may name several, as `score` takes it."""
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 class Scorer:
@@ -470,100 +463,6 @@ class Scorer:
                     f"{error}, or register the function it was made with as loss {' and '.join(map(repr, own))}, "
                     "where this process has another one of that name"
                 ) from None
-
-
-class BatchScorer:
-    """Scores batches of named arrays; a bundle is read once, when the object is made.
-
-    It is what `map_batches` of Ray Data takes: the class, with a bundle as the argument of its constructor, so that
-    each actor has its own. It can be pickled; the copy reads the bundle again where it arrives.
-
-    Attributes:
-        scorer: what it works with.
-    """
-
-    def __init__(
-        self,
-        bundle: str | Path,
-        *,
-        inputs: str | Sequence[str] = "image",
-        keep: Sequence[str] = (),
-        raw: bool = True,
-        explain: int = 0,
-        **load: Any,
-    ) -> None:
-        """Reads a bundle.
-
-        Args:
-            bundle: its file, which every worker must see.
-            inputs: the array of a batch that has the samples; several are keyword inputs of the model.
-            keep: arrays of a batch that its results have, too, such as ids.
-            raw: samples are as the data of the bundle were before their preprocessing, which they go through: pixels
-                (N, H, W) or (N, H, W, C) uint8, an array each where sizes differ, numbers, or texts. Otherwise they are
-                as the model takes them.
-            explain: how many of the strongest drivers of each score to name.
-            load: other arguments of `Scorer.load`: `trust_code`, `device`, `alpha`, `weights`, ...
-
-        Raises:
-            DataError: `keep` names a column of the results.
-            GradscoreError: as `Scorer.load` says.
-        """
-        self._again = partial(type(self), bundle, inputs=inputs, keep=keep, raw=raw, explain=explain, **load)
-        self._inputs, self._keep, self._raw, self._explain = inputs, list(keep), raw, explain
-        self.scorer = Scorer.load(bundle, **load)
-        clash = next((name for name in self._keep if name in self.columns), None)
-        if clash is not None:
-            raise DataError(f"keep: results have a column {clash!r} of their own; rename that of the batch")
-
-    def __reduce__(self) -> tuple[partial[BatchScorer], tuple[()]]:
-        """What it was made of: models and thresholds are not pickled."""
-        return self._again, ()
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the arrays of a result, but for those that are kept."""
-        return self.scorer.columns(explain=self._explain)[1:]
-
-    def __call__(self, batch: Arrays) -> dict[str, NDArray[Any]]:
-        """Scores a batch.
-
-        Args:
-            batch: arrays (N, ...) by name.
-
-        Returns:
-            The arrays that are kept, then those of `Scorer` (N,) without `sample_id`: `prediction` int64 (-1 where a
-            sample could not be scored), figures float64, the rest text. Types do not depend on what is in a batch.
-
-        Raises:
-            DataError: an array is lacking, or the samples have another form than the bundle's.
-            ModelError: the model cannot take the samples.
-        """
-        several = [self._inputs] if isinstance(self._inputs, str) else list(self._inputs)
-        lacking = [name for name in (*several, *self._keep) if name not in batch]
-        if lacking:
-            raise DataError(f"the batch has no array {lacking[0]!r}; wanted one of its own, {', '.join(batch)}")
-        arrays = {name: batch[name] for name in several}
-        found: dict[str, NDArray[Any]] = {name: np.asarray(batch[name]) for name in self._keep}
-        if len(next(iter(arrays.values()))):
-            table = self.scorer(self._samples(arrays), raw=self._raw, explain=self._explain)
-        else:
-            table = self.scorer.nothing(explain=self._explain)
-        for name in self.columns:
-            if name == "prediction":
-                found[name] = np.asarray(table[name].astype("Int64").fillna(NO_PREDICTION), dtype=np.int64)
-            else:
-                found[name] = np.asarray(table[name], dtype=np.float64 if is_number(name) else np.str_)
-        return found
-
-    def _samples(self, arrays: Arrays) -> Any:
-        """Arrays as `Scorer` takes them: texts, and images of different sizes, one by one; grey ones with a channel."""
-        if not isinstance(self._inputs, str):
-            return dict(arrays)
-        values = arrays[self._inputs]
-        samples = list(values)
-        if self._raw and len(self.scorer.input_shape) == 3:
-            samples = [each[..., None] if is_pixels(each) and each.ndim == 2 else each for each in samples]
-        return samples if values.dtype.kind in "OU" else np.stack(samples)
 
 
 def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawSample]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from gradscore.deployment import BatchScorer, Scorer
+from gradscore.deployment import Scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, which come and go with its versions
 
@@ -58,32 +59,24 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Scores:
+    """As docs/scaling.md has it."""
+
+    def __init__(self, bundle: str) -> None:
+        self.scorer = Scorer.load(bundle, trust_code=True)
+
+    def __call__(self, batch: dict[str, Any]) -> pd.DataFrame:
+        return self.scorer(list(batch["image"]), sample_ids=batch["path"])
+
+
 @pytest.mark.parametrize("actors", [1, 2])
 def test_map_batches_gives_what_the_scorer_gives(
-    data: Any, small_bundle: Path, wanted: list[dict[str, Any]], actors: int
+    data: Any, small_bundle: Path, images: Path, wanted: list[dict[str, Any]], actors: int
 ) -> None:
-    samples = data.from_numpy([DIGITS[start : start + BATCH] for start in range(0, len(DIGITS), BATCH)])
-    results = samples.map_batches(
-        BatchScorer,
-        fn_constructor_args=[str(small_bundle)],
-        fn_constructor_kwargs={"inputs": "data", "trust_code": True},
-        batch_size=BATCH,
-        concurrency=actors,
-        num_cpus=1,
-    )
-    assert sorted(map(str, results.take_all())) == sorted(map(str, wanted))
-
-
-def test_images_keep_their_paths(data: Any, small_bundle: Path, images: Path, wanted: list[dict[str, Any]]) -> None:
     results = data.read_images(str(images), include_paths=True).map_batches(
-        BatchScorer,
-        fn_constructor_args=[str(small_bundle)],
-        fn_constructor_kwargs={"keep": ["path"], "trust_code": True},
-        batch_size=BATCH,
-        concurrency=2,
-        num_cpus=1,
+        Scores, fn_constructor_args=[str(small_bundle)], batch_size=BATCH, concurrency=actors, num_cpus=1
     )
-    found = sorted(results.take_all(), key=lambda row: row["path"])
-    assert [Path(row["path"]).name for row in found] == [f"{place:03d}.png" for place in range(len(DIGITS))]
+    found = sorted(results.take_all(), key=lambda row: row["sample_id"])
+    assert [Path(row["sample_id"]).name for row in found] == [f"{place:03d}.png" for place in range(len(DIGITS))]
     assert [row["prediction"] for row in found] == [row["prediction"] for row in wanted]
     assert [row["score_ood"] for row in found] == pytest.approx([row["score_ood"] for row in wanted], abs=1e-3)

@@ -1,9 +1,11 @@
 """Examples that take a model and loaders for granted, run with a small network for scikit-learn's digits."""
 
-import inspect
 import sys
+from pathlib import Path
 from unittest.mock import MagicMock
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from manual_pages import code_of
@@ -66,12 +68,12 @@ def test_flipped_labels_come_first(audited: dict) -> None:
     assert "the network predicts dog" in reasons[1]
 
 
-def test_what_ray_is_to_construct(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ray_is_to_construct(monkeypatch: pytest.MonkeyPatch, small_bundle: Path) -> None:
     """With a stand-in for Ray, which not every machine has; `make ray-test` has Ray itself do the same."""
     ray = MagicMock()
     monkeypatch.setitem(sys.modules, "ray", ray)
     run("scaling.md")
-    call = ray.data.read_images.return_value.map_batches.call_args
-    made, given = call.args[0], call.kwargs
-    bound = inspect.signature(made).bind(*given["fn_constructor_args"], **given["fn_constructor_kwargs"])
-    assert bound.arguments["inputs"] == "image"
+    (made,) = ray.data.read_images.return_value.map_batches.call_args.args
+    batch = {"image": load_digits().images[:3].astype(np.uint8)[..., None], "path": np.array(["a", "b", "c"])}
+    wanted = gradscore.Scorer.load(small_bundle, trust_code=True)(list(batch["image"]), sample_ids=["a", "b", "c"])
+    pd.testing.assert_frame_equal(made(small_bundle)(batch), wanted)
