@@ -30,7 +30,7 @@ from pathlib import Path
 from environments import ROOT, python_with
 from pages import put_table
 
-EXTRAS = ("fast", "lightning", "report", "s3", "tensorboard", "timm", "transformers")
+EXTRAS = ("fast", "lightning", "report", "s3", "timm", "transformers")
 TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "webdataset")
 """Of the extra `dev`: what the tests below import."""
 

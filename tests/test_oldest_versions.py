@@ -8,7 +8,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("fast", "lightning", "report", "s3", "tensorboard", "timm", "transformers")
+EXTRAS = ("fast", "lightning", "report", "s3", "timm", "transformers")
 BOUNDS = {
     each.name: Version(next(iter(each.specifier)).version)
     for extra in [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][name] for name in EXTRAS)]

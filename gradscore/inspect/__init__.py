@@ -20,7 +20,6 @@ from .layer_quantities import (
     ExplicitCall,
     GradientActivation,
     GradientGeometry,
-    LossModule,
     OutputActivation,
     OutputGradientGeometry,
     OutputNorm,
@@ -40,7 +39,7 @@ from .quantity import (
 )
 from .sample_gradients import MeanGSNR
 from .saved_model import QUANTITIES, Inspection, inspect_config
-from .training_report import read_record, to_tensorboard, write_training
+from .training_report import read_record, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback

@@ -10,14 +10,13 @@ from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any, Self, TypeVar
 
 import pandas as pd
 import torch
 from torch import Tensor, distributed, nn
 
-from ..errors import ConfigError, EngineError, GradscoreError
+from ..errors import ConfigError, EngineError
 from ..gradients import Engine
 from ..models import first_tensor
 from .findings import Finding
@@ -134,7 +133,6 @@ class Inspector:
         self.history: list[Entry] = []
         self._engine: Engine | None = None
         self._loop, self._logbook = TrainingLoop(), Logbook()
-        self._report: tuple[Path, float, float] | None = None
         self._saw_samples = self._samples_were_due = False
 
     def attach(self, *, count_steps: bool = True) -> Self:
@@ -181,7 +179,6 @@ class Inspector:
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
         self.finish_step()
-        self._write_report_if_due()
         self.step += 1
         for quantity in (*self.quantities, self._loop):
             quantity.step = self.step
@@ -374,15 +371,6 @@ class Inspector:
         record.save(file)
         write_training([record], Path(path), images=images)
 
-    def report_every(self, path: Path | str, *, minutes: float) -> None:
-        """Writes the page of `report` anew during training, without images, at the first step after so many minutes.
-
-        Where it cannot be written, an `InspectionWarning` says so and training goes on.
-        """
-        if not minutes > 0:
-            raise ConfigError(f"minutes between reports must be above 0, got {minutes}")
-        self._report = Path(path), 60 * minutes, monotonic()
-
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.
 
@@ -491,17 +479,6 @@ class Inspector:
         for quantity in self._due(TensorQuantity):
             if quantity.source == "gradient":
                 quantity.observe(name, plain)
-
-    def _write_report_if_due(self) -> None:
-        if self._report is None:
-            return
-        path, seconds, last = self._report
-        if monotonic() - last >= seconds:
-            try:
-                self.report(path, images=False)
-            except GradscoreError as error:  # days of training are not lost for a page
-                warnings.warn(f"the report is not up to date: {error}", InspectionWarning, stacklevel=2)
-            self._report = path, seconds, monotonic()
 
     def _warn_of_nothing(self) -> None:
         """Says which quantities had nothing to look at in an epoch, and why."""

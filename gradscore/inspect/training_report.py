@@ -1,14 +1,10 @@
-"""A run of training: what is kept of it while it goes on, its file, and its page, for one run or several.
-
-For TensorBoard there is a function that writes every epoch of an inspector.
-"""
+"""A run of training: what is kept of it while it goes on, its file, and its page, for one run or several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import ConfigError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, time_rows, write_page
 from ..system import FloatArray, replacing
 from .findings import Finding
@@ -27,7 +23,7 @@ from .layer_quantities import ExplicitCall
 from .quantity import MODEL, POINTS, Entry, Quantity, band_of, layer_of, model_order
 
 if TYPE_CHECKING:
-    from .inspector import Inspector
+    pass
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
@@ -475,58 +471,3 @@ def _shares_between(bins: pd.DataFrame, edges: FloatArray) -> FloatArray:
     reached: FloatArray = np.interp(edges, ends, np.stack([after - counts, after], axis=1).ravel())
     shares: FloatArray = np.diff(reached) / after[-1]
     return shares
-
-
-def to_tensorboard(writer: Any) -> Callable[[Inspector], None]:
-    """Makes a function that writes every epoch of an inspector.
-
-    Args:
-        writer: a `torch.utils.tensorboard.SummaryWriter`, anything with its methods, or a folder for a new one.
-
-    Returns:
-        Every statistic becomes a scalar with tag
-        quantity/measure/layer/statistic; figures that are not finite are left out. The counts of `GradHist1d` become
-        histograms with tag quantity/layer, where the writer has `add_histogram_raw`.
-
-    Raises:
-        MissingExtraError: a folder is given, and TensorBoard is not installed.
-    """
-    target: Any = writer
-    if isinstance(writer, Path | str):
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"nothing can be written to {writer} for TensorBoard: {error}; run `pip install "
-                "'gradscore[tensorboard]'`"
-            ) from error
-        target = SummaryWriter(str(writer))
-
-    def write(inspector: Inspector) -> None:
-        for quantity in inspector.quantities:
-            for row in quantity.summary():
-                if isfinite(row.value):
-                    tag = "/".join((quantity.name, row.measure, row.layer, row.statistic)).replace(" ", "_")
-                    target.add_scalar(tag, row.value, inspector.epoch)
-            if isinstance(quantity, GradHist1d) and hasattr(target, "add_histogram_raw"):
-                for layer, histogram in quantity.histograms.items():
-                    tag = f"{quantity.name}/{layer}".replace(" ", "_")
-                    target.add_histogram_raw(tag, **_raw(histogram), global_step=inspector.epoch)
-        target.flush()
-
-    return write
-
-
-def _raw(histogram: Histogram) -> dict[str, Any]:
-    """Counts as TensorBoard takes them; sums are those of values in the middle of their bins."""
-    edges, counts = histogram.edges[0], histogram.counts.numpy()
-    middles = (edges[:-1] + edges[1:]) / 2
-    return {
-        "min": float(edges[0]),
-        "max": float(edges[-1]),
-        "num": int(counts.sum()),
-        "sum": float(counts @ middles),
-        "sum_squares": float(counts @ middles**2),
-        "bucket_limits": edges[1:].tolist(),
-        "bucket_counts": counts.tolist(),
-    }

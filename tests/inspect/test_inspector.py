@@ -1,27 +1,21 @@
 """What an inspector feeds quantities with, and that it leaves no trace."""
 
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from gradscore.errors import MissingExtraError
 from gradscore.inspect import (
     GradHist1d,
     GradientActivation,
     GradientGeometry,
     Inspector,
-    MeanGSNR,
     OutputActivation,
     OutputGradientGeometry,
     OutputNorm,
     ParameterDifferenceGeometry,
     ParameterNorm,
     every,
-    to_tensorboard,
 )
 
 
@@ -220,40 +214,3 @@ def test_callback_sees_an_epoch_before_it_is_forgotten(net, batch):
     assert [epoch for epoch, _ in seen] == [0]
     assert seen[0][1] > 0
     assert quantity.histograms == {}
-
-
-def test_tensorboard_reads_what_is_written(net, batch, tmp_path):
-    with Inspector(net, [GradientGeometry(), MeanGSNR()], on_epoch=[to_tensorboard(tmp_path)]) as inspector:
-        for _ in range(2):
-            inspector.observe_losses(F.cross_entropy(net(batch[0][:1]), batch[1][:1], reduction="none"))
-            backward(net, batch)
-            inspector.tick_epoch()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert "gradient_signal-to-noise_ratio/data_set/(model)/mean" not in events.Tags()["scalars"]  # of one sample
-    found = events.Scalars("parameter_gradient/norm/head.weight/mean")
-    table = inspector.table().set_index(["measure", "layer", "statistic"])["value"]
-    assert [event.step for event in found] == [0, 1]
-    assert [event.value for event in found] == pytest.approx(table["norm", "head.weight", "mean"].tolist())
-
-
-def test_tensorboard_reads_histograms(net, batch, tmp_path):
-    quantity = GradHist1d(bins=5, span=(-0.1, 0.1))
-    counts = []
-    with Inspector(
-        net,
-        [quantity],
-        on_epoch=[to_tensorboard(tmp_path), lambda _: counts.append(quantity.histograms["head.bias"].counts)],
-    ) as inspector:
-        inspector.observe_losses(F.cross_entropy(net(batch[0]), batch[1], reduction="none"))
-        inspector.tick_epoch()
-    (event,) = EventAccumulator(str(tmp_path)).Reload().Histograms("gradient_histogram/head.bias")
-    assert event.histogram_value.num == counts[0].sum() == 24
-    assert list(event.histogram_value.bucket) == counts[0].tolist()
-    assert event.histogram_value.bucket_limit == pytest.approx([-0.06, -0.02, 0.02, 0.06, 0.1])
-
-
-def test_without_tensorboard(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[tensorboard\]'"):
-        to_tensorboard(tmp_path / "events")
-    assert not (tmp_path / "events").exists()

@@ -16,7 +16,6 @@ from gradscore.inspect import (
     GradHist1d,
     GradientGeometry,
     HealthWarning,
-    InspectionWarning,
     Inspector,
     OutputNorm,
     ParameterDifferenceGeometry,
@@ -259,44 +258,6 @@ def test_inputs_that_are_given_by_name_are_looked_at():
         model(x=torch.full((2, 4), torch.inf)).sum().backward()
     with pytest.warns(HealthWarning, match="2 of 2 samples hold values"):
         assert [each.kind for each in inspector.findings()] == ["bad input"]
-
-
-def test_a_page_is_written_anew_while_training_goes_on(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", lambda: now[0])
-    model = nn.Linear(4, 3)
-    with Inspector(model, [OutputNorm()]) as inspector:
-        inspector.report_every(tmp_path / "live.html", minutes=2)
-        seen = []
-        for _ in range(5):
-            model(torch.randn(2, 4)).sum().backward()
-            now[0] += 70
-            seen.append(
-                (tmp_path / "live.parquet").exists() and read_record(tmp_path / "live.parquet").steps["stop"].max()
-            )
-    assert seen == [False, False, 2, 2, 4]
-    assert "training of run" in (tmp_path / "live.html").read_text()
-
-
-def test_a_page_that_is_written_takes_no_look_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", iter(range(0, 900, 100)).__next__)
-    model = nn.Linear(4, 3)
-    with Inspector(model, [], health=every(1)) as inspector:
-        inspector.report_every(tmp_path / "live.html", minutes=1)
-        model(torch.full((2, 4), torch.nan)).sum().backward()
-    with pytest.warns(HealthWarning, match="2 of 2 samples hold values"):
-        assert [each.kind for each in inspector.findings()] == ["bad input"]
-
-
-def test_training_goes_on_where_its_page_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradscore.inspect.inspector.monotonic", iter(range(0, 900, 100)).__next__)
-    model = nn.Linear(4, 3)
-    (tmp_path / "live.parquet").mkdir()
-    with Inspector(model, [OutputNorm()]) as inspector:
-        inspector.report_every(tmp_path / "live.html", minutes=1)
-        with pytest.warns(InspectionWarning, match=r"the report is not up to date: .*live\.parquet"):
-            model(torch.randn(2, 4)).sum().backward()
-    assert inspector.step == 0
 
 
 def test_histograms_of_many_epochs_are_subsampled_evenly():
