@@ -31,7 +31,7 @@ from environments import ROOT, python_with
 from pages import put_table
 
 EXTRAS = ("fast", "lightning", "report", "s3", "timm", "transformers")
-TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist", "webdataset")
+TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist")
 """Of the extra `dev`: what the tests below import."""
 
 TESTED, OLDEST = ROOT / "constraints.txt", ROOT / "constraints-oldest.txt"

@@ -46,7 +46,7 @@ BundleArgument = Annotated[
 ]
 SamplesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv, .tar or Parquet files."),
+    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv or Parquet files."),
 ]
 OutOption = Annotated[
     Path | None,

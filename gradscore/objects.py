@@ -252,14 +252,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gradscore"
 
 
-def fetched(given: str | Path, *, stands_for: Sequence[str] = (), beside: str | None = None) -> Path:
+def fetched(given: str | Path, *, beside: str | None = None) -> Path:
     """The local copy of an object, of all objects below a key, or of those that a pattern names.
 
     What is there already and has not changed in the storage is not downloaded again; what has gone there goes here.
 
     Args:
         given: an address; `*`, `?` and `[...]` stand for letters but slashes, `**/` for folders.
-        stands_for: the addresses that are meant, where braces in the address stand for several.
         beside: the address of a folder in the same bucket that is copied too, where it lies as seen from the other.
 
     Returns:
@@ -271,11 +270,10 @@ def fetched(given: str | Path, *, stands_for: Sequence[str] = (), beside: str | 
     """
     address = Address.parsed(given)
     parts = address.path.parts
-    plain = next((place for place, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))
+    plain = next((place for place, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
     if plain < 2:
         raise ObjectStorageError(f"{address}: a pattern of a whole bucket; name a folder before it")
-    meant = map(Address.parsed, stands_for or [str(address)]) if plain < len(parts) else [address]
-    there = {path: entry for each in meant for path, entry in listing(each, is_pattern=plain < len(parts)).items()}
+    there = listing(address, is_pattern=plain < len(parts))
     if not there:
         raise ObjectStorageError(f"{address}: there is no such object, and none below it; check the address")
     base = address.parent if address.path in there else Address(address.protocol, PurePosixPath(*parts[:plain]))

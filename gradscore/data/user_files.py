@@ -195,7 +195,7 @@ def open_user_samples(
 
     Args:
         samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
-            `.tsv`, `.tar` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
+            `.tsv` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
         column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
         columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is

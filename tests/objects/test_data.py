@@ -1,7 +1,6 @@
 """Data, weights and bundles in object storage against the same files in a local folder."""
 
 import io
-import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -31,17 +30,6 @@ def png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def tar(numbers: range) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for number in numbers:
-            for ending, content in (("png", png(PIXELS[number])), ("cls", str(number % 2).encode())):
-                info = tarfile.TarInfo(f"{number}.{ending}")
-                info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
-    return file.getvalue()
-
-
 def npz() -> bytes:
     file = io.BytesIO()
     np.savez(file, images=PIXELS, labels=np.arange(6))
@@ -57,14 +45,10 @@ def parquet() -> bytes:
 PHOTOS = {f"photos/{kind}/{place}.png": png(PIXELS[place]) for place, kind in enumerate(["cat", "dog", "cat"])}
 LIST = "path,label\nphotos/cat/0.png,cat\nphotos/dog/1.png,dog\n"
 
-TARS = {f"s-{name}.tar": tar(range(place, place + 1)) for place, name in enumerate(["08", "09", "10", "11"])}
-
 DATA: dict[str, tuple[str, Mapping[str, bytes]]] = {
     "npz": ("npz:{}/d.npz", {"d.npz": npz()}),
     "folder": ("folder:{}/photos", PHOTOS),
     "csv": ("csv:{}/d.csv", {"d.csv": NUMBERS.to_csv(index=False).encode()}),
-    "tars in a folder": ("wds:{}/t", {"t/a.tar": tar(range(3)), "t/b.tar": tar(range(3, 6))}),
-    "tars by number": ("wds:{}/s-{{08..10}}.tar", TARS),
     "Parquet in a folder": ("hf:{}/h", {"h/data/train-0.parquet": parquet(), "h/README.md": b"#"}),
     "a table of paths": ("csv:{}/d.csv", {"d.csv": LIST.encode(), **PHOTOS}),
 }

@@ -8,7 +8,6 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import webdataset
 from PIL import Image
 
 from gradscore.config import Config
@@ -31,20 +30,12 @@ def saved_by_datasets(folder: Path, images: np.ndarray, labels: np.ndarray) -> s
     return f"hf:{folder}"
 
 
-def shards(folder: Path, images: np.ndarray, labels: np.ndarray) -> str:
-    folder.mkdir()
-    with webdataset.ShardWriter(f"{folder}/shard-%02d.tar", maxcount=40, verbose=0) as writer:
-        for place, (pixels, label) in enumerate(zip(images, labels, strict=True)):
-            writer.write({"__key__": f"sample{place:04d}", "png": png(pixels), "cls": int(label)})
-    return f"wds:{folder}"
-
-
 def parquet(folder: Path, images: np.ndarray, labels: np.ndarray) -> str:
     pd.DataFrame({"image": [png(each) for each in images], "label": labels}).to_parquet(folder.with_suffix(".parquet"))
     return f"parquet:{folder}.parquet"
 
 
-LIBRARIES = {"datasets": saved_by_datasets, "webdataset": shards, "pandas": parquet}
+LIBRARIES = {"datasets": saved_by_datasets, "pandas": parquet}
 
 
 def config_of(folder: Path, base: Config, write: Callable[[Path, np.ndarray, np.ndarray], str]) -> Config:

@@ -16,7 +16,7 @@ from ...errors import DataError
 from ...objects import fetched
 from ...system import Registry, is_address
 from .columns import ARGUMENTS, ColumnSource
-from .files import expanded, folder_source, npz_source, wds_source
+from .files import folder_source, npz_source
 from .from_python import code_source, sklearn_source, torchvision_source
 from .image_changes import CORRUPTIONS, SYNTHETIC
 from .made import VALUE_KINDS, corrupted_source, synthetic_source
@@ -67,19 +67,11 @@ SOURCES: Registry[SourceKind] = Registry(
             is_path=True,
             is_table=True,
         ),
-        "wds": SourceKind(
-            open=wds_source,
-            form="wds:<shards-{000..012}.tar>",
-            summary="tar files as webdataset makes them: images, text or arrays, and classes in `.cls`",
-            arguments=("inputs", "labels"),
-            endings=(".tar",),
-            is_path=True,
-        ),
         "python": SourceKind(
             open=code_source,
             form="python:<file.py>:<function>",
-            summary="a Dataset or iterable that a function of yours returns, which the arguments are passed to; runs "
-            "with `--trust-code`",
+            summary="a Dataset or iterable (of webdataset, say) that a function of yours returns, which the arguments "
+            "are passed to; runs with `--trust-code`",
             arguments=None,
             is_code=True,
         ),
@@ -182,7 +174,7 @@ def _with_local_copies(request: Request) -> Request:
     root = arguments.get("root")
     root = root if isinstance(root, str) and is_address(root) else None
     if is_address(name):
-        path = fetched(name, stands_for=expanded(name), beside=root)
+        path = fetched(name, beside=root)
         if root is not None:
             arguments["root"] = os.path.normpath(path / os.path.relpath(root, name))
         name = str(path)

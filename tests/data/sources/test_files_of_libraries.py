@@ -8,7 +8,6 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import webdataset
 from PIL import Image
 
 from gradscore.data import open_source
@@ -62,13 +61,6 @@ def paths(folder: Path, labels: list) -> pd.DataFrame:
     return pd.DataFrame({"path": save_images(folder), "label": labels})
 
 
-def tar(folder: Path, *columns: tuple[str, object], maxcount: int = 4) -> None:
-    """Four samples in s-00.tar and so on."""
-    with webdataset.ShardWriter(f"{folder}/s-%02d.tar", maxcount=maxcount, verbose=0) as writer:
-        for place in range(4):
-            writer.write({"__key__": f"a/{place}", **{ending: values[place] for ending, values in columns}})
-
-
 NAMED = [NAMES[label] for label in LABELS]
 FLOATS = list(VECTORS)
 ARRAYS = [{"input_ids": ids, "attention_mask": mask} for ids, mask in zip(TOKENS, MASKS, strict=True)]
@@ -97,14 +89,6 @@ FORMS: dict[str, tuple[Callable[[Path], object], str, dict, list, list[str] | No
         ),
         *("hf:{}", {}, list(COLOUR), NAMES),
     ),
-    "tar shards by a pattern": (
-        lambda folder: tar(folder, ("png", COLOUR), ("cls", LABELS), maxcount=2),
-        *("wds:{}/s-{{00..01}}.tar", {}, list(COLOUR), None),
-    ),
-    "tar shards with names": (
-        lambda folder: tar(folder, ("png", COLOUR), ("cls", [name.encode() for name in NAMED])),
-        *("wds:{}", {}, list(COLOUR), NAMES),
-    ),
     "npz, channels first": (
         lambda folder: np.savez(folder / "t.npz", images=COLOUR.transpose(0, 3, 1, 2), labels=LABELS),
         *("npz:{}/t.npz", {}, list(COLOUR), None),
@@ -121,25 +105,13 @@ FORMS: dict[str, tuple[Callable[[Path], object], str, dict, list, list[str] | No
         lambda folder: np.savez(folder / "t.npz", x=VECTORS, y=LABELS),
         *("npz:{}/t.npz", {}, FLOATS, None),
     ),
-    "tar shards of arrays": (
-        lambda folder: tar(folder, ("npy", VECTORS), ("cls", LABELS)),
-        *("wds:{}", {}, FLOATS, None),
-    ),
     "npz of several arrays": (
         lambda folder: np.savez(folder / "t.npz", input_ids=TOKENS, attention_mask=MASKS, labels=LABELS),
         *("npz:{}/t.npz", {}, ARRAYS, None),
     ),
-    "tar shards of several arrays": (
-        lambda folder: tar(folder, ("input_ids.npy", TOKENS), ("attention_mask.npy", MASKS), ("cls", LABELS)),
-        *("wds:{}", {}, ARRAYS, None),
-    ),
     "csv of text": (
         lambda folder: pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(folder / "t.csv", index=False),
         *("csv:{}/t.csv", {}, TEXTS, None),
-    ),
-    "tar shards of text": (
-        lambda folder: tar(folder, ("txt", TEXTS), ("cls", LABELS)),
-        *("wds:{}", {}, TEXTS, None),
     ),
 }
 
@@ -295,11 +267,6 @@ def test_a_path_that_leads_out_of_the_folder_of_its_table_is_allowed_by_a_root(t
     np.testing.assert_array_equal(allowed.sample(0), COLOUR[0])
 
 
-def cut_off(folder: Path) -> None:
-    tar(folder, ("png", COLOUR))
-    (folder / "s-00.tar").write_bytes((folder / "s-00.tar").read_bytes()[:700])
-
-
 def csv(folder: Path) -> None:
     (folder / "t.csv").write_text("path\na\n")
 
@@ -310,9 +277,6 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str, dict, str]] = {
     "a missing column": (csv, "csv:{}/t.csv", {"inputs": "pth"}, "no column 'pth' .*did you mean 'path'"),
     "no text": (csv, "csv:{}/t.csv", {"folder": 3}, "folder: wanted text, got 3"),
     "no split named": (hf_dictionary, "hf:{}/saved", {}, "which split.*one of train, test"),
-    "no shards": (lambda _folder: None, "wds:{}", {}, "has no .tar file"),
-    "a missing shard": (cut_off, "wds:{}/s-{{00,t}}.tar", {}, "s-t.tar does not exist"),
-    "a shard cut off": (cut_off, "wds:{}", {}, "s-00.tar cannot be read: .*complete .tar file"),
 }
 
 

@@ -3,7 +3,6 @@
 import io
 import os
 import pickle
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -267,34 +266,11 @@ def test_two_names_that_are_one_once_escaped_are_refused(odd_names: Path) -> Non
         open_source(f"folder:{odd_names}", {})
 
 
-def test_names_in_tar_files_that_are_no_utf_8_are_escaped(odd_names: Path, tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as archive:
-        archive.add(odd_names / os.fsdecode(b"cat/\xff.png"), os.fsdecode(b"\xff.png"))
-        for ending, content in ((".cls", b"\xfe"), (".txt", b"x")):
-            info = tarfile.TarInfo(os.fsdecode(b"\xff" + ending.encode()))
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    source = open_source(f"wds:{tmp_path}/x.tar", {})
-    assert (list(source.ids), list(source.class_names)) == ([r"\udcff"], [r"\xfe"])
-    assert np.array_equal(source.sample(0), COLOUR[1])
-
-
 def test_class_folders_may_be_called_anything(tmp_path: Path) -> None:
     names = ["*", "NA", "None", "[ab]"]
     save_images(tmp_path, *(f"{name}/0.png" for name in names))
     source = open_source(f"folder:{tmp_path}", {})
     assert (list(source.ids), list(source.class_names)) == ([f"{name}/0.png" for name in names], names)
-
-
-@pytest.mark.parametrize("text", ["NA", "null", "--5", "²"])
-def test_classes_in_tar_files_may_be_called_anything(tmp_path: Path, text: str) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as archive:
-        for name, content in (("0.txt", b"one"), ("0.cls", text.encode()), ("1.txt", b"two")):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    source = open_source(f"wds:{tmp_path}/x.tar", {})
-    assert (list(source.class_names), source.labels.tolist()) == ([text], [0, -1])
 
 
 def test_files_of_a_source_of_ones_own_are_found_by_their_ending(
