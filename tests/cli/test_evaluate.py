@@ -1,8 +1,9 @@
 import json
 import shlex
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from written_runs import rows_of, written_run
 from gradscore.config import load_config
 from gradscore.detector.detector_runs import Report
 from gradscore.detector.detector_sets import Thumbnails
-from gradscore.evaluation import evaluate_run
+from gradscore.evaluation import EvaluationReport, evaluate_run
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
 from gradscore.store import RunFolder, ShardRows
 from gradscore_cli.main import app
@@ -62,34 +63,42 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture(scope="module")
-def stdout(fitted: Path) -> str:
-    result = CliRunner().invoke(app, ["evaluate", str(fitted), "--tables"])
-    assert result.exit_code == 0
-    return str(result.stdout)
+@dataclass
+class Said:
+    """What evaluate finds in a run, and what it says of it."""
+
+    run: Path
+    found: EvaluationReport
+    plain: str
+    tables: str
+    quiet: str
+    document: dict[str, Any]
+
+    def page(self, name: str) -> str:
+        return (self.run / "evaluation" / name).read_text().replace("\\", "")
 
 
 @pytest.fixture(scope="module")
-def evaluation(fitted: Path, stdout: str) -> Path:
-    """The folder evaluate has written to."""
-    assert stdout
-    return fitted / "evaluation"
+def said(fitted: Path) -> Said:
+    found = evaluate_run(RunFolder(fitted))
+    options = ([], ["--tables"], ["-q"], ["--json"])
+    results = [CliRunner().invoke(app, ["evaluate", str(fitted), *each]) for each in options]
+    assert [each.exit_code for each in results] == [0] * len(options)
+    plain, tables, quiet, document = (str(each.stdout) for each in results)
+    return Said(fitted, found, plain, tables, quiet, json.loads(document))
 
 
-def test_prints_scores_and_protocols(stdout: str) -> None:
-    assert "ood, known" in stdout
-    assert "ood, in_dist_only" in stdout
-    assert "max_logit" in stdout
+def test_prints_tables_of_protocols_and_groups(said: Said) -> None:
+    assert "ood, known" in said.tables
+    assert "ood, in_dist_only" in said.tables
+    assert "max_logit" in said.tables
+    assert "ood, leave_one_dataset_out: groups of OOD sets" in said.tables
+    assert "mean AUROC" in said.tables
 
 
-def test_prints_groups(stdout: str) -> None:
-    assert "ood, leave_one_dataset_out: groups of OOD sets" in stdout
-    assert "mean AUROC" in stdout
-
-
-def test_figures_of_both_kinds_are_among_the_tables_alone(stdout: str, fitted: Path) -> None:
-    assert "wrong or OOD, leave_one_dataset_out" in " ".join(stdout.split())
-    assert "DS-F1" not in CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout
+def test_figures_of_both_kinds_are_among_the_tables_alone(said: Said) -> None:
+    assert "wrong or OOD, leave_one_dataset_out" in " ".join(said.tables.split())
+    assert "DS-F1" not in said.plain
 
 
 def test_the_command_that_shows_the_notes_can_be_pasted(fitted: Path, tmp_path: Path) -> None:
@@ -104,38 +113,30 @@ def test_the_command_that_shows_the_notes_can_be_pasted(fitted: Path, tmp_path: 
     assert "in_dist_only" not in shown.stdout.replace("misclassification, in_dist_only", "")
 
 
-def test_one_class_is_said_and_null(stdout: str, evaluation: Path) -> None:
-    records = json.loads((evaluation / "metrics.json").read_text())
-    assert "no misclassified sample among 30 samples" in stdout
+def test_one_class_is_said_and_null(said: Said) -> None:
+    records = json.loads(said.page("metrics.json"))
+    assert "no misclassified sample among 30 samples" in said.tables
     assert {record["value"] for record in records if record["task"] == "misclassification"} == {None}
 
 
-def test_keeps_the_score_of_every_sample(evaluation: Path) -> None:
-    table = ScoreFile(evaluation).table()
+def test_keeps_the_score_of_every_sample(said: Said) -> None:
+    table = ScoreFile(said.run / "evaluation").table()
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
     assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits")]
 
 
-def test_scores_of_one_protocol_only_are_missing_elsewhere(evaluation: Path) -> None:
-    table = ScoreFile(evaluation).table()
+def test_scores_of_one_protocol_only_are_missing_elsewhere(said: Said) -> None:
+    table = ScoreFile(said.run / "evaluation").table()
     ood = table[table["task"] == "ood"].groupby("protocol")
     assert ood["logit_lr"].count()["in_dist_only"] == 0
     assert ood["probability"].count()["in_dist_only"] == 0
 
 
-def test_writes_a_report_without_the_images_it_cannot_find(stdout: str, evaluation: Path) -> None:
-    assert "report: " in stdout
-    page = (evaluation / "report.html").read_text()
-    assert "Images are missing. ood.far: the data are no longer those" in page
-
-
-def test_without_the_extra_it_says_how_to_get_the_report(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradscore.reporting.pages.find_spec", lambda name: None)
-    found = CliRunner().invoke(app, ["evaluate", str(fitted)])
-    assert found.exit_code == 0
-    assert "note: no report: it needs jinja2, matplotlib; run `pip install 'gradscore[report]'`" in found.stdout
+def test_writes_a_report_without_the_images_it_cannot_find(said: Said) -> None:
+    assert "report: " in said.plain
+    assert "Images are missing. ood.far: the data are no longer those" in said.page("report.html")
 
 
 def failing(*_: object) -> None:
@@ -143,22 +144,26 @@ def failing(*_: object) -> None:
 
 
 HINDRANCES = {
-    "a package is missing": ("gradscore.reporting.pages.find_spec", lambda name: None, 0),
-    "no figure can be drawn": ("gradscore.reporting.pages.Plot.drawn", failing, 2),
+    "a package is missing": (
+        "gradscore.reporting.pages.find_spec",
+        lambda name: None,
+        0,
+        "note: no report: it needs jinja2, matplotlib; run `pip install 'gradscore[report]'`",
+    ),
+    "no figure can be drawn": ("gradscore.reporting.pages.Plot.drawn", failing, 2, "No space left on device"),
 }
 
 
-@pytest.mark.parametrize(("place", "instead", "code"), HINDRANCES.values(), ids=HINDRANCES)
+@pytest.mark.parametrize(("place", "instead", "code", "message"), HINDRANCES.values(), ids=HINDRANCES)
 def test_no_page_of_earlier_figures_stays_beside_newer_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, instead, code: int
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, instead, code: int, message: str
 ) -> None:
-    run = write_run(tmp_path / "run", wrong_of_test=5)
-    CliRunner().invoke(app, ["fit-meta", str(run)])
-    CliRunner().invoke(app, ["evaluate", str(run)])
+    run = shutil.copytree(said.run, tmp_path / "run")
     made = {"report.html", "report.md", "metrics.json"}
     assert made <= {file.name for file in (run / "evaluation").iterdir()}
     monkeypatch.setattr(place, instead)
-    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == code
+    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    assert (result.exit_code, message in result.output) == (code, True)
     assert made & {file.name for file in (run / "evaluation").iterdir()} == {"metrics.json"}
     assert list((run / "evaluation").glob("plots/*")) == []
 
@@ -177,11 +182,10 @@ def test_copies_among_reported_samples_are_said(tmp_path: Path) -> None:
         assert line in page
 
 
-@pytest.mark.parametrize("options", [[], ["--quiet"]], ids=["said", "quiet"])
-def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(tmp_path: Path, options) -> None:
+def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=5, distinct={"ood.far": 5}, copied="ood.far")
     CliRunner().invoke(app, ["fit-meta", str(run)])
-    result = CliRunner().invoke(app, ["evaluate", str(run), *options])
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--quiet"])
     warning = "warning: ood.far: 18 of 30 samples are copies of in-distribution samples"
     assert result.stdout.startswith(warning)
     assert warning.removeprefix("warning: ") in (run / "evaluation" / "report.html").read_text()
@@ -250,49 +254,39 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "evaluation").exists()
 
 
-def test_a_verdict_says_so_to_programs(fitted: Path) -> None:
-    found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
-    assert (found["no_verdict"], len(found["verdicts"])) == (None, 3)
+def test_a_verdict_says_so_to_programs(said: Said) -> None:
+    assert (said.document["no_verdict"], len(said.document["verdicts"])) == (None, 3)
 
 
-def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(fitted: Path) -> None:
-    result = CliRunner().invoke(app, ["evaluate", str(fitted)])
+def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(said: Said) -> None:
     wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 15 more, often the strongest"
-    assert f"note: {wanted} baselines: they need features.penultimate: true" in result.stdout
-    found = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
-    assert found["not_compared"].startswith(wanted)
+    assert f"note: {wanted} baselines: they need features.penultimate: true" in said.plain
+    assert said.document["not_compared"].startswith(wanted)
     for name in ("report.md", "report.html"):
-        text = (fitted / "evaluation" / name).read_text().replace("\\", "")
-        assert f"Note: {wanted}" in text.partition("Every score")[0]
+        assert f"Note: {wanted}" in said.page(name).partition("Every score")[0]
 
 
-def test_without_the_strongest_baselines_nothing_is_called_better(fitted: Path) -> None:
-    found = evaluate_run(RunFolder(fitted))
-    assert "better" in {each.outcome for each in replace(found, not_compared=None).verdicts}
-    assert {each.outcome for each in found.verdicts} <= {"ahead", "open", "worse"}
-    result = CliRunner().invoke(app, ["evaluate", str(fitted)])
-    assert "better" not in result.stdout
+def test_without_the_strongest_baselines_nothing_is_called_better(said: Said) -> None:
+    assert "better" in {each.outcome for each in replace(said.found, not_compared=None).verdicts}
+    assert {each.outcome for each in said.found.verdicts} <= {"ahead", "open", "worse"}
+    assert "better" not in said.plain
 
 
-def test_every_door_says_the_answer_in_the_same_words(fitted: Path) -> None:
-    found = evaluate_run(RunFolder(fitted))
-    quiet, said = (
-        CliRunner().invoke(app, ["evaluate", str(fitted), *more]).stdout.splitlines() for more in (["-q"], [])
-    )
-    program = json.loads(CliRunner().invoke(app, ["evaluate", str(fitted), "--json"]).stdout)
-    report = Report(RunFolder(fitted), found, Thumbnails(), kept=None)
-    pages = [(fitted / "evaluation" / name).read_text().replace("\\", "") for name in ("report.md", "report.html")]
-    doors = [*pages, str(report), report._repr_html_()]
+def test_every_door_says_the_answer_in_the_same_words(said: Said) -> None:
+    found, program = said.found, said.document
+    report = Report(RunFolder(said.run), found, Thumbnails(), kept=None)
+    doors = [said.page("report.md"), said.page("report.html"), str(report), report._repr_html_()]
+    quiet, plain = said.quiet.splitlines(), said.plain.splitlines()
     assert [line for line in found.answer.sentences if not all(line in door for door in doors)] == []
-    assert quiet == said[: len(quiet)] == found.answer.lines
+    assert quiet == plain[: len(quiet)] == found.answer.lines
     assert program["answer"]["sentences"] == found.answer.sentences
     assert [each["sentence"] for each in program["verdicts"]] == [each.sentence for each in found.verdicts]
     assert [len(each["sets"]) for each in program["verdicts"]] == [len(each.sets) for each in found.verdicts]
 
 
-def test_every_set_is_a_row_of_the_first_screen(fitted: Path) -> None:
-    lines = CliRunner().invoke(app, ["evaluate", str(fitted)]).stdout.splitlines()
-    found = {each.what: each for group in evaluate_run(RunFolder(fitted)).verdicts for each in group.sets}
+def test_every_set_is_a_row_of_the_first_screen(said: Said) -> None:
+    lines = said.plain.splitlines()
+    found = {each.what: each for group in said.found.verdicts for each in group.sets}
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip() and line.split()[0] in found}
     assert {name: (row[0], row[-2], row[-1]) for name, row in rows.items()} == {
         name: (f"{each.area.value:.3f}", each.best, each.outcome) for name, each in found.items()
@@ -316,21 +310,19 @@ def test_advice_trusts_code_that_the_run_names(fitted: Path, monkeypatch, settin
     assert RunFolder(fitted).names_code == trusted
 
 
-def test_what_the_best_baseline_has(fitted: Path) -> None:
-    found = evaluate_run(RunFolder(fitted))
-    for each in found.verdicts:
+def test_what_the_best_baseline_has(said: Said) -> None:
+    for each in said.found.verdicts:
         records = [
             record.value
-            for record in found.records
+            for record in said.found.records
             if (record.metric, record.score, record.dataset) == ("auroc", each.best, each.area.dataset)
             and (record.task, record.protocol) == (each.area.task, each.area.protocol)
         ]
         assert each.best_auroc == pytest.approx(*records)
 
 
-def test_a_rival_that_was_removed_is_missed_and_fitted_again(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", wrong_of_test=5)
-    CliRunner().invoke(app, ["fit-meta", str(run)])
+def test_a_rival_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(fitted, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "logit_lr")
     result = CliRunner().invoke(app, ["evaluate", str(run)])
     assert result.exit_code == 2
