@@ -17,6 +17,7 @@ from ..system import is_address
 from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import pixels_of
+from .sources.files import is_hidden
 from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, Request, UnreadableImageError, decoded
 from .sources.tables import parquet_images
 
@@ -115,6 +116,7 @@ def _named(name: str) -> list[UserFile]:
     path = Path(name)
     if path.is_dir():
         inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
+        inside = [found for found in inside if not is_hidden(found, path)]
         images = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
         endings = file_kinds()
         tables = [found for found in inside if found.suffix.lower() in endings]
@@ -194,8 +196,9 @@ def open_user_samples(
     the root, is a sample with an error: whoever wrote the list should not choose which files are read.
 
     Args:
-        samples: image files, folders (searched to the bottom), patterns such as `photos/**/*.png`, `.npz`, `.csv`,
-            `.tsv` and Parquet files, or a data source that is a path, `hf:<dir>` for one.
+        samples: image files, folders (searched to the bottom, but for hidden files), patterns such as
+            `photos/**/*.png`, `.npz`, `.csv`, `.tsv` and Parquet files, or a data source that is a path, `hf:<dir>`
+            for one.
         column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
         root: paths in tables may lead anywhere below this folder; the folder of each file if None.
         columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is

@@ -239,8 +239,8 @@ def warn_of_overflow(table: pd.DataFrame) -> None:
         column = next(name for name in values.columns if not np.isfinite(values[name].iloc[first]))
         warnings.warn(
             f"{int(lost.sum())} of {len(table)} samples have values that are not finite, the first of them sample "
-            f"{table['sample_id'].iloc[first]}, {column}: outputs or gradients overflow, or weights are not "
-            "finite; try the model and its inputs in float64, or look where it begins (gradscore.inspect)",
+            f"{table['sample_id'].iloc[first]}, {column}: its inputs or the weights are not finite, or "
+            "outputs or gradients overflow; look at it, then try float64, or where it begins (gradscore.inspect)",
             GradientWarning,
             stacklevel=3,
         )

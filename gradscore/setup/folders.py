@@ -218,7 +218,7 @@ def _tree(root: Path) -> dict[Path, _Inside]:
         is_ours = _is_run(place) or (place != root and _has_page(place))
         goes_on = len(place.relative_to(root).parts) < DEEPEST and not is_ours
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__"))) if goes_on else []
-        names = [] if is_ours else sorted(names)
+        names = [] if is_ours else sorted(name for name in names if not name.startswith("."))
         files = [path for name in names if (path := place / name).is_file()]  # no pipe, no broken link
         images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
         others = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]

@@ -76,6 +76,13 @@ def test_endings_in_capitals(place: Path) -> None:
     np.testing.assert_array_equal([each.raw.squeeze() for each in images], PIXELS)
 
 
+def test_hidden_files_are_left_out(place: Path) -> None:
+    (place / "images" / "._a.png").write_bytes(b"left by a system")
+    (place / "images" / ".checkpoints").mkdir()
+    (place / "images" / ".checkpoints" / "a.png").write_bytes(png(PIXELS[0]))
+    assert len(open_user_samples(["images"])[0]) == 5
+
+
 def test_absolute_patterns(place: Path) -> None:
     assert len(open_user_samples([f"{place}/images/*.png"])[0]) == 3
 

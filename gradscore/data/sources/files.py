@@ -62,7 +62,8 @@ class FileSource:
 def folder_source(request: Request) -> FileSource:
     """Image files in class sub-folders (classes in alphabetical order), or flat and without labels.
 
-    A class is a folder right below the root; images of it lie in that folder at any depth.
+    A class is a folder right below the root; images of it lie in that folder at any depth. Hidden files and folders,
+    whose names begin with a dot, do not count.
     """
     root = Path(request.name)
     if not root.is_dir():
@@ -88,7 +89,12 @@ def _some(paths: list[str], root: Path) -> list[str]:
 
 def _images_below(folder: Path, pattern: str, root: Path) -> list[str]:
     files = [path for path in folder.glob(pattern) if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()]
-    return sorted(path.relative_to(root).as_posix() for path in files)
+    return sorted(path.relative_to(root).as_posix() for path in files if not is_hidden(path, root))
+
+
+def is_hidden(path: Path, root: Path) -> bool:
+    """Whether a file below a folder, or a folder between them, is hidden, as what notebooks and systems leave is."""
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
 IMAGES = "images"

@@ -148,8 +148,11 @@ def test_constant_images_pack_as_far_as_deflate_can(tmp_path: Path) -> None:
 
 
 def test_folder_of_classes(tmp_path: Path) -> None:
-    save_images(tmp_path, "zebra/b.png", "ant/c.png", "zebra/deep/a.PNG", ".cache/x.png")
+    save_images(
+        tmp_path, "zebra/b.png", "ant/c.png", "zebra/deep/a.PNG", ".cache/x.png", "ant/.ipynb_checkpoints/c.png"
+    )
     (tmp_path / "ant/notes.txt").write_text("no image")
+    (tmp_path / "ant/._c.png").write_bytes(b"left by a system")
     source = open_source(f"folder:{tmp_path}", {})
     assert list(source.ids) == ["ant/c.png", "zebra/b.png", "zebra/deep/a.PNG"]
     assert source.labels.tolist() == [0, 1, 1]
