@@ -20,6 +20,7 @@ from .layer_quantities import (
     ExplicitCall,
     GradientActivation,
     GradientGeometry,
+    LossModule,
     OutputActivation,
     OutputGradientGeometry,
     OutputNorm,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss
 from typing_extensions import override
 
 from ..errors import ConfigError
@@ -506,6 +507,9 @@ class OutputActivation(UnitActivation, OutputQuantity):
             self.record_units(layer, output, unit_axis=-1 if self.channel_last else 1)
 
 
+TRAINING_LOSS, VALIDATION_LOSS = "training loss", "validation loss"
+
+
 class ExplicitCall(Quantity):
     """Figures by name that a training loop hands in itself: `push("accuracy", 0.9)`."""
 
@@ -527,3 +531,36 @@ class ExplicitCall(Quantity):
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
             raise ConfigError(f"{name!r}: wanted one number, got {got}") from None
         self.record(name, MODEL, number)
+
+
+class LossModule(OutputQuantity):
+    """Losses of training and of other passes, from the outputs of a loss module.
+
+    Attach an inspector to the loss module with this quantity, or to a model that contains one.
+
+    Args:
+        options: see `OutputQuantity` and `Quantity`.
+    """
+
+    name = "loss"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(record_eval=True, **options)
+
+    @override
+    def wants(self, module: nn.Module) -> bool:
+        return isinstance(module, _Loss)
+
+    def observe(self, layer: str, module: nn.Module, output: Tensor) -> None:
+        """See `OutputQuantity`.
+
+        Raises:
+            ConfigError: the output is not a single number.
+        """
+        del layer
+        if output.numel() != 1:
+            raise ConfigError(
+                f"{type(module).__name__} returned a tensor of shape {tuple(output.shape)}, wanted a single loss; "
+                "use reduction='mean' or 'sum', or record losses per sample with ExplicitCall"
+            )
+        self.record(TRAINING_LOSS if torch.is_grad_enabled() else VALIDATION_LOSS, MODEL, output)

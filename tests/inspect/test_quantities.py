@@ -10,6 +10,7 @@ from gradscore.inspect import (
     ExplicitCall,
     GradientActivation,
     GradientGeometry,
+    LossModule,
     OutputActivation,
     OutputGradientGeometry,
     OutputNorm,
@@ -278,6 +279,17 @@ def test_norms_of_parameters():
     quantity.observe("nothing", nn.ReLU())
     assert quantity.value.keys() == {"weight norm"}
     assert listed(quantity, "weight norm") == [4.0]
+
+
+def test_losses_of_a_module():
+    quantity = LossModule(inplace=False)
+    quantity.observe("loss", nn.MSELoss(), torch.tensor(3.0))
+    with torch.no_grad():
+        quantity.observe("loss", nn.MSELoss(), torch.tensor([5.0]))
+    assert listed(quantity, "training loss", "(model)") == [3.0]
+    assert listed(quantity, "validation loss", "(model)") == [5.0]
+    with pytest.raises(ConfigError, match=r"MSELoss returned a tensor of shape \(2,\), wanted a single loss"):
+        quantity.observe("loss", nn.MSELoss(), torch.zeros(2))
 
 
 def test_figures_pushed_by_hand():
