@@ -332,7 +332,7 @@ def _plots(audit: Audit) -> list[Plot]:
     table = audit.table
     suspected = table["suspected"].to_numpy(dtype=np.bool_)
     scores = table["score"].to_numpy(dtype=np.float64)
-    parts = [("others", scores[~suspected]), ("probably wrong", scores[suspected])]
+    parts = [("others", scores[~suspected]), ("suspected", scores[suspected])]
     groups = [(title, values, colour(place)) for place, (title, values) in enumerate(parts) if len(values)]
     classes = sorted(set(table["label"]) | set(table["suggested"]))
     counts = pd.crosstab(table["label"][suspected], table["suggested"][suspected])

@@ -139,7 +139,7 @@ def chances(log_odds: FloatArray) -> FloatArray:
 
 
 def suspects(log_odds: FloatArray) -> BoolArray:
-    """Which labels are probably wrong.
+    """Which labels to look at: those that hold most of the wrong ones and few others.
 
     As many of the least fitting ones as promise the highest F1, by their `chances`. Where few are wrong for certain,
     noise is where classes are close, and all that fit another class better are suspected.
