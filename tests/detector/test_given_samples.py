@@ -374,7 +374,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         r"bank: its samples have shape \(3,\), those the detector is fitted on \(4,\)",
     ),
     "frozen": (lambda: make(net().requires_grad_(False)), ModelError, "frozen"),
-    "too few to calibrate": (lambda: make().fit((X[:60], Y[:60])), EvaluationError, "calibrat"),
     "a strange name": (lambda: make().fit((X, Y), ood={"a/b": FAR}), ConfigError, "data.ood.0.name"),
     "auxiliary sets of vectors": (
         lambda: make().fit((X, Y), auxiliary=["jigsaw"]),
