@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -87,11 +88,10 @@ def test_unusable_input(small_run, expected, tmp_path: Path, change, arguments: 
     assert message in result.stderr
 
 
-@pytest.fixture
-def own(small_run: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one's own: a configuration, a model, an OOD set, and the run made of them."""
-    folder = tmp_path / "own"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("own")
     for name in ("net.py", "net.safetensors"):
         shutil.copy(small_run.parent / name, folder / name)
     noise(folder, seed=0)
@@ -104,6 +104,15 @@ def own(small_run: Path, tmp_path: Path) -> Path:
     result = check(folder / "own.yaml", folder / "expected.json", "--update", "--trust-code", *margins)
     assert result.exit_code == 0, result.output
     return folder
+
+
+@pytest.fixture
+def own(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """The same folder, put back as it was afterwards."""
+    shutil.copytree(made, tmp_path / "before")
+    yield made
+    shutil.rmtree(made)
+    shutil.copytree(tmp_path / "before", made)
 
 
 def noise(folder: Path, *, seed: int) -> None:
