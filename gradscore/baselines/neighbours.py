@@ -27,14 +27,18 @@ GUIDES = 10
 FARTHEST = 2.0
 """Distance of opposite features, which stands where a class has no sample in the bank."""
 
-_NUMBERS = 2**23
-"""Pairs of a sample and one of the bank, or numbers of the features of neighbours, that are held together: 64 MB."""
+_PAIRS = 2**23
+"""Pairs of a sample and one of the bank that are looked at together at most: 64 MB."""
 
-_TOGETHER = 128
-"""Samples that are looked at together at most: of a bank of ten thousand, pairs stay in the cache."""
+_TOGETHER = 64
+"""Samples that are looked at together: of a bank of ten thousand, pairs stay in the cache. Of wide features it is as
+many as there are features, since the bank is made float64 each time."""
 
 _ROWS = 4096
 """Samples of the bank that are made float64 at a time."""
+
+_EXACT = 16
+"""Samples of which the features of all neighbours are held at a time."""
 
 _GROUP = 16
 """Pairs of which the nearest is looked at first."""
@@ -124,12 +128,13 @@ class Bank:
         if content is not None and self.content is not None and np.isin(content, self.content).any():
             numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
             own, of_bank = numbers[: len(content)], numbers[len(content) :]
-        step = max(1, min(_TOGETHER, _NUMBERS // max(len(self), NEAREST * queries.shape[1])))
+        step = max(1, min(max(_TOGETHER, queries.shape[1]), _PAIRS // len(self)))
+        space = torch.empty(2, step, len(self), dtype=torch.float64)  # new memory for each block takes its time
         parts = []
         for start in range(0, len(queries), step):
             rows = slice(start, start + step)
             copies = None if own is None else torch.from_numpy(own[rows, None] == of_bank)
-            parts.append(self._of_block(queries[rows], predictions[rows], copies))
+            parts.append(self._of_block(queries[rows], predictions[rows], copies, space))
         distances, places, of_class, guidance = (np.concatenate(each) for each in zip(*parts, strict=True))
         return Neighbours(
             distances=distances,
@@ -139,24 +144,26 @@ class Bank:
         )
 
     def _of_block(
-        self, queries: NDArray[np.float32], predictions: IntArray, copies: Tensor | None
+        self, queries: NDArray[np.float32], predictions: IntArray, copies: Tensor | None, space: Tensor
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """What `Neighbours` has of queries (n, D), without their copies (n, M); no guidance without energies.
+        """What `Neighbours` has of queries (n, D), without their copies (n, M), in `space` (2, n or more, M).
+
+        No guidance without energies.
 
         Products of matrices say what is near. Their last bits depend on the other queries, so what is near is computed
         once more, sample by sample.
         """
         wide = torch.from_numpy(queries.astype(np.float64))
-        cosines = torch.empty(len(queries), len(self), dtype=torch.float64)
+        cosines, squares = space[:, : len(queries)]
         for start in range(0, len(self), _ROWS):
             part = self.features[start : start + _ROWS].astype(np.float64)
             torch.mm(wide, torch.from_numpy(part).T, out=cosines[:, start : start + _ROWS])
 
-        def distances_to(near: IntArray) -> FloatArray:
-            offsets = self.features[near].astype(np.float64) - queries[:, None]
+        def distances_to(rows: slice, near: IntArray) -> FloatArray:
+            offsets = self.features[near].astype(np.float64) - queries[rows, None]
             return np.asarray(np.sqrt(np.square(offsets).sum(axis=2)))
 
-        squares = torch.add(self._squares, cosines, alpha=-2)  # and that of the query, which is the same for all
+        torch.add(self._squares, cosines, alpha=-2, out=squares)  # and that of the query, which is the same for all
         if copies is not None:
             squares.masked_fill_(copies, torch.inf)
         distances, places = _smallest(squares, NEAREST, distances_to, width=min(NEAREST, len(self)))
@@ -166,8 +173,8 @@ class Bank:
         if self.energies is not None:
             weights = -self.energies
 
-            def products_with(near: IntArray) -> FloatArray:
-                return np.asarray(-(self.features[near] * weights[near][..., None] * queries[:, None]).sum(axis=2))
+            def products_with(rows: slice, near: IntArray) -> FloatArray:
+                return np.asarray(-(self.features[near] * weights[near][..., None] * queries[rows, None]).sum(axis=2))
 
             products = cosines.mul_(torch.from_numpy(self.energies.copy()))
             if copies is not None:
@@ -188,7 +195,7 @@ def too_few(features: FloatArray) -> EvaluationError:
 
 
 def _smallest(
-    rough: Tensor, count: int, exactly: Callable[[IntArray], FloatArray], *, width: int
+    rough: Tensor, count: int, exactly: Callable[[slice, IntArray], FloatArray], *, width: int
 ) -> tuple[FloatArray, IntArray]:
     """The smallest `count` values of each of n rows, ascending, and their places, (n, width) both.
 
@@ -197,12 +204,13 @@ def _smallest(
     Args:
         rough: (n, M) the values, but for rounding; infinite where nothing is to be found.
         count: how many are looked for.
-        exactly: from places (n, k) to the values there.
+        exactly: from some of the rows and places (n, k) to the values there.
         width: of the result.
     """
     about, found = _lowest(rough, min(count, rough.shape[1]))
     places = found.numpy()
-    values = exactly(places)
+    some = [slice(start, start + _EXACT) for start in range(0, len(places), _EXACT)]
+    values = np.concatenate([exactly(rows, places[rows]) for rows in some])
     values[about.numpy() == np.inf] = np.inf
     order = np.lexsort((places, values), axis=1)
     there = np.isfinite(values).sum(axis=1, keepdims=True)

@@ -127,14 +127,14 @@ class ScoreChooser:
         held_out: IntArray,
     ) -> dict[str, FloatArray]:
         """Every score of what is held out, fitted on the rest: those that cost least come first."""
-        part, rest = samples[fit], samples[held_out]
-        inputs = self._inputs_of(part[rows.sets[fit] == FIT])
+        inputs = self._inputs_of(samples[fit[rows.sets[fit] == FIT]])
         of_part, table = (
-            each.baselines if self._has_bank else inputs.baseline_table(each.table) for each in (part, rest)
+            samples.baselines.iloc[each] if self._has_bank else inputs.baseline_table(samples.table.iloc[each])
+            for each in (fit, held_out)
         )
-        part_scaled = inputs.scaled(part.table, of_part, part.gradients)
+        part_scaled = inputs.of_known(samples.gradients[fit], of_part)
         fitted = TrainingSet(scaled=part_scaled, target=rows.target[fit], sets=rows.sets[fit])
-        scaled = inputs.scaled(rest.table, table, rest.gradients)
+        scaled = inputs.of_known(samples.gradients[held_out], table)
         model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, _penalty(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
         for name, names in baselines_of(spec, inputs).items():

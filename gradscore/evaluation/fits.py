@@ -393,7 +393,8 @@ class Prepared:
 
     def _scaled_rows(self, split: str, mask: BoolArray) -> FloatArray:
         self._prepare(split)
-        return self._scaled[split][self._tables.places(split, mask)]
+        rows = self._tables.places(split, mask)
+        return self._scaled[split] if rows.all() else self._scaled[split][rows]
 
     def _prepare(self, split: str) -> None:
         if split in self._scaled:

@@ -221,8 +221,7 @@ class Scaling:
         magnitudes = np.abs(values)
         smallest = np.where(magnitudes > 0, magnitudes, np.inf).min(axis=0)
         floor = np.where(np.isfinite(smallest), np.maximum(smallest / 10, np.finfo(np.float64).smallest_subnormal), 1.0)
-        check_finite(values, names)
-        levels = _levels(values, logarithmic(names), floor)
+        levels = _levels(values, names, logarithmic(names), floor)
         low, centre, high = np.quantile(levels, [0.25, 0.5, 0.75], axis=0)
         scale = (high - low) / _IQR_OF_NORMAL
         least = _CONSTANT * np.maximum(1.0, np.abs(centre))
@@ -241,23 +240,19 @@ class Scaling:
         Raises:
             EvaluationError: values that are not finite.
         """
-        check_finite(values, names)
         constant = self.scale == 0
-        scale = np.where(constant, 1.0, self.scale)
-        scaled = np.empty(values.shape)
-        for start in range(0, len(values), _ROWS_IN_CACHE):
-            part = slice(start, start + _ROWS_IN_CACHE)
-            levels = _levels(values[part], magnitudes, self.floor)
-            np.clip((levels - self.centre) / scale, -LIMIT, LIMIT, out=scaled[part])
+        levels = _levels(values, names, magnitudes, self.floor)
+        scaled = (levels - self.centre) / np.where(constant, 1.0, self.scale)
         scaled[:, constant] = 0.0
-        return scaled
+        return np.asarray(np.clip(scaled, -LIMIT, LIMIT), dtype=np.float64)
 
     def arrays(self) -> dict[str, FloatArray]:
         """The attributes by name."""
         return {name: getattr(self, name) for name in ("floor", "centre", "scale")}
 
 
-def _levels(values: FloatArray, magnitudes: BoolArray, floor: FloatArray) -> FloatArray:
+def _levels(values: FloatArray, names: Sequence[str], magnitudes: BoolArray, floor: FloatArray) -> FloatArray:
+    check_finite(values, names)
     return np.where(magnitudes, np.log10(np.maximum(np.abs(values), floor)), values)
 
 
@@ -439,7 +434,8 @@ class Inputs:
         once, again, other = map(whole.scaled, twice.versions, twice.baselines)
         wider = np.maximum(widening(once, again, unit=twice.unit), widening(once, other, unit=twice.unit))
         scaling = replace(scaling, scale=scaling.scale * wider)
-        rounding = are_rounding(scaling.scaled(_array(values), names, logarithmic(names)), wider)
+        wide = replace(whole, scaling=scaling).of_known(known_gradients, known)
+        rounding = are_rounding(wide, wider)
         if not scaling.scale[~rounding].any():
             raise EvaluationError(_nothing_to_tell("constant or rounding", features.outputs(ordinary)))
         named = np.array(names, dtype=np.str_)
@@ -507,33 +503,37 @@ class Inputs:
         ordered, features = self._in_order(rows)
         return features.gradient_inputs(ordered)
 
-    def scaled(
-        self,
-        rows: Rows,
-        baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None,
-        gradients: FloatArray | None = None,
-    ) -> FloatArray:
+    def scaled(self, rows: Rows, baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None) -> FloatArray:
         """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
 
         Args:
             rows: the feature table.
             baselines: its `baseline_scores` or `baseline_table`, if they are known already.
-            gradients: its `gradient_inputs`, if they are known already.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.
         """
         ordered, features = self._in_order(rows)
         table = self.baseline_scores(ordered) if baselines is None else baselines
+        parts = [
+            self.of_known(
+                features.gradient_inputs(ordered[start : start + ROWS_AT_A_TIME]),
+                {name: np.asarray(table[name])[start : start + ROWS_AT_A_TIME] for name in self.baselines.inputs},
+            )
+            for start in range(0, max(len(rows), 1), ROWS_AT_A_TIME)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def of_known(self, gradients: FloatArray, baselines: Mapping[str, FloatArray] | pd.DataFrame) -> FloatArray:
+        """As `scaled`, of rows whose `gradient_inputs` (N, D) and baselines are known already."""
         places, magnitudes = self._wanted
-        scores = np.empty((len(rows), len(self.baselines.inputs)))
+        scores = np.empty((len(gradients), len(self.baselines.inputs)))
         for place, name in enumerate(self.baselines.inputs):
-            scores[:, place] = table[name]
-        scaled = np.empty((len(rows), len(self.names)))
-        for start in range(0, len(rows), ROWS_AT_A_TIME):
-            part = slice(start, start + ROWS_AT_A_TIME)
-            known = features.gradient_inputs(ordered[part]) if gradients is None else gradients[part]
-            raw = np.concatenate([known, scores[part]], axis=1)
+            scores[:, place] = baselines[name]
+        scaled = np.empty((len(gradients), len(self.names)))
+        for start in range(0, len(scaled), _ROWS_IN_CACHE):
+            part = slice(start, start + _ROWS_IN_CACHE)
+            raw = np.concatenate([gradients[part], scores[part]], axis=1)
             scaled[part] = self.scaling.scaled(np.take(raw, places, axis=1), self.names, magnitudes)
         return scaled
 

@@ -244,10 +244,11 @@ def test_known_baselines_are_not_computed_again(monkeypatch):
     np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
 
 
-def test_known_inputs_of_gradients_are_not_computed_again(monkeypatch):
-    gradients, whole = INPUTS.gradient_inputs(NEW), INPUTS.scaled(NEW)
-    monkeypatch.setattr(FeatureColumns, "gradient_inputs", lambda *_: pytest.fail("computed again"))
-    np.testing.assert_array_equal(INPUTS.scaled(NEW, gradients=gradients), whole)
+def test_rows_are_known_by_what_is_computed_of_them(monkeypatch):
+    """By parts that stay in the cache as all at once."""
+    known, whole = (INPUTS.gradient_inputs(NEW), INPUTS.baseline_table(NEW)), INPUTS.scaled(NEW)
+    monkeypatch.setattr(module, "_ROWS_IN_CACHE", 7)
+    np.testing.assert_array_equal(INPUTS.of_known(*known), whole)
 
 
 def test_columns_in_another_order_do_not_matter():
@@ -332,14 +333,6 @@ def scaled(scaler, table):
 
 def signed(values):
     return pd.DataFrame(values, columns=["baseline/msp"])
-
-
-def test_more_rows_than_the_cache_holds_are_scaled_alike(monkeypatch):
-    table = magnitudes(np.random.default_rng(0).lognormal(size=40))
-    scaler = Scaling.fit(table)
-    whole = scaled(scaler, table)
-    monkeypatch.setattr(module, "_ROWS_IN_CACHE", 7)
-    np.testing.assert_array_equal(scaled(scaler, table), whole)
 
 
 def test_magnitudes_are_scaled_in_decades_around_the_median():
