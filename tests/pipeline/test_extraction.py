@@ -84,11 +84,17 @@ def part_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    run(make_config(folder), out=folder / "whole")
+    return folder / "whole"
+
+
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def whole(made: Path, tmp_path: Path) -> Path:
     """An uninterrupted run."""
-    run(make_config(tmp_path), out=tmp_path / "whole")
-    return tmp_path / "whole"
+    return shutil.copytree(made, tmp_path / "whole")
 
 
 LOSS_VALUES = {
