@@ -12,7 +12,7 @@ import pytest
 import torch
 from devices import devices
 from matplotlib.figure import Figure
-from report_runs import report_evaluation, report_run  # noqa: F401  fixtures of several folders
+from report_runs import report_copy, report_evaluation, report_run  # noqa: F401  fixtures of several folders
 from safetensors.torch import save_file
 from torch import nn
 

@@ -15,12 +15,6 @@ from gradscore_cli.main import app
 SECTIONS = ("meta", "evaluate")
 
 
-@pytest.fixture
-def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
-    shutil.copytree(report_run.path, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
-
-
 def invoke(command: str, run: RunFolder, *options: str) -> Result:
     return CliRunner().invoke(app, [command, str(run.path), *options])
 
@@ -34,14 +28,14 @@ def contents(run: RunFolder) -> dict[str, bytes]:
     return {path.relative_to(run.path).as_posix(): path.read_bytes() for path in files}
 
 
-def test_the_same_settings_keep_every_model(copy: RunFolder) -> None:
-    first = fit_run(copy, again=True)
-    before = contents(copy)
-    second = fit_run(copy)
+def test_the_same_settings_keep_every_model(report_copy: RunFolder) -> None:
+    first = fit_run(report_copy, again=True)
+    before = contents(report_copy)
+    second = fit_run(report_copy)
     assert first.kept == []
     assert second.kept == [fitted.spec.label for fitted in first.models]
-    assert contents(copy) == before
-    assert not verify_run(copy.path).damaged
+    assert contents(report_copy) == before
+    assert not verify_run(report_copy.path).damaged
 
 
 CHANGES = {
@@ -56,21 +50,21 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("override", "kept"), CHANGES.values(), ids=CHANGES)
-def test_what_changed_is_fitted_again(copy: RunFolder, override: str, kept: list[str]) -> None:
-    fit_run(copy)
-    changed = copy.with_settings([override], sections=SECTIONS)
+def test_what_changed_is_fitted_again(report_copy: RunFolder, override: str, kept: list[str]) -> None:
+    fit_run(report_copy)
+    changed = report_copy.with_settings([override], sections=SECTIONS)
     assert fit_run(changed).kept == kept
-    kept_models = contents(copy)
-    assert fit_run(RunFolder(copy.path), again=True).kept == []
-    assert contents(copy) == kept_models
-    evaluate_run(RunFolder(copy.path))
+    kept_models = contents(report_copy)
+    assert fit_run(RunFolder(report_copy.path), again=True).kept == []
+    assert contents(report_copy) == kept_models
+    evaluate_run(RunFolder(report_copy.path))
 
 
-def test_fewer_protocols_leave_fewer_models(copy: RunFolder) -> None:
-    fit_run(copy.with_settings(["evaluate.protocols=[in_dist_only]"], sections=SECTIONS))
-    assert RunFolder(copy.path).config.evaluate.protocols == ["in_dist_only"]
-    assert {path.parent.name for path in copy.meta_path.glob("ood/*/*")} == {"in_dist_only"}
-    assert not verify_run(copy.path).damaged
+def test_fewer_protocols_leave_fewer_models(report_copy: RunFolder) -> None:
+    fit_run(report_copy.with_settings(["evaluate.protocols=[in_dist_only]"], sections=SECTIONS))
+    assert RunFolder(report_copy.path).config.evaluate.protocols == ["in_dist_only"]
+    assert {path.parent.name for path in report_copy.meta_path.glob("ood/*/*")} == {"in_dist_only"}
+    assert not verify_run(report_copy.path).damaged
 
 
 DAMAGES = {
@@ -87,57 +81,57 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_what_is_damaged_is_fitted_again(copy: RunFolder, damage) -> None:
-    fit_run(copy)
-    before = contents(copy)
-    damage(copy.meta_path / "ood/known/all")
-    report = fit_run(copy)
+def test_what_is_damaged_is_fitted_again(report_copy: RunFolder, damage) -> None:
+    fit_run(report_copy)
+    before = contents(report_copy)
+    damage(report_copy.meta_path / "ood/known/all")
+    report = fit_run(report_copy)
     assert "ood/known/all" not in report.kept
     assert len(report.kept) == len(report.models) - 1
-    assert contents(copy) == before
+    assert contents(report_copy) == before
 
 
-def test_another_version_of_a_package_fits_again(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_run(copy)
+def test_another_version_of_a_package_fits_again(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_run(report_copy)
     monkeypatch.setattr(protocols, "package_versions", lambda: {"gradscore": "99"})
-    assert fit_run(copy).kept == []
+    assert fit_run(report_copy).kept == []
 
 
-def test_settings_of_what_was_extracted_are_refused(copy: RunFolder) -> None:
+def test_settings_of_what_was_extracted_are_refused(report_copy: RunFolder) -> None:
     with pytest.raises(ConfigError, match=r"'features.losses=\[uniform\]': wanted a setting of meta or evaluate"):
-        copy.with_settings(["features.losses=[uniform]"], sections=SECTIONS)
+        report_copy.with_settings(["features.losses=[uniform]"], sections=SECTIONS)
 
 
-def test_unknown_settings_are_refused_and_nothing_is_stored(copy: RunFolder) -> None:
-    before = (copy.path / "config.yaml").read_bytes()
-    result = invoke("fit-meta", copy, "--set", "meta.strenghts=[1]")
+def test_unknown_settings_are_refused_and_nothing_is_stored(report_copy: RunFolder) -> None:
+    before = (report_copy.path / "config.yaml").read_bytes()
+    result = invoke("fit-meta", report_copy, "--set", "meta.strenghts=[1]")
     assert result.exit_code == 2
     assert "Cs" in words(result)
-    assert (copy.path / "config.yaml").read_bytes() == before
+    assert (report_copy.path / "config.yaml").read_bytes() == before
 
 
-def test_fit_meta_stores_settings_and_says_how_many_it_kept(copy: RunFolder) -> None:
-    fit_run(copy)
-    result = invoke("fit-meta", copy, "--protocols", "known, in_dist_only")
+def test_fit_meta_stores_settings_and_says_how_many_it_kept(report_copy: RunFolder) -> None:
+    fit_run(report_copy)
+    result = invoke("fit-meta", report_copy, "--protocols", "known, in_dist_only")
     assert result.exit_code == 0
     assert "3 meta models, 3 of them kept as they were" in words(result)
-    assert RunFolder(copy.path).config.evaluate.protocols == ["known", "in_dist_only"]
+    assert RunFolder(report_copy.path).config.evaluate.protocols == ["known", "in_dist_only"]
 
 
-def test_evaluate_reports_other_protocols_and_stores_nothing(copy: RunFolder) -> None:
-    before = (copy.path / "config.yaml").read_bytes()
-    assert invoke("evaluate", copy, "--protocols", "in_dist_only").exit_code == 0
-    report = (copy.evaluation_path / "metrics.csv").read_text()
+def test_evaluate_reports_other_protocols_and_stores_nothing(report_copy: RunFolder) -> None:
+    before = (report_copy.path / "config.yaml").read_bytes()
+    assert invoke("evaluate", report_copy, "--protocols", "in_dist_only").exit_code == 0
+    report = (report_copy.evaluation_path / "metrics.csv").read_text()
     assert "leave_one_dataset_out" not in report
-    assert (copy.path / "config.yaml").read_bytes() == before
+    assert (report_copy.path / "config.yaml").read_bytes() == before
 
 
-def test_evaluate_refuses_settings_of_fits(copy: RunFolder) -> None:
-    result = invoke("evaluate", copy, "--set", "meta.seed=1")
+def test_evaluate_refuses_settings_of_fits(report_copy: RunFolder) -> None:
+    result = invoke("evaluate", report_copy, "--set", "meta.seed=1")
     assert result.exit_code == 2
     assert "wanted a setting of evaluate" in words(result)
 
 
-def test_evaluate_with_another_seed_is_refused(copy: RunFolder) -> None:
+def test_evaluate_with_another_seed_is_refused(report_copy: RunFolder) -> None:
     with pytest.raises(EvaluationError, match="fitted with other samples"):
-        evaluate_run(copy.with_settings(["evaluate.seed=9"], sections=("evaluate",)))
+        evaluate_run(report_copy.with_settings(["evaluate.seed=9"], sections=("evaluate",)))

@@ -37,14 +37,8 @@ def with_settings(change: Callable[[dict], object]) -> Config:
     return Config.model_validate(changed)
 
 
-@pytest.fixture
-def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
-    shutil.copytree(report_run.path, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
-
-
-def test_the_same_settings_leave_models_as_they_are(copy: RunFolder) -> None:
-    again = extracted_again(copy, with_settings(lambda _: None))
+def test_the_same_settings_leave_models_as_they_are(report_copy: RunFolder) -> None:
+    again = extracted_again(report_copy, with_settings(lambda _: None))
     assert evaluate_run(again).models == LABELS
 
 
@@ -64,32 +58,34 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
-def test_models_of_other_settings_are_refused(copy: RunFolder, change: Callable[[dict], object], message: str) -> None:
-    again = extracted_again(copy, with_settings(change))
+def test_models_of_other_settings_are_refused(
+    report_copy: RunFolder, change: Callable[[dict], object], message: str
+) -> None:
+    again = extracted_again(report_copy, with_settings(change))
     with pytest.raises(EvaluationError, match=rf"{message}.*run `gradscore fit-meta {again.path}` again"):
         evaluate_run(again)
 
 
-def test_without_the_check_half_of_what_is_reported_was_fitted_on(copy: RunFolder) -> None:
-    before = evaluate_run(copy).scores
-    again = extracted_again(copy, with_settings(lambda settings: settings.update(evaluate={"seed": 1})))
+def test_without_the_check_half_of_what_is_reported_was_fitted_on(report_copy: RunFolder) -> None:
+    before = evaluate_run(report_copy).scores
+    again = extracted_again(report_copy, with_settings(lambda settings: settings.update(evaluate={"seed": 1})))
     fit_run(again)
     now = evaluate_run(again).scores
 
     def reported(table: pd.DataFrame) -> set[str]:
         return set(table.loc[(table["protocol"] == "known") & (table["split"] != "in_dist.test"), "content_hash"])
 
-    fitted_before = set().union(*(set(copy.read(name)["content_hash"]) for name in ("ood.rotated", "ood.files")))
+    fitted_before = set().union(*(set(report_copy.read(name)["content_hash"]) for name in ("ood.rotated", "ood.files")))
     fitted_before -= reported(before)
     assert len(reported(now) & fitted_before) > len(reported(now)) / 4
 
 
-def test_features_computed_anew_are_noticed(copy: RunFolder) -> None:
-    part = copy.path / "features" / "in_dist.fit" / "part-00000.parquet"
-    with changing(copy.path, ["features"]):
+def test_features_computed_anew_are_noticed(report_copy: RunFolder) -> None:
+    part = report_copy.path / "features" / "in_dist.fit" / "part-00000.parquet"
+    with changing(report_copy.path, ["features"]):
         pd.read_parquet(part).astype({"logit_0": "float32"}).astype({"logit_0": "float64"}).to_parquet(part)
     with pytest.raises(EvaluationError, match=r"features\.in_dist\.fit was .*, is now "):
-        evaluate_run(copy)
+        evaluate_run(report_copy)
 
 
 def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_path: Path) -> None:
@@ -101,17 +97,17 @@ def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_p
         make_bundle(again, alpha=0.1, trust_code=True, model_source=again.config.model.source)
 
 
-def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(copy: RunFolder) -> None:
+def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(report_copy: RunFolder) -> None:
     again = extracted_again(
-        copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_dataset_out"]}))
+        report_copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_dataset_out"]}))
     )
     fit_run(again)
     found = {path.parent.relative_to(again.meta_path).as_posix() for path in again.meta_path.glob("*/*/*/model.json")}
     assert found == {LABELS[0], *LABELS[2:4]}
 
 
-def test_models_of_no_spec_are_not_in_the_report(copy: RunFolder) -> None:
-    shutil.copytree(copy.meta_path / LABELS[2], copy.meta_path / "ood/leave_one_dataset_out/gone")
-    (copy.meta_path / "ood/leave_one_dataset_out/gone/model.json").write_text("{}")
-    page = write_report(copy, evaluate_run(copy)).html.read_text()
+def test_models_of_no_spec_are_not_in_the_report(report_copy: RunFolder) -> None:
+    shutil.copytree(report_copy.meta_path / LABELS[2], report_copy.meta_path / "ood/leave_one_dataset_out/gone")
+    (report_copy.meta_path / "ood/leave_one_dataset_out/gone/model.json").write_text("{}")
+    page = write_report(report_copy, evaluate_run(report_copy)).html.read_text()
     assert "Weights for OOD samples" in page

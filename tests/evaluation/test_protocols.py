@@ -1,6 +1,4 @@
 import re
-import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -286,34 +284,30 @@ def test_words_name_what_was_subsampled():
     assert "50000 of 400000 of in_dist.fit; all are reported" in sentence
 
 
-@pytest.fixture
-def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
-    shutil.copytree(report_run.path, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
-
-
-def test_a_subsampled_run_fits_on_fewer_and_reports_all(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate_run(copy)
-    before = read_scores(copy)
+def test_a_subsampled_run_fits_on_fewer_and_reports_all(
+    report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate_run(report_copy)
+    before = read_scores(report_copy)
     monkeypatch.setattr(protocols, "MOST_SAMPLES", 48)
-    report = fit_run(copy)
+    report = fit_run(report_copy)
     numbers = {fitted.spec.label: fitted.model.notes["n"] for fitted in report.models}
     assert numbers["misclassification/in_dist_only/all"] == 24
     assert numbers["ood/leave_one_dataset_out/files"] <= 24 + 24
     assert any("24 of 40 of in_dist.fit" in notice for notice in report.notices)
-    evaluate_run(copy)
-    after = read_scores(copy)
+    evaluate_run(report_copy)
+    after = read_scores(report_copy)
     keys = ["task", "protocol", "dataset", "sample_id"]
     pd.testing.assert_frame_equal(before[keys], after[keys])
 
 
-def test_only_rows_that_may_fit_fit(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_rows_that_may_fit_fit(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "MOST_SAMPLES", 48)
     contents = [
-        SplitContent(info, *(copy.read(info.name)[name] for name in ("content_hash", "correct")))
-        for info in copy.splits()
+        SplitContent(info, *(report_copy.read(info.name)[name] for name in ("content_hash", "correct")))
+        for info in report_copy.splits()
     ]
-    may_fit = rows_that_fit(copy.sizes)
+    may_fit = rows_that_fit(report_copy.sizes)
     for spec in make_specs(contents, protocols=["known", "leave_one_dataset_out"], seed=0).specs:
         fitted = {split: mask & ~may_fit.get(split, np.ones_like(mask)) for split, mask in spec.fit.items()}
         assert not any(mask.any() for mask in fitted.values())

@@ -1,6 +1,5 @@
 """Reports do not depend on how much of a run is held at a time, and nothing is left of what they are made of."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +16,23 @@ from gradscore.meta import Inputs, MetaModel, chosen_model
 from gradscore.store import RunFolder
 
 
-@pytest.fixture
-def copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
-    shutil.copytree(report_run.path, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
-
-
 def test_small_parts_give_the_figures_and_scores_of_whole_tables(
-    copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+    report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = evaluate_run(copy)
+    whole = evaluate_run(report_copy)
     table = whole.scores
     for name in ("ROWS_AT_A_TIME", "ROWS_OF_A_GROUP", "SAMPLES_KEPT"):
         monkeypatch.setattr(score_tables, name, 7)
-    parts = evaluate_run(copy)
+    parts = evaluate_run(report_copy)
     assert parts.records == whole.records
     assert parts.notices == whole.notices
     pd.testing.assert_frame_equal(parts.scores, table, check_exact=True)
 
 
-def test_figures_are_those_of_the_written_table_in_its_order(copy: RunFolder) -> None:
-    copy = copy.with_settings(["evaluate.protocols=[known,in_dist_only]"], sections=["evaluate"])
-    fit_run(copy)
-    report = evaluate_run(copy)
+def test_figures_are_those_of_the_written_table_in_its_order(report_copy: RunFolder) -> None:
+    report_copy = report_copy.with_settings(["evaluate.protocols=[known,in_dist_only]"], sections=["evaluate"])
+    fit_run(report_copy)
+    report = evaluate_run(report_copy)
     of_table = list(score_records(scored_sets_of(report.scores)))
     assert report.records[: len(of_table)] == of_table
 
@@ -69,11 +62,11 @@ def test_joint_records_are_of_both_chosen_scores(report_run: RunFolder) -> None:
     assert {each.dataset for each in report.records if each.task == "joint"} == {"files", "rotated"}
 
 
-def test_nothing_is_left_beside_the_report(copy: RunFolder) -> None:
-    evaluate_run(copy)
-    before = sorted(copy.path.rglob("*"))
-    evaluate_run(copy)
-    assert sorted(copy.path.rglob("*")) == before
+def test_nothing_is_left_beside_the_report(report_copy: RunFolder) -> None:
+    evaluate_run(report_copy)
+    before = sorted(report_copy.path.rglob("*"))
+    evaluate_run(report_copy)
+    assert sorted(report_copy.path.rglob("*")) == before
 
 
 def part(dataset: str, start: int, count: int) -> pd.DataFrame:

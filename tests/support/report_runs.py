@@ -1,5 +1,6 @@
 """A small run whose images can be read again, with file names and layer names that try to get out of the page."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,9 @@ def report_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def report_evaluation(report_run: RunFolder) -> EvaluationReport:
     """What `evaluate_run` finds in the run."""
     return evaluate_run(report_run)
+
+
+@pytest.fixture
+def report_copy(report_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of the run, to be changed."""
+    return RunFolder(shutil.copytree(report_run.path, tmp_path / "run"))
