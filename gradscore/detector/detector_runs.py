@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,9 @@ class Folder:
         self.path = Path(temporary) / "run"
         weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
-    def copy_of(self, run: Path, *, without: Iterable[str] = ()) -> None:
+    def copy_of(self, run: Path) -> None:
         """Copies a run here; feature tables, which nobody changes, are shared where the file system can."""
-        shutil.copytree(
-            run, self.path, copy_function=_shared, ignore=shutil.ignore_patterns(*without), dirs_exist_ok=True
-        )
+        shutil.copytree(run, self.path, copy_function=_shared, dirs_exist_ok=True)
 
 
 def _shared(file: str, target: str) -> str:
