@@ -154,7 +154,7 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
     shown = windows[-PRINTED:]
     some_lost = any(window.not_scored for window in shown)
     lost_column = ["not\nscored"] if some_lost else []
-    table = figures_table(["window"], ["samples", *lost_column, "expected\naccuracy", "95 %", "rejected", "OOD"])
+    table = figures_table(["window"], ["samples", *lost_column, "expected\naccuracy", "90 %", "rejected", "OOD"])
     for window in shown:
         known = "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
         name = window.name if window.complete else f"{window.name} (incomplete)"

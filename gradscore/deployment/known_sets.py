@@ -47,6 +47,9 @@ CONFIDENCE = "confidence"
 CLASS = "class"
 """The place of the predicted class."""
 
+GRADIENT = "gradient "
+"""Starts the names of the sizes of gradients."""
+
 FEATURE = "feature "
 """Starts the names of what is noted of the penultimate features."""
 
@@ -180,7 +183,7 @@ def watched(features: pd.DataFrame) -> pd.DataFrame:
     found = {CONFIDENCE: ordered[:, -1] - logsumexp(ordered[:, :-1], axis=1) if len(ordered) else np.empty(0)}
     for group, column in _sizes(list(features.columns)).items():
         values = np.abs(features[column].to_numpy(dtype=np.float64))
-        found[f"gradient {group}"] = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+        found[f"{GRADIENT}{group}"] = np.log(np.maximum(values, np.finfo(np.float64).tiny))
     found[CLASS] = logits.argmax(axis=1).astype(np.float64)
     penultimate = features[penultimate_columns(features.columns)].to_numpy(dtype=np.float64)
     if penultimate.shape[1] > PROJECTED:

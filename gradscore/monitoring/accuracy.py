@@ -10,7 +10,7 @@ The mean of the process is what confident predictions say (`Terms.at`), and a li
 log-odds of the accuracy; it is exact without shift. How far around a known window its accuracy speaks for others, and
 how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
 other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
-shift that nobody has seen is seen in the same way: the interval holds 95 % of what was left out, and has the noise of
+shift that nobody has seen is seen in the same way: the interval holds 90 % of what was left out, and has the noise of
 so many samples.
 
 A network that images are too hard for collapses onto a few classes, while its scores stay good: so no more predictions
@@ -41,7 +41,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import expit, logit
 
-from ..deployment import CLASS, CONFIDENCE, FEATURE, KnownSet, KnownSets
+from ..deployment import CLASS, CONFIDENCE, FEATURE, GRADIENT, KnownSet, KnownSets
 from ..system import FloatArray, IntArray
 from .streams import FARTHEST, Floats, Scaled, table_of
 from .windows import FEWEST
@@ -76,10 +76,12 @@ KERNEL_VARIANCE = 2.0
 LEAST = 0.005
 """Floor of an accuracy's standard deviation."""
 
-NORMAL = 1.959964
-"""How many standard deviations hold 95 % of normal noise."""
+NORMAL = 1.644854
+"""How many standard deviations hold 90 % of normal noise."""
 
-COVERED = 0.95
+COVERED = 0.9
+
+NONE = slice(0)
 
 LITTLE = 0.3
 """Square of a movement, in standard deviations of the calibration samples, that is little."""
@@ -92,7 +94,7 @@ class Expected:
     Attributes:
         accuracy: share of predictions that is right; None of fewer than `FEWEST` samples, where more than half of them
             are flagged as OOD, and where no shift was learnt.
-        low: lower end of its 95 % interval.
+        low: lower end of its 90 % interval.
         high: upper end.
     """
 
@@ -124,7 +126,8 @@ class ExpectedAccuracy:
     def learnt(cls, known_sets: KnownSets) -> Self:
         """Learns from what a bundle knows; without shifted copies nothing is expected."""
         terms, right = Terms.of(known_sets), known_sets.calibration.right
-        process = GaussianProcess.fitted(known_windows(terms, known_sets)) if known_sets.shifted else None
+        windows = known_windows(terms, known_sets) if known_sets.shifted else []
+        process = GaussianProcess.fitted(windows, terms.optional) if windows else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
 
     def of(self, columns: Mapping[str, FloatArray]) -> Expected:
@@ -231,8 +234,8 @@ class Observations:
     Attributes:
         groups: the kinds of shift and OOD sets in each window.
         origin: (t,) terms of the first window, which is without shift.
-        scale: (t,) root mean square of how far terms are from those.
-        inputs: (w, t) terms from that origin on that scale.
+        scale: (t,) root mean square of how far terms are from those; infinite for terms that are not looked at.
+        inputs: (w, u) the others from that origin on that scale.
         accuracy: (w,) shares of predictions that are right.
         noise: (w,) variances of those shares.
         mean: (w,) prior mean of the log-odds: the first term, and what makes it exact without shift.
@@ -254,7 +257,9 @@ class Observations:
     def of(cls, windows: Sequence[KnownWindow], scale: FloatArray | None = None) -> Self:
         """Of windows whose accuracy is known, the first one without shift; on a scale of their own without another."""
         moved = np.stack([each.terms for each in windows]) - windows[0].terms
-        scale = np.sqrt((moved**2).mean(axis=0)) + 1e-9 if scale is None else scale
+        if scale is None:
+            far = np.sqrt((moved**2).mean(axis=0))
+            scale = np.where(far > 0, far + 1e-9, np.inf)
         accuracy, noise = np.array([each.accuracy for each in windows]), np.array([each.noise for each in windows])
         clipped = np.clip(accuracy, EDGE, 1 - EDGE)
         mean = _log_odds(accuracy[0]) + moved[:, 0]
@@ -262,7 +267,7 @@ class Observations:
             groups=[each.groups for each in windows],
             origin=windows[0].terms,
             scale=scale,
-            inputs=moved / scale,
+            inputs=(moved / scale)[:, np.isfinite(scale)],
             accuracy=accuracy,
             noise=noise,
             mean=mean,
@@ -296,7 +301,7 @@ class GaussianProcess:
         length_scale: how far windows tell of each other.
         noise_variance: variance of the log-odds that terms do not explain.
         inverse: (w, w) of the matrix of the windows.
-        stretch: standard deviations that hold 95 % of what was left out; infinite where no group could be left out.
+        stretch: standard deviations that hold 90 % of what was left out; infinite where no group could be left out.
     """
 
     known: Observations
@@ -306,20 +311,31 @@ class GaussianProcess:
     stretch: float = np.inf
 
     @classmethod
-    def fitted(cls, windows: Sequence[KnownWindow]) -> Self:
+    def fitted(cls, windows: Sequence[KnownWindow], optional: slice = NONE) -> Self:
         """Chooses settings, and how wide the intervals are, by leaving out each group of windows.
 
         Args:
             windows: whose accuracy is known; the first one is without shift.
+            optional: terms that are looked at only where that is better.
         """
-        known = Observations.of(windows)
+        every = Observations.of(windows)
+        scale = every.scale.copy()
+        scale[optional] = np.inf
+        best, fewer = (cls._best(known) for known in (every, Observations.of(windows, scale)))
+        gains = fewer._errors_left_out() - best._errors_left_out()
+        # Gains that may be by chance are none (one standard error: Breiman et al. 1984).
+        if gains.mean() <= gains.std() / np.sqrt(max(1, len(gains) - 1)):
+            best = fewer
+        return replace(best, stretch=best._stretched())
+
+    @classmethod
+    def _best(cls, known: Observations) -> Self:
         tried = [
             cls.of(known, length_scale, noise_variance)
             for length_scale in LENGTH_SCALES
             for noise_variance in NOISE_VARIANCES
         ]
-        best = min(tried, key=lambda each: each._error_left_out())
-        return replace(best, stretch=best._stretched())
+        return min(tried, key=lambda each: float(each._errors_left_out().mean()))
 
     @classmethod
     def of(cls, known: Observations, length_scale: float, noise_variance: float) -> Self:
@@ -336,7 +352,7 @@ class GaussianProcess:
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
         """The accuracy that is expected of a window with these terms (t,), and its standard deviation."""
-        place = ((terms - self.known.origin) / self.known.scale)[None]
+        place = ((terms - self.known.origin) / self.known.scale)[np.isfinite(self.known.scale)][None]
         covariances = _covariances(place, self.known.inputs, self.length_scale)[0]
         weights = covariances @ self.inverse
         variance = float(_covariances(place, place, self.length_scale)[0, 0] - weights @ covariances)
@@ -356,13 +372,13 @@ class GaussianProcess:
             found.append(LeftOut(group, *_accuracies(expected, variance), places))
         return found
 
-    def _error_left_out(self) -> float:
-        """The mean absolute error on groups that are left out, each of which counts as much."""
+    def _errors_left_out(self) -> FloatArray:
+        """The mean absolute error on each group that is left out; 0 without groups."""
         errors = [np.abs(each.accuracy - self.known.accuracy[each.windows]).mean() for each in self.left_out]
-        return float(np.mean(errors)) if errors else 0.0
+        return np.array(errors or [0.0])
 
     def _stretched(self) -> float:
-        """The 95 % quantile over groups that are left out, where a group that comes new counts as one that is worst."""
+        """The 90 % quantile over groups that are left out, where a group that comes new counts as one that is worst."""
         groups = self.left_out
         if len(groups) < 2:
             return np.inf
@@ -373,14 +389,14 @@ class GaussianProcess:
             weights.append(np.full(len(each.windows), 1 / (len(groups) + 1) / len(each.windows)))
         joined, counted = np.concatenate(scores), np.concatenate(weights)
         order = np.argsort(joined, kind="stable")
-        # With fewer than 19 groups not even the largest holds 95 % of new ones; no figure of these samples does.
-        place = min(int(np.searchsorted(np.cumsum(counted[order]), COVERED)), len(joined) - 1)
+        # With fewer than 9 groups not even the largest holds 90 % of new ones; no figure of these samples does.
+        place = min(int(np.searchsorted(np.cumsum(counted[order]), COVERED - 1e-9)), len(joined) - 1)
         return float(joined[order][place])
 
 
 def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> FloatArray:
     """(n, m) covariances of the log-odds at some windows (n, t) and at others (m, t): 0 where nothing has moved."""
-    terms = some.shape[1]
+    terms = max(1, some.shape[1])
     lengths, widths = (some**2).sum(axis=1) / terms, (others**2).sum(axis=1) / terms
     line = some @ others.T / terms
     apart = np.maximum(lengths[:, None] + widths[None] - 2 * line, 0.0)
@@ -458,6 +474,7 @@ class Terms:
 
     Attributes:
         scores: the scale of the scores and the confidence of the calibration samples.
+        depth: that of the logarithms of gradients at groups of parameters, from their mean over the groups of a sample.
         features: names of the penultimate features; none where they are not recorded.
         confident: the log-odds of the confidence above which as many calibration samples are as are right.
         centres: (K, f) means of features and scaled scores by predicted class.
@@ -466,6 +483,7 @@ class Terms:
     """
 
     scores: Scaled
+    depth: Scaled
     features: Sequence[str]
     confident: float
     centres: FloatArray
@@ -484,6 +502,7 @@ class Terms:
         usual = np.full(known_sets.classes, np.nan)
         terms = cls(
             scores=scores,
+            depth=Scaled.by(_along_depth(known.columns), _gradients(known.columns)),
             features=features,
             confident=float(np.quantile(known.columns[CONFIDENCE], 1 - known.right.mean())),
             centres=centres,
@@ -495,7 +514,7 @@ class Terms:
     @property
     def none(self) -> Sums:
         """Sums of no sample."""
-        values, classes = 3 * len(self.scores.names) + self.directions.shape[1], len(self.centres)
+        values, classes = self._plain + self.directions.shape[1], len(self.centres)
         return Sums(samples=0, values=np.zeros(values), classes=np.zeros(classes), confident=np.zeros(classes))
 
     def added(self, sums: Sums, columns: Mapping[str, FloatArray]) -> Sums:
@@ -526,7 +545,7 @@ class Terms:
         as many as usual, and as many more or fewer as are predicted, times the part of the movement of features and
         scores that other shares of the predicted classes explain.
         """
-        plain, moved = np.split(means.values, [3 * len(self.scores.names)])
+        plain, moved = np.split(means.values, [self._plain])
         variance = 1 / means.samples + 1 / self.usual.samples
         within = max(0.0, float((moved**2).sum()) - len(moved) * variance)
         more = means.classes - self.usual.classes
@@ -537,12 +556,34 @@ class Terms:
         spread = [confident, _beyond(means.classes, there, noise), np.sqrt(within / max(1, len(moved)))]
         return np.concatenate([[_log_odds(right)], plain, spread])
 
+    @property
+    def optional(self) -> slice:
+        """Which terms help with some networks alone: those of the gradients."""
+        return slice(1 + self._plain - len(self.depth.names), 1 + self._plain)
+
+    @property
+    def _plain(self) -> int:
+        """How many values are terms as they are."""
+        return 3 * len(self.scores.names) + len(self.depth.names)
+
     def _values(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, d) what is summed of each sample."""
         scaled, chances = self.scores.of(columns), expit(table_of(columns, self.scores.names))
         around = np.hstack([table_of(columns, self.features), scaled]) - self.centres[_classes(columns)]
         moved = np.clip(around @ self.directions, -FARTHEST, FARTHEST)
-        return np.hstack([scaled, scaled**2, chances, moved])
+        return np.hstack([scaled, scaled**2, chances, self.depth.of(_along_depth(columns)), moved])
+
+
+def _gradients(columns: Mapping[str, FloatArray]) -> list[str]:
+    return sorted(name for name in columns if name.startswith(GRADIENT))
+
+
+def _along_depth(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """The same with gradients from the mean of a sample's: where along the depth it is large, not how large it is."""
+    names = _gradients(columns)
+    table = table_of(columns, names)
+    around = table - table.sum(axis=1, keepdims=True) / max(1, len(names))
+    return {**columns, **dict(zip(names, around.T, strict=True))}
 
 
 def _beyond(shares: FloatArray, there: FloatArray, noise: FloatArray) -> float:

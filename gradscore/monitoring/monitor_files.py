@@ -91,7 +91,7 @@ def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
         (
             "accuracy",
             [
-                line("expected accuracy, 95 %", 0, lambda window: window.accuracy, bands=[band]),
+                line("expected accuracy, 90 %", 0, lambda window: window.accuracy, bands=[band]),
                 line("mean confidence", 1, lambda window: window.mean_confidence, dotted=True),
             ],
         ),
@@ -174,8 +174,8 @@ def prometheus(windows: Sequence[Window], changes: Sequence[Change]) -> str:
         last = next((window for window in reversed(windows) if window.complete), windows[-1])
         figures += [
             ("expected_accuracy", "Share of predictions of the last window expected to be right.", {"": last.accuracy}),
-            ("expected_accuracy_low", "Lower end of its 95 % interval.", {"": last.low}),
-            ("expected_accuracy_high", "Upper end of its 95 % interval.", {"": last.high}),
+            ("expected_accuracy_low", "Lower end of its 90 % interval.", {"": last.low}),
+            ("expected_accuracy_high", "Upper end of its 90 % interval.", {"": last.high}),
             (
                 "mean_confidence",
                 "Mean of the largest softmax probability in the last window.",

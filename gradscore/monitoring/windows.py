@@ -33,7 +33,7 @@ class Window:
         complete: False for the last one, while more samples of it may come.
         accuracy: share of predictions that is expected to be right; a sample of no known class counts as wrong. None
             where too few could be scored, and where more than half of them is flagged as OOD.
-        low: lower end of the 95 % interval; None where it cannot be known.
+        low: lower end of the 90 % interval; None where it cannot be known.
         high: upper end.
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.

@@ -83,8 +83,8 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
         shifted_copies=3,
         progress=lambda *each: told.append(each),
     )
-    assert told[0] == ("rotation", 3, 126)
-    assert told[-1] == ("dead_pixels", 126, 126)
+    assert told[0] == ("rotation", 3, 153)
+    assert told[-1] == ("shadow", 153, 153)
     write_bundle(tmp_path / "b", made)
     found = read_bundle(tmp_path / "b").known_sets
     assert list(found.shifted) == sorted(f"{kind}:{severity}" for kind in IMAGE_SHIFTS for severity in (1, 3, 5))

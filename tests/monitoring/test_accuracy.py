@@ -128,6 +128,29 @@ def test_calibration_samples_that_are_all_alike(value: bool) -> None:
     assert expected.accuracy == pytest.approx(float(value), abs=0.021)
 
 
+def test_where_gradients_are_large_tells_shifts_apart_that_scores_do_not() -> None:
+    """Of two shifts with the same scores one costs no accuracy; gradients at the input are larger there."""
+
+    def seen(each: KnownSet, *, harmless: bool) -> KnownSet:
+        random = np.random.default_rng(len(each.right))
+        size, depth = random.normal(0, 1, (2, len(each.right)))
+        columns = {**each.columns, "gradient a": size + depth + 3 * harmless, "gradient b": size - depth - 3 * harmless}
+        return KnownSet(columns=columns, right=each.right | harmless, label=each.label)
+
+    shifted = {f"{kind}:3": samples(400, shift=1.5, seed=ord(kind)) for kind in "abcdefgh"}
+    known_sets = KnownSets(
+        calibration=seen(KNOWN_SETS.calibration, harmless=False),
+        classes=CLASSES,
+        shifted={name: seen(each, harmless=name < "e") for name, each in shifted.items()},
+    )
+    learnt = ExpectedAccuracy.learnt(known_sets)
+    for harmless in (True, False):
+        window = seen(samples(2000, shift=1.5, seed=9), harmless=harmless)
+        assert learnt.of(window.columns).accuracy == pytest.approx(window.right.mean(), abs=0.04)
+        brighter = {name: each + 5 * name.startswith("gradient") for name, each in window.columns.items()}
+        assert learnt.of(brighter).accuracy == pytest.approx(learnt.of(window.columns).accuracy)
+
+
 def test_constant_columns_are_no_harm() -> None:
     def with_constant(each: KnownSet) -> KnownSet:
         constant = np.zeros(len(each.right))

@@ -81,7 +81,7 @@ def test_intervals_hold_new_groups() -> None:
         for each in of(seed + 1000, 6)[1:]:
             accuracy, deviation = fitted.at(each.terms)
             held.append(abs(accuracy - each.accuracy) <= fitted.stretch * deviation)
-    assert np.mean(held) >= 0.95
+    assert 0.9 <= np.mean(held) < 0.96
 
 
 def test_the_stretch_is_the_quantile_over_groups() -> None:
@@ -90,10 +90,18 @@ def test_the_stretch_is_the_quantile_over_groups() -> None:
     for each in groups:
         true = np.array([KNOWN[place].accuracy for place in each.windows])
         noise = np.array([KNOWN[place].noise for place in each.windows])
-        beyond = np.maximum((each.accuracy - true) ** 2 - 1.959964**2 * noise, 0)
+        beyond = np.maximum((each.accuracy - true) ** 2 - 1.644854**2 * noise, 0)
         scores += (np.sqrt(beyond) / each.deviation).tolist()
-    # 125 scores of 25 groups count 1/26/5 each: the 124th is the first with 0.95 or more below or at it.
-    assert FITTED.stretch == pytest.approx(sorted(scores)[123])
+    # 125 scores of 25 groups count 1/26/5 each: the 117th is the first with 0.9 or more below or at it.
+    assert FITTED.stretch == pytest.approx(sorted(scores)[116])
+
+
+def test_optional_terms_are_looked_at_only_where_that_is_better() -> None:
+    second, third = (GaussianProcess.fitted(KNOWN, slice(place, place + 1)) for place in (1, 2))
+    assert np.isfinite(second.known.scale).all(), "the accuracy depends on it"
+    assert not np.isfinite(third.known.scale[2]), "the third term is noise"
+    without = GaussianProcess.fitted([each._replace(terms=each.terms[:2]) for each in KNOWN])
+    assert third.at(np.array([0.3, -1.2, 5.0])) == pytest.approx(without.at(np.array([0.3, -1.2])))
 
 
 def test_without_groups_nothing_is_known_of_its_error() -> None:

@@ -23,6 +23,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy import ndimage
+from scipy.special import expit
 
 from .raw_samples import Pixels
 
@@ -331,6 +332,26 @@ def dead_pixels(image: Pixels, severity: int, random: Generator) -> Pixels:
     return changed
 
 
+def glare(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Light that falls off from a random place: 18 % per severity of the way to white there, half at half the side."""
+    far = np.hypot(*_from_place(image, random)) / (0.5 * min(image.shape[:2]))
+    return _lit(image, 0.18 * severity / (1 + far**2))
+
+
+def stripes(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Light through a blind: in waves of 20 to 50 % of the side, 12 % per severity of the way to white at most."""
+    side, angle = min(image.shape[:2]) * random.uniform(0.2, 0.5), random.uniform(0, 2 * np.pi)
+    y, x = _from_place(image, random)
+    return _lit(image, 0.06 * severity * (1 + np.sin(2 * np.pi * (np.sin(angle) * y + np.cos(angle) * x) / side)))
+
+
+def shadow(image: Pixels, severity: int, random: Generator) -> Pixels:
+    """Darker by 17 % per severity on one side of a soft edge through a random place."""
+    (y, x), angle = _from_place(image, random), random.uniform(0, 2 * np.pi)
+    beyond = (np.sin(angle) * y + np.cos(angle) * x) / (0.05 * min(image.shape[:2]))
+    return _to_pixels(image.astype(np.float64) * (1 - 0.17 * severity * expit(beyond))[..., None])
+
+
 SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
     "rotation": rotation,
     "shear": shear,
@@ -346,7 +367,22 @@ SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
     "saturation": saturation,
     "occlusion": occlusion,
     "dead_pixels": dead_pixels,
+    "glare": glare,
+    "stripes": stripes,
+    "shadow": shadow,
 }
+
+
+def _from_place(image: Pixels, random: Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far pixels lie below and to the right of a random one."""
+    y, x = (random.uniform(0, side) for side in image.shape[:2])
+    rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
+    return rows - y, columns - x
+
+
+def _lit(image: Pixels, light: NDArray[np.float64]) -> Pixels:
+    """Light (H, W) laid over the image, in shares of the way to white."""
+    return _to_pixels(image + light[..., None] * (255.0 - image.astype(np.float64)))
 
 
 def _colours(random: Generator, count: int, channels: int) -> NDArray[np.float64]:

@@ -114,6 +114,23 @@ def test_the_gamma_is_that_of_its_definition() -> None:
     np.testing.assert_array_equal(ShiftedImages("darker", 3, given([SMOOTH]), np.array([0])).sample(0), wanted)
 
 
+BLACK, WHITE = (np.full((40, 30, 1), value, dtype=np.uint8) for value in (0, 255))
+
+
+@pytest.mark.parametrize("kind", ["glare", "stripes"])
+def test_light_is_laid_over_what_is_black_and_not_over_what_is_white(kind: str) -> None:
+    source = ShiftedImages(kind, 5, given([BLACK, WHITE]), np.array([0, 1]))
+    assert 0.5 * 255 < source.sample(0).max() <= 0.9 * 255 + 1
+    assert source.sample(0).min() < 0.5 * source.sample(0).max()
+    np.testing.assert_array_equal(source.sample(1), WHITE)
+
+
+def test_a_shadow_has_two_sides() -> None:
+    dark = ShiftedImages("shadow", 5, given([WHITE] * 40), np.arange(40))
+    values = np.concatenate([dark.sample(place).ravel() for place in range(40)])
+    assert np.isin(values, [38, 39, 254, 255]).mean() > 0.6, "0.15 of the light, or all of it, but for the soft edge"
+
+
 def test_a_grey_image_has_no_saturation() -> None:
     grey = FORMS["grey"]
     np.testing.assert_array_equal(ShiftedImages("saturation", 5, given([grey]), np.array([0])).sample(0), grey)
