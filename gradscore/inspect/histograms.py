@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import isfinite, prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -322,6 +323,15 @@ class GradHist1d(_Histograms):
                 self._spans = {name: self.adapt.new_range(value) for name, value in largest.items()}
         self.histograms = {}
 
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        for name, histogram in other.histograms.items():
+            if name in self.histograms:
+                self.histograms[name].merge(histogram)
+            else:
+                self.histograms[name] = deepcopy(histogram)
+
 
 class GradHist2d(_Histograms):
     """How often which gradient value occurs at which parameter value.
@@ -381,3 +391,8 @@ class GradHist2d(_Histograms):
             )
             self.spans = (gradient, parameter)
         self.model = Histogram(self.bins, self.spans)
+
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self.model.merge(other.model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from ..errors import ConfigError, EngineError
 from ..gradients import Engine
@@ -42,6 +44,7 @@ from .quantity import (
     SampleGradientQuantity,
     Schedule,
     TensorQuantity,
+    every,
     ordered_rows,
 )
 from .sample_gradients import feeding
@@ -337,11 +340,18 @@ class Inspector:
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
     def save(self, path: Path | str) -> None:
-        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows."""
-        self.record().save(path)
+        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows.
+
+        Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing.
+        """
+        if writes():
+            self.record().save(path)
 
     def report(self, path: Path | str, *, images: bool = True) -> None:
         """Writes a page that shows the run until now, and beside it the Parquet file of the same name.
+
+        Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing: at the end of an
+        epoch it has what all of them saw.
 
         Args:
             path: the page.
@@ -355,12 +365,16 @@ class Inspector:
         file = Path(path).with_suffix(".parquet")
         if file == Path(path):
             raise ConfigError(f"{path}: the figures of the page are written to that file; end its own name with .html")
+        if not writes():
+            return
         record = self.record()
         record.save(file)
         write_training([record], Path(path), images=images)
 
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.
+
+        Where `torch.distributed` is at work, every process has to call it; quantities then hold what all of them saw.
 
         Returns:
             The figures, measure by measure, layers in the order of the model.
@@ -369,6 +383,7 @@ class Inspector:
         self.finish_step()
         self.observe_parameters()
         self.observe_modules()
+        merge_ranks([*self.quantities, self._loop])
         self._loop.reset()
         found = [
             Entry(self.epoch, quantity.name, *row)
@@ -525,3 +540,52 @@ def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> di
         if named and not any(fnmatchcase(name, pattern) for name in named):
             raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")
     return {name: each for name, each in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def merge_ranks(quantities: Sequence[Quantity]) -> None:
+    """Gives the quantities of every process what those of all processes saw, in the order of their ranks.
+
+    Every process calls it with the same quantities at the same point, and has the same figures afterwards. Nothing
+    happens where `torch.distributed` is not at work, or has one process.
+
+    Args:
+        quantities: are changed in place; their schedules and what they compare the next batch with stay their own.
+    """
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
+        return
+    gathered: list[bytes | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, _packed(quantities))
+    ranks: list[list[Quantity]] = [
+        torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+        for packed in gathered
+        if packed is not None
+    ]
+    for place, mine in enumerate(quantities):
+        first, *others = (rank[place] for rank in ranks)
+        for other in others:
+            first.merge(other)
+        own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
+        vars(mine).update({**vars(first), **own})
+        mine.join()
+
+
+def writes() -> bool:
+    """Whether this process writes files: where several train one model, the first one does."""
+    return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+_OWN = ("schedule", "_before", "_norms", "_last", "_versions", "_weights", "step", "joined")
+"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
+all have already."""
+
+
+def _packed(quantities: Sequence[Quantity]) -> bytes:
+    shells = []
+    for quantity in quantities:
+        quantity.value  # noqa: B018  fetches what waits on a device
+        shell = copy.copy(quantity)
+        vars(shell).update({name: None for name in _OWN if name in vars(shell)}, schedule=every(1))
+        shells.append(shell)
+    buffer = io.BytesIO()
+    torch.save(shells, buffer)
+    return buffer.getvalue()

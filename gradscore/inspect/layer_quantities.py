@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite, nan, prod, sqrt
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -437,6 +437,13 @@ class UnitActivation(Quantity):
     def reset(self) -> None:
         super().reset()
         self._active = {}
+
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        for layer, widths in other._active.items():
+            for active in widths.values():
+                self._add_active(layer, active)
 
 
 class GradientActivation(UnitActivation, TensorQuantity):

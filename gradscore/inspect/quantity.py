@@ -118,6 +118,7 @@ class Quantity(ABC):
         captions: a sentence for the plot of a measure, by measure.
         step: of training, which values belong to; set by an inspector, None without one.
         timelines: values over the steps of training, by measure and layer; a reset does not end them.
+        joined: those of steps of which all processes have the values of all, where several train one model.
 
     Raises:
         ConfigError: an unknown statistic or range, or one that in-place aggregation does not have; a schedule that
@@ -163,6 +164,7 @@ class Quantity(ABC):
         self._waiting: list[tuple[str, str, Tensor, int | None]] = []
         self.step: int | None = None
         self.timelines: dict[str, dict[str, Timeline]] = {}
+        self.joined: dict[str, dict[str, Timeline]] = {}
 
     def record(self, measure: str, layer: str, value: Tensor | float) -> None:
         """Adds a value, or all values of a tensor.
@@ -207,6 +209,22 @@ class Quantity(ABC):
         self._flush()
         self._aggregates = {}
 
+    def merge(self, other: Self) -> None:
+        """Takes in what another quantity of the same settings found in other batches.
+
+        Raises:
+            ConfigError: the other one is of another class or aggregates in another way.
+        """
+        if type(other) is not type(self) or other.inplace != self.inplace:
+            raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
+        _merge(self.value, other.value, Running if self.inplace else Series)
+        _merge(self.timelines, other.timelines, Timeline)
+
+    def join(self) -> None:
+        """Moves what is in `timelines` to `joined`: it is the same in all processes."""
+        _merge(self.joined, self.timelines, Timeline)
+        self.timelines = {}
+
     def wants(self, module: nn.Module) -> bool:
         """Whether a layer is looked at; all are, unless a class says otherwise."""
         del module
@@ -225,6 +243,12 @@ class Quantity(ABC):
             aggregate.add(value)
         if step is not None:
             self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
+
+
+def _merge(mine: dict[str, dict[str, Any]], others: Mapping[str, Mapping[str, Any]], make: Callable[[], Any]) -> None:
+    for measure, layers in others.items():
+        for layer, each in layers.items():
+            mine.setdefault(measure, {}).setdefault(layer, make()).merge(each)
 
 
 class OutputQuantity(Quantity):
@@ -417,6 +441,12 @@ class Series:
         self.count += isfinite(value)
         self.non_finite += not isfinite(value)
 
+    def merge(self, other: Self) -> None:
+        """See `Running.merge`."""
+        self.values += other.values
+        self.count += other.count
+        self.non_finite += other.non_finite
+
     def figures(self) -> dict[str, float]:
         """See `Running.figures`."""
         if not self.count:
@@ -474,6 +504,13 @@ class Timeline:
         moments = self._at(step // self.width)
         for value in values:
             moments.add(value)
+
+    def merge(self, other: Timeline) -> None:
+        """Takes in what another one holds, of the same steps."""
+        while self.width < other.width:
+            self._double()
+        for place, moments in other._moments.items():
+            self._at(place * other.width // self.width).merge(moments)
 
     def stretches(self) -> Iterator[tuple[int, int, Running]]:
         """First step, step after the last one, and moments of each stretch in which something was observed."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from math import isfinite, nan, prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -284,6 +285,13 @@ class MeanGSNR(SampleGradientQuantity):
         super().reset()
         self.moments = {}
         self.undefined = 0
+
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self.undefined += other.undefined
+        for name, moments in other.moments.items():
+            _merge(self.moments, name, deepcopy(moments))
 
     def _ratios(self, moments: EntryMoments) -> Tensor:
         if moments.count < 2:

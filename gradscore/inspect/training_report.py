@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,7 @@ class Logbook:
             history: the figures of the epochs.
             findings: with their steps.
         """
-        quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines]
+        quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines or quantity.joined]
         epochs = pd.DataFrame(list(history), columns=Entry._fields)
         return TrainingRecord(
             name=name,
@@ -240,9 +241,11 @@ class Logbook:
 
 
 def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
-    for measure, layers in quantity.timelines.items():
-        for layer, timeline in layers.items():
-            for start, stop, moments in timeline.stretches():
+    for measure in dict.fromkeys([*quantity.joined, *quantity.timelines]):
+        joined, own = quantity.joined.get(measure, {}), quantity.timelines.get(measure, {})
+        for layer in dict.fromkeys([*joined, *own]):
+            timelines = [each[layer] for each in (joined, own) if layer in each]
+            for start, stop, moments in chain.from_iterable(timeline.stretches() for timeline in timelines):
                 where = (quantity.name, measure, layer, start, stop)
                 yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 

@@ -59,9 +59,10 @@ def test_a_range_of_statistics_that_are_not_known():
     assert band_of(filled(Running, VALUES).figures(), "Q1-Q3") is None
 
 
+@pytest.mark.parametrize("kind", [Running, Series])
 @pytest.mark.parametrize("cut", [0, 3, len(VALUES)])
-def test_merged_moments(cut):
-    one, other = filled(Running, VALUES[:cut]), filled(Running, VALUES[cut:])
+def test_merged_aggregates(kind, cut):
+    one, other = filled(kind, VALUES[:cut]), filled(kind, VALUES[cut:])
     one.merge(other)
     figures = one.figures()
     assert (one.count, figures) == (7, pytest.approx({name: EXPECTED[name] for name in figures}))
@@ -94,6 +95,11 @@ REFUSED = {
 def test_aggregations_are_checked_when_a_quantity_is_made(options, message):
     with pytest.raises(ConfigError, match=message):
         OutputNorm(**options)
+
+
+def test_merging_other_settings():
+    with pytest.raises(ConfigError, match="only a OutputNorm of the same settings"):
+        OutputNorm().merge(OutputNorm(inplace=False))
 
 
 GRADIENTS = [torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[0.0, 4.0], [3.0, 0.0]]), torch.ones(1, 2)]
@@ -184,11 +190,12 @@ def test_activation_and_death_of_gradients():
 
 
 def test_units_that_are_dead_in_every_batch():
-    quantity = GradientActivation()
-    quantity.observe("bias", torch.tensor([0.0, 1.0, 0.0]))
-    assert quantity.never_active() == {"bias": (2, 3)}
-    quantity.observe("bias", torch.tensor([0.0, 0.0, 1.0]))
-    assert quantity.never_active() == {"bias": (1, 3)}
+    one, other = GradientActivation(), GradientActivation()
+    one.observe("bias", torch.tensor([0.0, 1.0, 0.0]))
+    other.observe("bias", torch.tensor([0.0, 0.0, 1.0]))
+    assert one.never_active() == {"bias": (2, 3)}
+    one.merge(other)
+    assert one.never_active() == {"bias": (1, 3)}
 
 
 OUTPUTS = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]])

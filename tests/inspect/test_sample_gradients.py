@@ -227,6 +227,23 @@ def test_signal_to_noise_of_gradients_that_nearly_agree_is_not_negative():
     assert (single._batch["p"].squares >= 0).all()
 
 
+QUANTITIES = {
+    "histogram": lambda: GradHist1d(bins=7, span=(-0.1, 0.1)),
+    "against parameters": lambda: GradHist2d(bins=(4, 3)),
+    "signal to noise": MeanGSNR,
+}
+
+
+@pytest.mark.parametrize("make", QUANTITIES.values(), ids=QUANTITIES)
+def test_merging_is_the_same_as_seeing_everything(model, make):
+    whole = feed(model, make(), batches=[(0, 10), (10, 24)])
+    one, other = feed(model, make(), batches=[(0, 10)]), feed(model, make(), batches=[(10, 24)])
+    one.merge(other)
+    rows = {(row.measure, row.layer, row.statistic): row.value for row in whole.summary()}
+    merged = {(row.measure, row.layer, row.statistic): row.value for row in one.summary()}
+    assert merged == pytest.approx(rows, nan_ok=True)
+
+
 CONVOLUTIONS = {
     "many positions": lambda: nn.Conv2d(3, 4, 3, padding=1),
     "few positions": lambda: nn.Conv2d(3, 4, (3, 2), stride=3),

@@ -45,6 +45,17 @@ def test_a_timeline_forgets_no_value_and_does_not_grow(steps):
     assert [moments.maximum for _, _, moments in found] == [part.max() for part in truth]
 
 
+def test_merged_timelines_are_those_of_all_values():
+    one, other, both = Timeline(), Timeline(), Timeline()
+    for step in range(600):
+        for timeline in (both, one) if step < 100 else (both, other):
+            timeline.add(step, [float(step), -1.0])
+    one.merge(other)
+    assert [(start, stop, moments.count, moments.mean) for start, stop, moments in one.stretches()] == [
+        (start, stop, moments.count, pytest.approx(moments.mean)) for start, stop, moments in both.stretches()
+    ]
+
+
 QUANTITIES = (
     lambda: GradientGeometry(
         inplace=False, line_aggregation=["median", "mean"], range_aggregation=["Q1-Q3", "min-max"]
