@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from fuzz_edits import any_edit, outcome
 from fuzz_targets import Target
-from mutations import any_edit, outcome
 
 SECONDS = 10
 """A case that takes longer hangs."""

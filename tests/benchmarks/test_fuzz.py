@@ -1,8 +1,12 @@
 """Damaged files of every kind end in success or a GradscoreError; benchmarks/fuzz.py does the same by the thousand."""
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
 from fuzz_targets import TARGETS
 from fuzzing import fuzz
 
