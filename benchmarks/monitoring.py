@@ -188,9 +188,38 @@ def gradient_norm(window: Samples) -> float:
     return float((np.abs(gradient) ** 0.3).sum() ** (1 / 0.3))
 
 
-def line_of(norms: list[float], accuracies: list[float]) -> Callable[[Samples], float]:
-    line = np.polyfit(norms, accuracies, 1)
-    return lambda window: float(np.clip(np.polyval(line, gradient_norm(window)), 0, 1))
+def matrix_norm(window: Samples) -> float:
+    """MaNo: the 4-norm of the matrix of normalised logits (N, K), divided by that of ones.
+
+    Normalised by softmax, or by its Taylor approximation where the mean cross-entropy to equal probabilities is at
+    most 5.
+
+    Source: Xie et al. 2024, "MaNo: exploiting matrix norm for unsupervised accuracy estimation under distribution
+    shifts", and the authors' code for the least value of a row, which the approximation takes from each.
+    """
+    logs = log_softmax(window.logits, axis=1)
+    if -logs.mean() > 5:
+        chances = np.exp(logs)
+    else:
+        terms = 1 + window.logits + window.logits**2 / 2
+        terms -= terms.min(axis=1, keepdims=True)
+        chances = terms / np.maximum(terms.sum(axis=1, keepdims=True), 1e-12)
+    return float((chances**4).mean() ** (1 / 4))
+
+
+CORRELATED = {"gradient norm": gradient_norm, "MaNo": matrix_norm}
+"""Published scores that rise with the accuracy and are none, by the heading of their columns."""
+
+
+def line_of(score: Callable[[Samples], float], known: Sequence[Samples]) -> Callable[[Samples], float]:
+    line = np.polyfit([*map(score, known)], [each.right.mean() for each in known], 1)
+    return lambda window: float(np.clip(np.polyval(line, score(window)), 0, 1))
+
+
+def lines_without(kind: str, windows: dict[str, list[Samples]]) -> dict[str, Callable[[Samples], float]]:
+    """The accuracy by each correlated score, on a line through the windows of all other kinds, without OOD samples."""
+    known = [each for other, some in windows.items() if other != kind and "among" not in other for each in some]
+    return {name: line_of(score, known) for name, score in CORRELATED.items()}
 
 
 def windows_of(sets: dict[str, Samples], random: Generator) -> dict[str, list[Samples]]:
@@ -228,16 +257,15 @@ def rivals_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]:
 def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
     rivals = rivals_of(calibration)
     lines = [
-        f"| windows | how many | accuracy | monitor | {' | '.join(rivals)} | gradient norm | intervals that hold it |",
-        "|---" * (len(rivals) + 6) + "|",
+        f"| windows | how many | accuracy | monitor | {' | '.join([*rivals, *CORRELATED])} | intervals that hold it |",
+        "|---" * (len(rivals) + len(CORRELATED) + 5) + "|",
     ]
     rows: dict[str, list[tuple[float, ...]]] = {}
     for name, some in windows.items():
-        others = [each for other, known in windows.items() if other != name and "among" not in other for each in known]
-        norm = line_of([gradient_norm(each) for each in others], [float(each.right.mean()) for each in others])
+        estimators = rivals | lines_without(name, windows)
         for window in some:
             true, found = float(window.right.mean()), expected.of(window.columns)
-            guesses = (found.accuracy, *(rival(window) for rival in rivals.values()), norm(window))
+            guesses = (found.accuracy, *(each(window) for each in estimators.values()))
             errors = [abs(each - true) for each in guesses]
             rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
     shifted = [row for name in windows if "without" not in name and "among" not in name for row in rows[name]]
@@ -281,12 +309,10 @@ def corruption_tables(
     low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
     errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
     errors |= {name: np.array([*map(rival, every)]) - true for name, rival in rivals.items()}
-    norms, guesses = np.array([*map(gradient_norm, every)]), np.empty(len(every))
-    for kind in windows:
-        there = names == kind
-        line = np.polyfit(norms[~there], true[~there], 1)
-        guesses[there] = np.clip(np.polyval(line, norms[there]), 0, 1)
-    errors["gradient norm"] = guesses - true
+    lines_by_kind = {kind: lines_without(kind, windows) for kind in windows}
+    for name in CORRELATED:
+        guesses = [lines_by_kind[kind][name](window) for kind, some in windows.items() for window in some]
+        errors[name] = np.array(guesses) - true
     lines = [f"| {len(every)} windows | root mean square error | mean absolute error | mean error |", "|---" * 4 + "|"]
     for name, some in errors.items():
         root, size, mean = 100 * np.sqrt((some**2).mean()), 100 * np.abs(some).mean(), 100 * some.mean()
