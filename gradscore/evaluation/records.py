@@ -562,7 +562,7 @@ def _verdict(
         sets=tuple(sets),
         baselines=len(areas),
         by_gradients=gains[0] if gains else None,
-        gradients=_added(gains),
+        gradients=_added(gains, meta.get(GAIN + SCORE_LR)),
         what=what,
         protocol=area.protocol,
         area=area,
@@ -574,13 +574,17 @@ def _verdict(
     )
 
 
-def _added(gains: Sequence[Record | None]) -> Gradients | None:
-    """Whether gradients add, by what the meta model gains over scores without them, the best one first."""
+def _added(gains: Sequence[Record | None], over_regression: Record | None) -> Gradients | None:
+    """Whether gradients add, by what the meta model gains over scores without them, the best one first.
+
+    Which baseline would be best nobody knew before: where the regression on all of them is behind, by however little,
+    it is not said that gradients add nothing.
+    """
     if not gains or gains[0] is None or gains[0].high is None:
         return None
     if all(map(_is_above, gains)):
         return "add"
-    return "nothing" if gains[0].high < MARGIN else "open"
+    return "nothing" if gains[0].high < MARGIN and not _is_above(over_regression) else "open"
 
 
 def _is_above(gain: Record | None) -> bool:

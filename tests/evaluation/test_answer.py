@@ -165,6 +165,18 @@ def test_gradients_that_add_nothing_can_be_spared(choice: dict[str, str], by_gra
     assert (WITHOUT in said) == spared
 
 
+def test_gradients_by_which_a_regression_gains_are_not_said_to_add_nothing() -> None:
+    """The best of all baselines is as good, but which one it is nobody knew before."""
+    bags = of_set("bags", gain=NONE, by_gradients=NONE, caught=0.7)
+    value, half, p_value = LITTLE
+    gain = replace(
+        bags[-1], metric="auroc_gain_over_score_lr", value=value, low=value - half, high=value + half, p_value=p_value
+    )
+    said = " ".join(answer([*bags, replace(bags[2], score="score_lr"), gain]).sentences)
+    assert "not shown to add anything on bags" in said
+    assert WITHOUT not in said
+
+
 def test_a_run_without_gradients_says_nothing_of_them() -> None:
     assert "radients" not in " ".join(answer([*WRONG, *BAGS], without_gradients=None).sentences)
 
