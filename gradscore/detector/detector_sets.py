@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from ..data import (
@@ -42,16 +41,14 @@ from ..data import (
     tensors_in,
 )
 from ..errors import DataError
+from ..reporting import small_copy
 from ..system import Inputs, described, each_input, rows_of, sample_count
 
 FIT_BYTES = 1 << 28
 """Memory that samples to fit on may take while auxiliary sets are made of them: 256 MiB."""
 
-THUMBNAIL = 96
-"""Images that are kept for reports are no larger than this many pixels."""
-
 THUMBNAIL_BYTES = 1 << 26
-"""Memory that they may take for each set: 64 MiB."""
+"""Memory that small copies of images, kept for reports, may take for each set: 64 MiB."""
 
 CHUNK = 64
 
@@ -155,9 +152,7 @@ class FitSets:
         if self.calibration is not None:
             yield from self.calibration
         thumbnails.levels = kept.levels if len(kept.ids) else None
-        for batch in self.bank or ():
-            thumbnails.add(batch)
-            yield batch
+        yield from kept_small([] if self.bank is None else [self.bank], thumbnails)
         for samples in self.ood.values():
             yield from samples
         for entry in self.auxiliary:
@@ -382,7 +377,8 @@ class Thumbnails:
         for name, each in zip(batch.ids, inputs.cpu(), strict=True):
             if self._bytes.get(split, 0) >= self.limit:
                 return
-            pixels = self._small(each)
+            pixels = each.permute(1, 2, 0).numpy() if self.levels is None else self.levels.pixels(each)
+            pixels = small_copy(pixels)
             self._found[split, name] = pixels
             self._bytes[split] = self._bytes.get(split, 0) + pixels.nbytes
 
@@ -393,15 +389,3 @@ class Thumbnails:
     def get(self, split: str, sample_id: str) -> Pixels | None:
         """The copy of a sample (h, w, C) uint8; None where there is none."""
         return self._found.get((split, sample_id))
-
-    def _small(self, image: Tensor) -> Pixels:
-        if self.levels is None:
-            pixels: Pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
-        else:
-            pixels = self.levels.pixels(image)
-        if max(pixels.shape[:2]) <= THUMBNAIL:
-            return pixels
-        picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        picture.thumbnail((THUMBNAIL, THUMBNAIL))
-        small = np.asarray(picture)
-        return small[..., None] if small.ndim == 2 else small

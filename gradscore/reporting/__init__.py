@@ -20,6 +20,7 @@ from .pages import (
     heat_map,
     histograms,
     layer_profile,
+    small_copy,
     thumbnail,
     time_rows,
     write_beside,

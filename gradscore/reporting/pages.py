@@ -570,12 +570,21 @@ def markdown_text(value: object) -> str:
 
 def thumbnail(pixels: Pixels) -> str:
     """A small copy of an image (H, W, C) uint8 as a PNG in a data URI."""
+    buffer = BytesIO()
+    _small(pixels).save(buffer, format="PNG", optimize=True)
+    return _data_uri(buffer.getvalue(), "png")
+
+
+def small_copy(pixels: Pixels) -> Pixels:
+    """An image (H, W, C) uint8 as `thumbnail` shows it, of one channel (grey) or three."""
+    return np.atleast_3d(np.asarray(_small(pixels)))
+
+
+def _small(pixels: Pixels) -> Image.Image:
     grey = pixels.shape[2] != 3
     image = Image.fromarray(pixels[..., 0] if grey else pixels)
     image.thumbnail((THUMBNAIL, THUMBNAIL))
-    buffer = BytesIO()
-    image.save(buffer, format="PNG", optimize=True)
-    return _data_uri(buffer.getvalue(), "png")
+    return image
 
 
 def _data_uri(content: bytes, kind: str) -> str:
