@@ -19,12 +19,12 @@ from gradscore.statistics.statistic import evaluate, needs
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch carries MKL on x86 only")
 
 
-@pytest.fixture(params=[1, 2], ids=lambda threads: f"{threads} threads", autouse=True)
-def number_of_threads(request, monkeypatch):
-    """Several threads also on a machine with one processor, and for little work."""
+@pytest.fixture(autouse=True)
+def threads(request, monkeypatch):
+    """Two threads also on a machine with one processor, and for little work; another number where a test asks."""
     monkeypatch.setattr(dispatch, "PARALLEL_ELEMENTS", 0)
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
+    torch.set_num_threads(getattr(request, "param", 2))
     yield
     torch.set_num_threads(before)
 
@@ -69,6 +69,7 @@ CASES = [
 """Every layout of the one factor with every size, and with every layout of the other."""
 
 
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
 @pytest.mark.parametrize(("left", "right", "sizes"), CASES, ids=str)
 def test_products(left, right, sizes):
     samples, out, inner, positions = SIZES[sizes]
@@ -124,6 +125,7 @@ def gradient_of(images, kernel, settings, groups, dtype=torch.float32, last=Fals
     return Convolved(left, image.to(dtype).unsqueeze(1), tuple(sizes), shape=tuple(weight.shape), **each), wanted
 
 
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
 @pytest.mark.parametrize("convolution", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
 def test_convolutions(convolution):
     gradient, wanted = gradient_of(*convolution)
