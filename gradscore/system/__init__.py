@@ -17,6 +17,7 @@ from .files import (
     is_temporary,
     only_writer,
     parse_json,
+    reads_as_number,
     replacing,
     sha256,
     write_bytes,

@@ -348,12 +348,13 @@ def write_csv(
 
 
 def _harmless(value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith(_BEGIN_FORMULAS) or _is_number(value):
+    if not isinstance(value, str) or not value.startswith(_BEGIN_FORMULAS) or reads_as_number(value):
         return value
     return f"'{value}"
 
 
-def _is_number(text: str) -> bool:
+def reads_as_number(text: str) -> bool:
+    """Whether a text is a number to Python, infinity and NaN among them."""
     try:
         float(text)
     except ValueError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from ...errors import DataError
-from ...system import IntArray, closest, some
+from ...system import IntArray, closest, reads_as_number, some
 from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root")
@@ -281,21 +281,13 @@ def check_columns(there: Sequence[str], wanted: Sequence[str], *, where: str) ->
         return
     advice = (
         "its first line holds numbers; put the names of the columns there"
-        if all(map(_reads_as_number, there))
+        if all(map(reads_as_number, there))
         else "rename the columns as they are where samples were fitted on, or, in a configuration, name those of this "
         "table in that order in arguments: {inputs: [...]}"
     )
     raise DataError(
         f"{where}: wanted columns {some(wanted, _SHOWN)}, got {some(there, _SHOWN)}: no column {lacking!r}; {advice}"
     )
-
-
-def _reads_as_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _named(table: Table, request: Request, argument: str, usual: Sequence[str]) -> str | None:
