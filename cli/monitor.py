@@ -50,7 +50,7 @@ OutOption = Annotated[
         callback=output_at_hand,
     ),
 ]
-ByOption = Annotated[int, typer.Option("--by", metavar="N", help="Samples in a window.")]
+WindowOption = Annotated[int, typer.Option("--window", metavar="N", help="Samples in a window.")]
 FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
 AlphaOption = Annotated[
     float, typer.Option("--alpha", help="Bound of the probability of a false alarm, however long it runs.")
@@ -61,7 +61,7 @@ def monitor(
     bundle: BundleArgument,
     samples: SamplesArgument,
     out: OutOption = Path("monitor"),
-    by: ByOption = 1000,
+    window: WindowOption = 1000,
     alpha: AlphaOption = 0.01,
     fail_on_alarm: FailOption = False,
     column: ColumnOption = None,
@@ -90,7 +90,7 @@ def monitor(
 
     refuse_run_files(out / STATE, option="--out")
     check_files(out)
-    watching = Monitor.load(bundle, by=by, alpha=alpha, state=out / STATE)
+    watching = Monitor.load(bundle, window=window, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
     sources = open_user_samples(samples, column=column, root=root, columns=known)
     output = Output(as_json=as_json, quiet=quiet)

@@ -19,7 +19,7 @@ from ..system import FloatArray, closest, file_sha256, held, parse_json, sha256,
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
-from .windows import FEWEST, Suspicious, Window, checked_by
+from .windows import FEWEST, Suspicious, Window, checked_window
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""
@@ -36,7 +36,7 @@ SUSPICIOUS = 5
 MOST_OOD = max(MIXED_OOD)
 """Share flagged as OOD above which a window is unlike all that was learnt from."""
 
-TOO_FEW = f"windows of fewer than {FEWEST} samples have no expected accuracy; give longer windows (--by)"
+TOO_FEW = f"windows of fewer than {FEWEST} samples have no expected accuracy; give longer windows (--window)"
 TOO_ODD = (
     f"of a window of which more than {MOST_OOD:.0%} is flagged as OOD no accuracy is expected: it is unlike all that "
     "the bundle learnt from; look at its samples"
@@ -60,18 +60,18 @@ class Monitor:
 
     Attributes:
         bundle: what the scorer works with.
-        by: samples of a window.
+        window: samples of a window.
         alpha: without any change, the probability that an alarm is ever raised.
     """
 
     def __init__(
-        self, bundle: Bundle, *, by: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
+        self, bundle: Bundle, *, window: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
     ) -> None:
         """Begins to watch, or goes on where a state ends.
 
         Args:
             bundle: what the scorer works with.
-            by: samples of a window.
+            window: samples of a window.
             alpha: bound of the probability of a false alarm, ever, in (0, 1).
             state: a file that holds what is known between calls; what is there is gone on with. In memory only if None.
 
@@ -81,14 +81,14 @@ class Monitor:
         """
         if not 0 < alpha < 1:
             raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
-        self.bundle, self.by, self.alpha = bundle, checked_by(by), float(alpha)
+        self.bundle, self.window, self.alpha = bundle, checked_window(window), float(alpha)
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
         self._path = None if state is None else Path(state)
         self._state = State(
             bundle=_fingerprint(bundle),
-            by=self.by,
+            window=self.window,
             alpha=self.alpha,
             streams={name: Stream.of(values) for name, values in self._values(known_sets.calibration.columns).items()},
             sums=self._accuracy.terms.none,
@@ -100,13 +100,15 @@ class Monitor:
         self._learnt = bool(known_sets.shifted)
 
     @classmethod
-    def load(cls, path: str | Path, *, by: int = 1000, alpha: float = ALPHA, state: str | Path | None = None) -> Self:
+    def load(
+        cls, path: str | Path, *, window: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
+    ) -> Self:
         """Reads a bundle, without its model, and begins to watch; see `Monitor`.
 
         Raises:
             BundleError: a damaged bundle.
         """
-        return cls(read_bundle(Path(path)), by=by, alpha=alpha, state=state)
+        return cls(read_bundle(Path(path)), window=window, alpha=alpha, state=state)
 
     @property
     def notices(self) -> list[str]:
@@ -163,9 +165,9 @@ class Monitor:
         rows = self._rows(table)
         state, before = self._state, len(self._state.windows)
         while len(rows):
-            free = self.by - state.pending_samples
+            free = self.window - state.pending_samples
             state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
-            state = self._closed(state) if state.pending_samples == self.by else state
+            state = self._closed(state) if state.pending_samples == self.window else state
         if self._path is not None:
             self._mark = write_state(self._path, state, replaces=self._mark)
         self._state = state
@@ -301,7 +303,7 @@ class State:
 
     Attributes:
         bundle: hash of what it compares with; a state belongs to one bundle.
-        by: samples of a window.
+        window: samples of a window.
         alpha: probability of a false alarm, ever.
         streams: what is watched, by name.
         sums: over the samples of the window that is not complete.
@@ -310,7 +312,7 @@ class State:
     """
 
     bundle: str
-    by: int
+    window: int
     alpha: float
     streams: Mapping[str, Stream]
     sums: Sums
@@ -402,7 +404,7 @@ def read_state(path: Path, fresh: State) -> State:
             f"{path}: belongs to another bundle; give each bundle a state (or folder) of its own, or remove the file "
             "to start anew with this one"
         )
-    for setting in ("by", "alpha"):
+    for setting in ("window", "alpha"):
         before, now = getattr(state, setting), getattr(fresh, setting)
         if before != now:
             raise MonitorError(

@@ -69,7 +69,7 @@ def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
     content: dict[str, object] = {
         "name": name,
         "brand": "gradscore monitor",
-        "facts": [("windows", len(windows)), ("of", f"{monitor.by} samples"), ("samples", samples)],
+        "facts": [("windows", len(windows)), ("of", f"{monitor.window} samples"), ("samples", samples)],
         "notices": monitor.notices,
         "changes": monitor.changes,
         "suspicious": {window.name: window.suspicious for window in windows},

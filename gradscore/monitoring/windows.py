@@ -59,12 +59,12 @@ class Window:
     suspicious: list[Suspicious] = field(default_factory=list)
 
 
-def checked_by(by: object) -> int:
+def checked_window(window: object) -> int:
     """The samples of a window.
 
     Raises:
         DataError: something else than a number of at least `FEWEST`.
     """
-    if is_whole(by) and by >= FEWEST:
-        return int(by)
-    raise DataError(f"by: wanted a number of samples of {FEWEST} or more, got {by!r}")
+    if is_whole(window) and window >= FEWEST:
+        return int(window)
+    raise DataError(f"window: wanted {FEWEST} samples or more, got {window!r}")

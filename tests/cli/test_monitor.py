@@ -44,8 +44,8 @@ def lines(folder: Path) -> list[dict]:
 
 
 def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path / "m", "--json")
-    watching = Monitor.load(small_bundle, by=60)
+    result = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path / "m", "--json")
+    watching = Monitor.load(small_bundle, window=60)
     watching.update(Scorer.load(small_bundle, trust_code=True)(DIGITS[:120, None], watch=True))
     found = lines(tmp_path / "m")
     assert result.exit_code == 0
@@ -56,9 +56,9 @@ def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path:
 
 def test_two_calls_are_one(small_bundle, samples, tmp_path: Path) -> None:
     both = [samples / "digits.npz", samples / "more.npz"]
-    monitor(small_bundle, *both, "--by", 100, "--out", tmp_path / "one")
-    monitor(small_bundle, both[0], "--by", 100, "--out", tmp_path / "two", "--batch-size", 60)
-    monitor(small_bundle, both[1], "--by", 100, "--out", tmp_path / "two", "--batch-size", 60)
+    monitor(small_bundle, *both, "--window", 100, "--out", tmp_path / "one")
+    monitor(small_bundle, both[0], "--window", 100, "--out", tmp_path / "two", "--batch-size", 60)
+    monitor(small_bundle, both[1], "--window", 100, "--out", tmp_path / "two", "--batch-size", 60)
     one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
     assert [window["samples"] for window in one] == [100, 100, 40]
     assert [(each["samples"], each["rejected"], each["complete"]) for each in one] == [
@@ -68,7 +68,7 @@ def test_two_calls_are_one(small_bundle, samples, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("option", "code"), [((), 0), (("--fail-on-alarm",), 1)], ids=["told", "failing"])
 def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...], code: int) -> None:
-    result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path, *option)
+    result = monitor(small_bundle, samples / "noise.npz", "--window", 200, "--out", tmp_path, *option)
     assert result.exit_code == code
     (sentence,) = [each for line in lines(tmp_path) for each in line["changes"]]
     told = " ".join(result.stdout.split())
@@ -112,20 +112,20 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def test_a_window_in_which_nothing_can_be_scored(small_bundle, damaged, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, damaged, "--by", 60, "--out", tmp_path / "m")
+    result = monitor(small_bundle, damaged, "--window", 60, "--out", tmp_path / "m")
     assert result.exit_code == 0, result.stderr
     assert re.search(r"^ *1 +60 +60 +- +- +- +-", result.stdout, re.MULTILINE)
     assert "not scored: 60; the first: " in result.stderr
     assert "60</td></tr>" in (tmp_path / "m/monitor.html").read_text()
     assert [path.stem for path in sorted((tmp_path / "m/plots").glob("*.svg"))] == ["drift"]
-    again = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path / "m")
+    again = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path / "m")
     assert [(each["samples"], each["not_scored"]) for each in lines(tmp_path / "m")] == [(60, 60), (60, 0), (60, 0)]
     assert "not scored:" not in again.stderr
 
 
 def test_files_that_cannot_be_written_are_found_before_anything_is_counted(small_bundle, samples, tmp_path) -> None:
     (tmp_path / "monitor.html").mkdir()
-    result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path)
+    result = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path)
     assert (result.exit_code, "wanted a file to write to, got a folder" in result.stderr) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["monitor.html"]
 
@@ -137,12 +137,12 @@ def test_a_full_disk_after_the_samples_were_counted(small_bundle, samples, tmp_p
 
     with monkeypatch.context() as patch:
         patch.setattr("gradscore.monitoring.monitor_files.write_text", full)
-        result = monitor(small_bundle, samples / "digits.npz", "--by", 60, "--out", tmp_path)
+        result = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path)
     said = " ".join(result.stderr.split())
     assert result.exit_code == 2
     assert "cannot be written: No space left on device. These samples are counted in" in said
     assert ("do not give them again" in said, "same command" in said) == (True, False)
-    monitor(small_bundle, samples / "more.npz", "--by", 60, "--out", tmp_path)
+    monitor(small_bundle, samples / "more.npz", "--window", 60, "--out", tmp_path)
     assert "gradscore_monitor_samples_total 240.0" in (tmp_path / "metrics.prom").read_text()
 
 
@@ -154,6 +154,6 @@ def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_expected_is_said(small_bundle, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, samples / "noise.npz", "--by", 200, "--out", tmp_path)
+    result = monitor(small_bundle, samples / "noise.npz", "--window", 200, "--out", tmp_path)
     assert all(window["ood"] > 0.5 and window["accuracy"] is None for window in lines(tmp_path))
     assert "more than 50% is flagged as OOD no accuracy is expected" in " ".join(result.output.split())

@@ -138,7 +138,7 @@ def test_a_score_that_is_better_in_the_report_is_said_to_be(small_run: Path, mon
 
 def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:
     found = Scorer.load(bundle_file, trust_code=True)(np.concatenate([images, images[:, :, ::-1].copy()]), watch=True)
-    watching = Monitor.load(bundle_file, by=50, alpha=0.01, state=tmp_path / "state")
+    watching = Monitor.load(bundle_file, window=50, alpha=0.01, state=tmp_path / "state")
     watching.update(found)
     flagged = found["reason"].str.contains("out of distribution").to_numpy()
     assert [window.ood for window in watching.windows] == pytest.approx([flagged[:50].mean(), flagged[50:].mean()])

@@ -17,7 +17,7 @@ from gradscore.monitoring.streams import after_window
 
 def test_windows_hold_what_their_samples_say(bundle, table) -> None:
     rows = table(250)
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     complete = monitor.update(rows)
     first = rows.iloc[:100]
     assert [window.name for window in complete] == ["1", "2"]
@@ -45,7 +45,7 @@ def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file
 
 
 def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, table, monkeypatch) -> None:
-    monitor, rows, worked_out = Monitor(bundle, by=100), table(80), []
+    monitor, rows, worked_out = Monitor(bundle, window=100), table(80), []
 
     def counted(*arguments, **settings):
         worked_out.append(settings["name"])
@@ -61,14 +61,14 @@ def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, tabl
 @pytest.mark.parametrize("cut", [100, 170])
 def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = table(300)
-    Monitor(bundle, by=np.int64(100), state=tmp_path / "one").update(rows)
-    Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[:cut])
-    Monitor(bundle, by=100, state=tmp_path / "two").update(rows.iloc[cut:])
+    Monitor(bundle, window=np.int64(100), state=tmp_path / "one").update(rows)
+    Monitor(bundle, window=100, state=tmp_path / "two").update(rows.iloc[:cut])
+    Monitor(bundle, window=100, state=tmp_path / "two").update(rows.iloc[cut:])
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
-    monitor = Monitor(bundle, by=100, alpha=0.01)
+    monitor = Monitor(bundle, window=100, alpha=0.01)
     monitor.update(table(500))
     assert monitor.alarms == []
     monitor.update(table(1000, seed=1, worse=4.0))
@@ -85,21 +85,21 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
 @pytest.mark.parametrize("cut", [650, 800, 1150])
 def test_a_second_change_is_noticed_wherever_calls_end(bundle, table, tmp_path: Path, cut: int) -> None:
     rows = pd.concat([table(500), table(1000, seed=1, worse=4.0), table(800, seed=2)], ignore_index=True)
-    whole, path = Monitor(bundle, by=100), tmp_path / "state.json"
+    whole, path = Monitor(bundle, window=100), tmp_path / "state.json"
     whole.update(rows)
     first, second = whole.changes
     assert first.first <= 501 <= first.last
     assert second.first <= 1501 <= second.last
-    Monitor(bundle, by=100, state=path).update(rows.iloc[:cut])
-    Monitor(bundle, by=100, state=path).update(rows.iloc[cut:])
-    assert Monitor(bundle, by=100, state=path).changes == whole.changes
+    Monitor(bundle, window=100, state=path).update(rows.iloc[:cut])
+    Monitor(bundle, window=100, state=path).update(rows.iloc[cut:])
+    assert Monitor(bundle, window=100, state=path).changes == whole.changes
 
 
 def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     """The same samples and calibration samples in another bundle: only ranks of values in the same bin differ."""
     found = []
     for watched in (bundle, bundle, replace(bundle, weights_sha256="0" * 64)):
-        monitor = Monitor(watched, by=100)
+        monitor = Monitor(watched, window=100)
         monitor.update(table(100))
         found.append(monitor.windows[0].log10_e_values)
     assert found[0] == found[1]
@@ -110,7 +110,7 @@ def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
 def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> None:
     rows, lost = table(100), table(100).assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
     both = pd.concat([rows.iloc[:60], lost.iloc[:20], rows.iloc[60:80]], ignore_index=True)
-    with_lost, without = Monitor(bundle, by=100), Monitor(bundle, by=80)
+    with_lost, without = Monitor(bundle, window=100), Monitor(bundle, window=80)
     with_lost.update(both)
     without.update(rows.iloc[:80])
     assert (with_lost.windows[0].samples, with_lost.windows[0].not_scored) == (100, 20)
@@ -119,21 +119,21 @@ def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> N
 
 
 def test_a_window_in_which_nothing_can_be_scored(bundle, table) -> None:
-    monitor = Monitor(bundle, by=50)
+    monitor = Monitor(bundle, window=50)
     monitor.update(table(60).assign(decision="error", score_wrong=np.nan))
     window = monitor.windows[0]
     assert (window.accuracy, window.rejected, window.ood, window.suspicious) == (None, None, None, [])
 
 
 def test_no_sample_is_no_window(bundle, table) -> None:
-    monitor = Monitor(bundle, by=50)
+    monitor = Monitor(bundle, window=50)
     assert monitor.update(table(0)) == []
     assert monitor.windows == []
 
 
 def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
     plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}))
-    monitor = Monitor(plain, by=100)
+    monitor = Monitor(plain, window=100)
     monitor.update(table(100))
     window = monitor.windows[0]
     assert (window.accuracy, window.low, window.high) == (None, None, None)
@@ -141,8 +141,8 @@ def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
 
 
 BAD_SETTINGS = {
-    "few samples": ({"by": 49}, "by: wanted a number of samples of 50 or more, got 49"),
-    "a period": ({"by": "day"}, "got 'day'"),
+    "few samples": ({"window": 49}, "window: wanted 50 samples or more, got 49"),
+    "a period": ({"window": "day"}, "got 'day'"),
     "alpha": ({"alpha": 1.5}, "alpha: wanted a probability between 0 and 1, got 1.5"),
 }
 
@@ -165,7 +165,7 @@ BAD_TABLES = {
 
 @pytest.mark.parametrize(("change", "says"), BAD_TABLES.values(), ids=BAD_TABLES.keys())
 def test_tables_of_something_else(bundle, table, change, says: str) -> None:
-    monitor = Monitor(bundle, by=50)
+    monitor = Monitor(bundle, window=50)
     with pytest.raises(DataError, match=says):
         monitor.update(change(table(70)))
     assert monitor.windows == []
@@ -193,7 +193,7 @@ def test_a_damaged_state_is_refused(bundle, table, tmp_path: Path, damage, says:
 
 OTHERS = {
     "bundle": (lambda bundle: replace(bundle, weights_sha256="0" * 64), {}, "belongs to another bundle"),
-    "by": (lambda bundle: bundle, {"by": 200}, "was begun with by 1000, got by 200"),
+    "window": (lambda bundle: bundle, {"window": 200}, "was begun with window 1000, got window 200"),
 }
 
 
@@ -207,7 +207,7 @@ def test_the_state_of_another_monitor_is_refused(bundle, table, tmp_path: Path, 
 
 def test_an_interruption_takes_nothing(bundle, table, tmp_path: Path, monkeypatch) -> None:
     path, rows = tmp_path / "state.json", table(300)
-    monitor = Monitor(bundle, by=100, state=path)
+    monitor = Monitor(bundle, window=100, state=path)
     monitor.update(rows.iloc[:150])
     before, calls = path.read_bytes(), []
 
@@ -223,13 +223,13 @@ def test_an_interruption_takes_nothing(bundle, table, tmp_path: Path, monkeypatc
             monitor.update(rows.iloc[150:])
     assert path.read_bytes() == before
     monitor.update(rows.iloc[150:])
-    Monitor(bundle, by=100, state=tmp_path / "whole").update(rows)
+    Monitor(bundle, window=100, state=tmp_path / "whole").update(rows)
     assert path.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_a_state_that_cannot_be_written_takes_nothing(bundle, table, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    monitor = Monitor(bundle, by=50, state=tmp_path / "file" / "state.json")
+    monitor = Monitor(bundle, window=50, state=tmp_path / "file" / "state.json")
     with pytest.raises(OutputError):
         monitor.update(table(60))
     assert monitor.windows == []
@@ -238,13 +238,13 @@ def test_a_state_that_cannot_be_written_takes_nothing(bundle, table, tmp_path: P
 @pytest.mark.parametrize("before", [0, 60], ids=["none at first", "one to go on with"])
 def test_samples_of_a_monitor_at_the_same_time_are_not_lost(bundle, table, tmp_path: Path, before: int) -> None:
     path = tmp_path / "watch/state.json"
-    Monitor(bundle, by=50, state=path).update(table(before)) if before else None
-    one, two = (Monitor(bundle, by=50, state=path) for _ in range(2))
+    Monitor(bundle, window=50, state=path).update(table(before)) if before else None
+    one, two = (Monitor(bundle, window=50, state=path) for _ in range(2))
     one.update(table(100))
     with pytest.raises(MonitorError, match="was replaced while these samples were looked at"):
         two.update(table(150))
     assert sum(window.samples for window in two.windows) == before
     one.update(table(10))
-    again = Monitor(bundle, by=50, state=path)
+    again = Monitor(bundle, window=50, state=path)
     again.update(table(150))
     assert sum(window.samples for window in again.windows) == before + 260

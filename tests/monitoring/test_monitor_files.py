@@ -15,7 +15,7 @@ LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{(?:stream|says)="(?:[^"\\\n]|
 
 
 def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     monitor.update(table(250).assign(sample_id="<b>one</b>"))
     files = write_monitor(monitor, tmp_path, name="a model")
     assert [json.loads(line) for line in files.tables[0].read_text().splitlines()] == [
@@ -29,7 +29,7 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
 
 
 def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     monitor.update(table(100))
     powers = {**monitor.windows[0].log10_e_values, 'odd "name"\\': 0.0}
     text = prometheus([replace(monitor.windows[0], log10_e_values=powers)], [])
@@ -40,7 +40,7 @@ def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
 
 def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -> None:
     """An alarm is raised at 1 / alpha whatever the stream."""
-    monitor = Monitor(bundle, by=100, alpha=0.02)
+    monitor = Monitor(bundle, window=100, alpha=0.02)
     monitor.update(table(300, worse=4.0))
     alarm = next(each for each in monitor.alarms if each.stream == "score_wrong")
     evidence, border = dict(_evidence(monitor.windows, monitor))["score_wrong"]
@@ -53,7 +53,7 @@ def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -
 
 
 def test_a_change_is_the_same_sentence_everywhere(bundle, table, tmp_path: Path) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     monitor.update(table(300, worse=4.0))
     (change,) = monitor.changes
     files = write_monitor(monitor, tmp_path)
@@ -65,14 +65,14 @@ def test_a_change_is_the_same_sentence_everywhere(bundle, table, tmp_path: Path)
 
 
 def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     monitor.update(table(100))
     far = replace(monitor.windows[0], log10_e_values=dict.fromkeys(monitor.watched, 400.0))
     assert [lines[0].y.tolist() for _, lines in _evidence([far], monitor)] == [[1e100]] * len(monitor.watched)
 
 
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     files = write_monitor(monitor, tmp_path)
     assert json_lines(monitor.windows, []) == files.tables[0].read_text() == ""
     assert "No sample so far" in files.html.read_text()
@@ -80,7 +80,7 @@ def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
 
 
 def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp_path: Path, monkeypatch) -> None:
-    monitor = Monitor(bundle, by=100)
+    monitor = Monitor(bundle, window=100)
     monitor.update(table(100))
     assert write_monitor(monitor, tmp_path).html.is_file()
     monkeypatch.setattr("gradscore.reporting.pages.PACKAGES", ("no_such_package",))
