@@ -112,8 +112,8 @@ def make_bundle(
         model: the model of the run, where it need not be built.
         samples: a few (n, ...) as the model takes them, which the inputs of the self-test are made like; by default
             the first test samples.
-        shifted_copies: for `gradscore monitor`, images of `in_dist.fit` that each of 42 kinds and severities of shift
-            is made of, to learn what P(wrong) is worth under shift; `COPIES` are enough.
+        shifted_copies: for `gradscore monitor`, images of `in_dist.fit` that each kind and severity of shift is made
+            of, to learn what P(wrong) is worth under shift; `COPIES` are enough.
         progress: told how many shifted copies are scored.
 
     Returns:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,6 @@ from .findings import Finding
 from .histograms import GradHist1d, Histogram
 from .layer_quantities import ExplicitCall
 from .quantity import MODEL, POINTS, Entry, Quantity, band_of, layer_of, model_order
-
-if TYPE_CHECKING:
-    pass
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
