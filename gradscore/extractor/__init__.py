@@ -1,7 +1,7 @@
 """From a model and batches of inputs to logits, penultimate features and statistics of gradients.
 
-`extractor` has what is computed of a classifier, `forward` what of it takes no gradients. `batch_losses` has losses of a
-program's own, which call the model themselves.
+`extractor` has what is computed of a classifier, `forward` what of it takes no gradients. `batch_losses` has losses of
+a program's own, which call the model themselves.
 """
 
 from __future__ import annotations
