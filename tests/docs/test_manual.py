@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from manual_pages import code_of
+from manual_pages import run_page
 
 from gradscore.evaluation.metrics import METRICS
 from gradscore.gradients.layout import exponents
@@ -35,13 +35,6 @@ def pages_in(entry) -> list[str]:
         return [entry]
     below = entry.values() if isinstance(entry, dict) else entry
     return [page for each in below for page in pages_in(each)]
-
-
-def examples(page: str) -> dict:
-    """What the Python blocks of a page leave behind, run one after the other."""
-    found = {}
-    exec(compile(code_of(page), page, "exec"), found)
-    return found
 
 
 def test_every_page_has_one_place_in_the_navigation() -> None:
@@ -94,7 +87,7 @@ def test_search_works_from_the_disk(site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def engine() -> dict:
-    return examples("engine.md")
+    return run_page("engine.md")
 
 
 HALF_L2 = np.sqrt(2) / 4
@@ -136,7 +129,7 @@ RATES = {"fpr95_ood_positive": ("ood_positive", 0.7), "fpr95_id_positive": ("id_
 
 @pytest.fixture(scope="module")
 def rates() -> dict:
-    return examples("evaluation.md")
+    return run_page("evaluation.md")
 
 
 def measured(rates: dict, metric: str) -> float:
@@ -155,6 +148,6 @@ def test_auroc_worked_by_hand(rates: dict) -> None:
 
 
 def test_moving_over_works() -> None:
-    found = examples("related.md")
+    found = run_page("related.md")
     assert found["features"].shape == (5, 4)
     assert set(found["figures"]["quantity"]) == {"gradient histogram", "gradient signal-to-noise ratio"}

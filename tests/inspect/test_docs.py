@@ -6,7 +6,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
-from manual_pages import code_of
+from manual_pages import run_page
 
 from gradscore.inspect import QUANTITIES, read_record
 
@@ -20,12 +20,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def names(folder):
-    found = {}
     with warnings.catch_warnings(), chdir(folder):
         for message in ("LeafSpec.*deprecated", "does not have many workers", "logging interval"):
             warnings.filterwarnings("ignore", f".*{message}", module="lightning.pytorch")
-        exec(compile(code_of("inspect.md"), "inspect.md", "exec"), found)
-    return found
+        return run_page("inspect.md")
 
 
 def test_training_loop(names):

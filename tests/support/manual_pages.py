@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {path.name: path for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))}
@@ -38,6 +39,12 @@ def blocks_of(page: str, *languages: str) -> list[Block]:
 def code_of(page: str, language: str = "python") -> str:
     """The blocks of one language of a page as one program."""
     return "\n".join(block.text for block in blocks_of(page, language))
+
+
+def run_page(page: str, **names: Any) -> dict[str, Any]:
+    """What the Python blocks of a page leave behind, run one after the other, by name; `names` are there before."""
+    exec(compile(code_of(page), page, "exec"), names)
+    return names
 
 
 def commands_in(script: str) -> list[list[str]]:
