@@ -24,6 +24,7 @@ from .records import (
     Record,
     Verdict,
     is_group,
+    with_single_sets,
 )
 from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
 
@@ -193,7 +194,7 @@ def answer_of(
         _catches(uses, caught),
         _apart(caught, _caught(found, records, groups, score=CHOSEN_APART)),
         _compared(useful),
-        *_advice(told, deciding),
+        *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
         *(f"{each}." for each in wanting),
     ]
@@ -364,14 +365,14 @@ def _compared(found: Sequence[Verdict]) -> str:
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _advice(found: Sequence[Verdict], deciding: str) -> list[str]:
+def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
     """What to do where a baseline is better: it can decide, unless no score finds anything.
 
     One score decides a question: of several baselines that are ahead, that on most samples is named.
     """
     lost = [
         each
-        for each in found
+        for each in with_single_sets(found, groups)
         if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
     ]
     advised = [[each for each in lost if each.area.task == task and each.baseline_should_decide] for task in WHAT]

@@ -34,6 +34,7 @@ from .records import (
     remarks,
     score_records,
     verdicts,
+    with_single_sets,
 )
 from .score_tables import SET_KEY, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
 
@@ -197,12 +198,16 @@ def _headline_first(run: RunFolder, specs: Sequence[MetaModelSpec]) -> list[Meta
 
 
 def stored_verdicts(run: RunFolder) -> list[Verdict]:
-    """The verdicts of the last evaluation of a run; none where there was none of what it holds now, or no verdict."""
+    """The verdicts of the last evaluation of a run, those on single sets in no group among them.
+
+    There are none where there was no evaluation of what it holds now, or no verdict.
+    """
     path = run.evaluation_path / "metrics.json"
     if not path.is_file() or label_warnings(run) or ScoreFile(run.evaluation_path).made_of() != made_of(run):
         return []
     records = [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    return verdicts(records, groups=_ood_groups(run))
+    groups = _ood_groups(run)
+    return with_single_sets(verdicts(records, groups=groups), groups)
 
 
 def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:

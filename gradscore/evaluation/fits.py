@@ -70,8 +70,9 @@ _NO_AXES = np.empty((0, 0))
 FEW_ERRORS = 10
 """Of fewer wrong predictions the reader is told that hardly anything can be learnt."""
 
-MOST_UNSEEN = 0.1
-"""Share of `in_dist.fit` that may be of classes which no calibration sample has, before the reader is told."""
+FEW_UNSEEN, MOST_UNSEEN = 0.02, 0.1
+"""Shares of samples that may be of classes which others lack before the reader is told: of those that fit and those
+that are reported, and of those that fit, which no calibration sample has."""
 
 FEW_TO_FIT = 50
 """Of fewer samples in `in_dist.fit` the reader is told that they hardly say what is ordinary."""
@@ -243,23 +244,23 @@ def class_notices(run: RunFolder) -> list[Notice]:
 def _of_other_classes(run: RunFolder) -> list[Notice]:
     """Says when thresholds are set by samples that lack classes of much of what fits: of sorted data, cut in two."""
     labels = {split: run.read(split, columns=["label"])["label"] for split in (FIT, CALIBRATION)}
-    known = labels[FIT].isin(labels[CALIBRATION]) | (labels[FIT] < 0)
-    if known.mean() >= 1 - MOST_UNSEEN or (labels[CALIBRATION] < 0).any():
+    share = sum(_unseen(labels[FIT], labels[CALIBRATION], allowed=MOST_UNSEEN).values())
+    if not share or (labels[CALIBRATION] < 0).any():
         return []
     text = (
-        f"{CALIBRATION} has no sample of the classes of {100 * (1 - known.mean()):.0f} % of {FIT}: thresholds hold for "
-        "the classes that it has. If the data are sorted by class, draw it at random"
+        f"{CALIBRATION} has no sample of the classes of {100 * share:.0f} % of {FIT}: thresholds hold for the classes "
+        "that it has. If the data are sorted by class, draw it at random"
     )
     return [Notice(text, "caution")]
 
 
 def _reported_of_other_classes(run: RunFolder) -> list[Notice]:
-    classes = {split: set(run.read(split, columns=["label"])["label"]) - {-1} for split in (FIT, TEST)}
-    if not classes[TEST]:
+    labels = {split: run.read(split, columns=["label"])["label"] for split in (FIT, TEST)}
+    if (labels[TEST] < 0).all():
         return [Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")]
     lacking = []
     for split, other in ((FIT, TEST), (TEST, FIT)):
-        missing = sorted(classes[other] - classes[split])
+        missing = sorted(_unseen(labels[other], labels[split], allowed=FEW_UNSEEN))
         if missing:
             names = [
                 str(label) if run.manifest.class_names is None else run.manifest.class_names[label] for label in missing
@@ -273,6 +274,20 @@ def _reported_of_other_classes(run: RunFolder) -> list[Notice]:
         "class, select by `hash` instead of `start` and `stop`"
     )
     return [Notice(text, "caution")]
+
+
+def _unseen(labels: pd.Series[int], known: pd.Series[int], *, allowed: float) -> dict[int, float]:
+    """Shares of the labels that are of classes which no known sample has; empty where chance may leave out so many.
+
+    Args:
+        labels: (N,) -1 for none.
+        known: (M,) those of others.
+        allowed: what share may be unseen, beside twice what M samples drawn at random leave out in the mean.
+    """
+    shares = labels[labels >= 0].value_counts(normalize=True)
+    by_chance = float((shares * (1 - shares) ** len(known)).sum())
+    unseen = shares[~shares.index.isin(known)]
+    return {} if unseen.sum() <= allowed + 2 * by_chance else dict(zip(unseen.index, unseen, strict=True))
 
 
 class Tables:

@@ -401,7 +401,8 @@ class Verdict:
         baselines: how many baselines there are.
         by_gradients: the AUROC that the meta model gains over the best score without gradients.
         gradients: whether gradients add to it: they do where every score without gradients is shown to be behind the
-            meta model, nothing where they are shown to add less than 0.01 AUROC over the best one, else it is open.
+            meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and the regression
+            on all of them is not shown to be behind, else it is open.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         best_caught: the same by that baseline.
         complete: whether the baselines that are often the strongest were computed, at their best.
@@ -517,6 +518,12 @@ def verdicts(
         Those that have an AUROC.
     """
     return list(_verdicts(records, groups or {}, complete))
+
+
+def with_single_sets(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]]) -> list[Verdict]:
+    """Verdicts, and those on OOD sets that are in no group but `all`: what is advised on, one by one."""
+    in_groups = {name for group, names in groups.items() if group != "all" for name in names}
+    return [*found, *(one for each in found for one in each.sets if one.area.dataset not in in_groups)]
 
 
 def baseline_areas(records: Iterable[Record]) -> list[Record]:

@@ -165,7 +165,8 @@ def _sums(tensors: Sequence[Tensor]) -> Iterator[list[float]]:
     by_device: dict[torch.device, list[Tensor]] = {}
     for each in tensors:
         parts = torch.view_as_real(each) if each.is_complex() else each
-        by_device.setdefault(each.device, []).append(parts.sum())
+        is_coarse = parts.is_floating_point() and parts.element_size() < 4
+        by_device.setdefault(each.device, []).append(parts.sum(dtype=torch.float32 if is_coarse else None))
     yield from (torch.stack(sums).tolist() for sums in by_device.values())
 
 

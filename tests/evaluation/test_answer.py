@@ -134,6 +134,18 @@ def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
     assert both[2] == f"{begin} 7 % of noise and 0 % of bags."
 
 
+@pytest.mark.parametrize(("groups", "advised"), [({"all": ["bags", "noise"]}, True), (GROUPS, False)])
+def test_a_baseline_is_advised_for_a_set_that_is_in_no_group(groups: dict[str, list[str]], advised: bool) -> None:
+    lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
+    lost[3] = replace(lost[3], value=1 - 0.8)
+    mean = [replace(each, dataset="all (mean)") for each in of_set("bags", gain=OPEN, by_gradients=OPEN, caught=0.6)]
+    choices = {"ood": ScoreChoice(score="meta")}
+    records = [*BAGS, *lost, *mean]
+    found = answer_of(verdicts(records, groups=groups), records, groups=groups, choices=choices, next_command=NEXT)
+    advice = "In this report knn catches more of noise (80 %, not 50 %)"
+    assert any(each.startswith(advice) for each in found.sentences) == advised
+
+
 def test_a_baseline_that_is_hardly_better_is_not_advised() -> None:
     found = answer([*WRONG, *of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=NONE, caught=0.5)]).sentences
     assert "worse on noise (knn by less than 0.01)" in found[2]
