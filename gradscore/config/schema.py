@@ -111,9 +111,6 @@ PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_lengt
 class MetaConfig(Section):
     """How the meta models are fitted."""
 
-    ood: InModels[Literal["auto", "logistic"]] = "auto"
-    """What OOD models are: log-odds beside which distances from classes may
-    [raise the alarm](meta-model.md#how-it-is-fitted), or log-odds alone."""
     cv_folds: InModels[Annotated[int, Field(ge=2)]] = 5
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[Seed] = 0
@@ -125,7 +122,7 @@ class MetaConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """Which protocols are reported, and what to do about images that are in two splits."""
+    """Which protocols are reported, and whether near-duplicates are looked for."""
 
     protocols: InReport[Annotated[list[Protocol], Field(min_length=1)]] = [
         "known",
@@ -136,8 +133,6 @@ class EvaluateConfig(Section):
     """What OOD models are fitted and reported on ([in full](evaluation.md#protocols))."""
     seed: InReport[Seed] = 0
     """Of the halves of `known`."""
-    duplicates: InReport[Literal["remove", "error"]] = "remove"
-    """Whether images in two splits are left out of the fits, or refused."""
     near_duplicates: InReport[Literal["report", "ignore"]] = "report"
     """Whether near-duplicates in in_dist.fit of reported images are named, or not looked for."""
 

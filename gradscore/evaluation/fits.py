@@ -215,7 +215,6 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
         run: a finished run folder.
 
     Raises:
-        EvaluationError: images in two splits, where the configuration makes that an error.
         StoreError: the run is not finished or damaged.
     """
     rows = []
@@ -223,13 +222,7 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
     settings = run.config.evaluate
-    found = make_specs(rows, protocols=settings.protocols, seed=settings.seed)
-    if settings.duplicates == "error" and found.overlaps:
-        raise EvaluationError(
-            f"{run.path}: wanted no sample in two splits (evaluate.duplicates is error), got "
-            f"{'; '.join(map(str, found.overlaps))}. Select other samples, or set evaluate.duplicates=remove"
-        )
-    return found
+    return make_specs(rows, protocols=settings.protocols, seed=settings.seed)
 
 
 def class_notices(run: RunFolder) -> list[Notice]:
@@ -554,7 +547,7 @@ class ModelFits:
             EvaluationError: samples of one class only, or too few of them.
         """
         rows = self._prepared.rows(spec, spec.fit)
-        with_alarms = self._config.ood == "auto" and spec.task == "ood"
+        with_alarms = spec.task == "ood"
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
             if with_alarms:

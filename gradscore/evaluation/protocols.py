@@ -385,8 +385,7 @@ class FitIdentities:
         if spec.has_two_classes:
             sets = np.concatenate([[split] * int(spec.fit[split].sum()) for split in splits])
             identity["weights"] = sha256(balanced_weights(target, sets).tobytes())
-            settings = settings_of(self._run.config.meta, Influence.MODELS)
-            identity["meta"] = settings if spec.task == "ood" else {**settings, "ood": None}
+            identity["meta"] = settings_of(self._run.config.meta, Influence.MODELS)
         if self._common is not None:
             # Axes and penalties come of these samples, and what a model of `in_dist_only` is judged by.
             shared = [split for split, mask in self._common.fit.items() if mask.any()]

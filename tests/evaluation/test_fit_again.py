@@ -45,7 +45,6 @@ CHANGES = {
         ["misclassification/in_dist_only/all", "ood/leave_one_dataset_out/rotated", "ood/leave_one_dataset_out/files",
          "ood/in_dist_only/all"],
     ),
-    "how OOD scores are made": ("meta.ood=logistic", ["misclassification/in_dist_only/all", "ood/in_dist_only/all"]),
 }  # fmt: skip
 
 

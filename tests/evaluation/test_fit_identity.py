@@ -50,10 +50,6 @@ CHANGES = {
     "auxiliary": (lambda settings: settings["data"]["ood"][0].update(auxiliary=True), r"common\.ood\.rotated"),
     "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
     "meta.Cs": (lambda settings: settings["meta"].update(Cs=[0.1]), r"meta\.Cs was "),
-    "meta.ood": (
-        lambda settings: settings["meta"].update(ood="logistic"),
-        r'ood/known/all: .*meta\.ood was "auto", is now "logistic"',
-    ),
 }
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from meta_models import WRONG, meta_model
 
-from gradscore.errors import EvaluationError
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.reporting import write_report
 from gradscore.store import RunFolder
@@ -64,8 +63,3 @@ def test_the_report_has_a_section(run: RunFolder, evaluation: EvaluationReport) 
     text = write_report(run, evaluation).markdown.read_text()
     assert "Wrong predictions under covariate shift" in text
     assert "blurred" in text
-
-
-def test_duplicates_can_be_an_error(make_run: Callable[..., Path]) -> None:
-    with pytest.raises(EvaluationError, match=r"120 samples are both in in_dist\.fit and in shifted\.copies"):
-        make_run(shifted=SHIFTED[1:], evaluation={"duplicates": "error"})
