@@ -84,7 +84,6 @@ def run_config(
     ood: Sequence[dict[str, object]] = (),
     shifted: Sequence[dict[str, object]] = (),
     features: dict[str, object] | None = None,
-    evaluation: dict[str, object] | None = None,
     meta: dict[str, object] | None = None,
     **extract_options: object,
 ) -> Config:
@@ -116,7 +115,7 @@ def run_config(
         },
         "extract": {"batch_size": 50, "device": "cpu", **extract_options},
         "meta": {"Cs": [0.01], "cv_folds": 2, **(meta or {})},
-        "evaluate": {"protocols": ["known"], **(evaluation or {})},
+        "evaluate": {"protocols": ["known"]},
         "run": folder / "run",
     }
     return Config.model_validate(settings)

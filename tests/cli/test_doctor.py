@@ -37,14 +37,6 @@ run: run
 """
 
 
-@pytest.fixture
-def config_file(tmp_path: Path) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIG)
-    return file
-
-
 def doctor(config: Path, *options: str):
     return CliRunner().invoke(app, ["doctor", str(config), "--trust-code", *options])
 

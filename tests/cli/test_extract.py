@@ -13,33 +13,6 @@ from gradscore.store import RunFolder
 from gradscore_cli.main import app
 from gradscore_cli.output import Bar, progress_bar
 
-NET = """
-from torch import nn
-
-def linear():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-"""
-CONFIG = """
-model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
-data:
-  auxiliary: []
-  in_dist:
-    fit: {source: "sklearn:digits", select: {stop: 12}}
-    test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
-  ood:
-    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
-features: {penultimate: false}
-run: run
-"""
-
-
-@pytest.fixture
-def config_file(tmp_path: Path) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIG)
-    return file
-
 
 def extract(config: Path, *options: str):
     return CliRunner().invoke(app, ["extract", str(config), "--trust-code", "--device", "cpu", *options])
@@ -67,7 +40,7 @@ def test_one_broken_file_is_warned_of_once(config_file: Path, tmp_path: Path) ->
         (tmp_path / "images" / name).write_bytes(b"no image")
     again = [f"{{name: {name}, source: 'folder:images'}}" for name in ("first", "second", "third")]
     entry = '    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}'
-    config_file.write_text(CONFIG.replace(entry, "\n".join(f"    - {each}" for each in again)))
+    config_file.write_text(config_file.read_text().replace(entry, "\n".join(f"    - {each}" for each in again)))
     result = extract(config_file, "--set", "extract.on_error=skip", "--set", "preprocessing.channels=1", "-q")
     assert result.exit_code == 0, result.stderr
     warned = [line for line in result.stdout.splitlines() if line.startswith("warning: skipped")]
@@ -230,7 +203,9 @@ def test_names_of_files_that_are_no_utf_8(config_file: Path, tmp_path: Path) -> 
         Image.fromarray(pixels).save(folder / os.fsdecode(b"%d\xfe.png" % place))
     (tmp_path / "images" / "cat" / os.fsdecode(b"\xfd.png")).write_bytes(b"no image")
     set_of = 'fit: {source: "folder:images", label_map: {cat: 1, "\\\\udcff": 2}}'
-    config_file.write_text(CONFIG.replace('fit: {source: "sklearn:digits", select: {stop: 12}}', set_of))
+    config_file.write_text(
+        config_file.read_text().replace('fit: {source: "sklearn:digits", select: {stop: 12}}', set_of)
+    )
     result = extract(config_file, "--set", "extract.on_error=skip")
     assert result.exit_code == 0, result.stderr
     assert r"skipped: in_dist.fit, cat/\udcfd.png: " in result.stdout

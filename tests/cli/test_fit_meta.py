@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from meta_models import OOD, meta_model
 from typer.testing import CliRunner
 from written_runs import rows_of, written_run
@@ -26,6 +27,13 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
     return path
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = write_run(tmp_path_factory.mktemp("fitted") / "run")
+    CliRunner().invoke(app, ["fit-meta", str(run)])
+    return run
+
+
 def test_lists_models_counts_and_features(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     short = CliRunner().invoke(app, ["fit-meta", str(run)])
@@ -36,10 +44,8 @@ def test_lists_models_counts_and_features(tmp_path: Path) -> None:
     assert "features that matter most for ood/known/all:" in result.stdout
 
 
-def test_writes_every_model(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    CliRunner().invoke(app, ["fit-meta", str(run)])
-    assert sorted(str(path.parent.relative_to(run)) for path in run.glob("meta/*/*/*/model.json")) == [
+def test_writes_every_model(fitted: Path) -> None:
+    assert sorted(str(path.parent.relative_to(fitted)) for path in fitted.glob("meta/*/*/*/model.json")) == [
         "meta/misclassification/in_dist_only/all",
         "meta/ood/in_dist_only/all",
         "meta/ood/known/all",
@@ -48,11 +54,9 @@ def test_writes_every_model(tmp_path: Path) -> None:
     ]
 
 
-def test_writes_a_logit_regression_beside_models_of_two_classes(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    CliRunner().invoke(app, ["fit-meta", str(run)])
+def test_writes_a_logit_regression_beside_models_of_two_classes(fitted: Path) -> None:
     assert sorted(
-        str(path.parent.relative_to(run / "meta")) for path in run.glob("meta/*/*/*/logit_lr/model.json")
+        str(path.parent.relative_to(fitted / "meta")) for path in fitted.glob("meta/*/*/*/logit_lr/model.json")
     ) == [
         "misclassification/in_dist_only/all/logit_lr",
         "ood/known/all/logit_lr",
@@ -61,10 +65,8 @@ def test_writes_a_logit_regression_beside_models_of_two_classes(tmp_path: Path) 
     ]
 
 
-def test_the_logit_regression_sees_scores_of_logits_alone(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    CliRunner().invoke(app, ["fit-meta", str(run)])
-    model = meta_model(run, f"{OOD}/logit_lr")
+def test_the_logit_regression_sees_scores_of_logits_alone(fitted: Path) -> None:
+    model = meta_model(fitted, f"{OOD}/logit_lr")
     assert {group_of(name) for name, _ in model.strongest(100)} == {"logits"}
 
 

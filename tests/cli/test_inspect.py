@@ -75,14 +75,6 @@ run: runs/run
 FAST = ("--samples", "12", "--quantities", "gradient_activation,gradient_geometry,output_gradient_geometry")
 
 
-@pytest.fixture
-def config_file(tmp_path: Path) -> Path:
-    (tmp_path / "net.py").write_text(NET)
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIG)
-    return file
-
-
 def inspect(*arguments: object):
     return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
 

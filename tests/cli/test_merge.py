@@ -7,51 +7,30 @@ from typer.testing import CliRunner
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
-NET = """
-from torch import nn
-
-def linear():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-"""
-CONFIG = """
-model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
-data:
-  auxiliary: []
-  in_dist:
-    fit: {source: "sklearn:digits", select: {stop: 12}}
-    test: {source: "sklearn:digits", select: {start: 20, stop: 27}}
-  ood:
-    - {name: other, source: "sklearn:digits", select: {start: 40, stop: 45}}
-features: {statistics: [l2]}
-extract: {part_size: 6, device: cpu}
-run: run
-"""
+SMALL = ("--set", "extract.part_size=6", "--device", "cpu")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> str:
-    (tmp_path / "net.py").write_text(NET)
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    return str(tmp_path / "config.yaml")
+def extract(config: Path, *options: str, **environment: str):
+    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", *SMALL, *options], env=environment)
 
 
-def gradscore(*arguments: str, **environment: str):
-    return CliRunner().invoke(app, [*arguments, "--trust-code"], env=environment)
+def merge(run: Path):
+    return CliRunner().invoke(app, ["merge", str(run), "--trust-code"])
 
 
-def test_shares_of_the_environment_and_of_the_option(config: str, tmp_path: Path) -> None:
-    first = gradscore("extract", config, RANK="0", WORLD_SIZE="2")
+def test_shares_of_the_environment_and_of_the_option(config_file: Path, tmp_path: Path) -> None:
+    first = extract(config_file, RANK="0", WORLD_SIZE="2")
     assert first.exit_code == 0, first.stderr
     assert f"gradscore merge {tmp_path / 'run'} --trust-code makes a run of all shares" in first.stdout
-    refused = gradscore("merge", str(tmp_path / "run"))
+    refused = merge(tmp_path / "run")
     assert (refused.exit_code, refused.exception.__class__) == (2, SystemExit)
     assert "missing: features/in_dist.fit/part-00001.parquet" in refused.stderr
-    second = gradscore("extract", config, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
+    second = extract(config_file, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
     assert json.loads(second.stdout)["shard"] == "1/2"
-    merged = gradscore("merge", str(tmp_path / "run"))
+    merged = merge(tmp_path / "run")
     assert merged.exit_code == 0, merged.stderr
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
-    complete = gradscore("extract", config, "--shard", "0/2").stdout
+    complete = extract(config_file, "--shard", "0/2").stdout
     assert ("this run is already complete" in complete, "gradscore merge" in complete) == (True, False)
 
 
@@ -64,6 +43,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "environment", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_no_share(config: str, options: tuple[str, ...], environment: dict[str, str], message: str) -> None:
-    result = gradscore("extract", config, *options, **environment)
+def test_what_is_no_share(
+    config_file: Path, options: tuple[str, ...], environment: dict[str, str], message: str
+) -> None:
+    result = extract(config_file, *options, **environment)
     assert (result.exit_code, message in result.stderr) == (2, True)
