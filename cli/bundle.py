@@ -55,7 +55,7 @@ def bundle(
         bool,
         typer.Option(
             "--monitor",
-            help="Learn the accuracy to expect under shift, for gradscore monitor, from 10,200 shifted copies of "
+            help="Learn the accuracy to expect under shift, for gradscore monitor, from shifted copies of "
             "in_dist.fit images.",
         ),
     ] = False,

@@ -21,8 +21,7 @@ def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = F
     output.document(found)
     output.tell(*(f"not recorded: {name}" for name in found.not_recorded), rest="gradscore verify --json")
     output.say(
-        f"{len(found.intact)} files are as they were recorded, {len(found.damaged)} are not, "
-        f"{len(found.not_recorded)} have no recorded checksum",
+        f"{len(found.intact)} files intact, {len(found.damaged)} damaged, {len(found.not_recorded)} without checksum",
     )
     if found.damaged:
         raise StoreError(

@@ -48,8 +48,7 @@ from .samples import (
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import ID_NAMES, check_columns
-from .sources.image_changes import SEVERITIES
-from .sources.image_changes import SHIFTS as IMAGE_SHIFTS
+from .sources.image_changes import SEVERITIES, SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages
 from .sources.raw_samples import (

@@ -80,8 +80,8 @@ def refuse_shuffled(data: Any) -> None:
     """
     if isinstance(data, DataLoader) and isinstance(data.sampler, _DRAWN):
         raise ConfigError(
-            "data: a DataLoader that shuffles, so that positions in the result say nothing of those in its data set; "
-            "give it with shuffle=False"
+            "data: a DataLoader that draws samples at random, so that positions in the result say nothing of those in "
+            "its data set; use shuffle=False and no random sampler"
         )
 
 

@@ -5,7 +5,7 @@ projection of the penultimate features are noted, too, for what they say of many
 
 Sets of samples whose answers are known say what is usual: calibration samples, shifted copies of images, and auxiliary
 OOD samples. Nobody knows the shifts to come. What P(wrong) is worth under shift is learnt on others that leave the
-class as it is (`IMAGE_SHIFTS`), made of `in_dist.fit`; of calibration and test samples nothing is made.
+class as it is (`SHIFTS`), made of `in_dist.fit`; of calibration and test samples nothing is made.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from scipy.special import logsumexp
 from ..columns import feature_columns, logit_columns, penultimate_columns
 from ..data import (
     FIT,
-    IMAGE_SHIFTS,
     SEVERITIES,
+    SHIFTS,
     BadSample,
     Preprocessing,
     SampleDataset,
@@ -279,8 +279,8 @@ def with_shifted_sets(
             "out --monitor: the drift of scores is watched without it"
         )
     shifted: dict[str, KnownSet] = {}
-    images, sets = min(copies, len(places)), len(IMAGE_SHIFTS) * len(SEVERITIES)
-    for kind in IMAGE_SHIFTS:
+    images, sets = min(copies, len(places)), len(SHIFTS) * len(SEVERITIES)
+    for kind in SHIFTS:
         for severity in SEVERITIES:
             chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
             source = ShiftedImages(kind, severity, dataset.images, chosen)

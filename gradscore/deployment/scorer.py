@@ -297,7 +297,7 @@ class Scorer:
         tables = list(self.stream(raw, explain=explain, watch=watch))
         if len(tables) == 1:
             return tables[0]
-        return pd.concat(tables, ignore_index=True) if tables else self.nothing(explain=explain, watch=watch)
+        return pd.concat(tables, ignore_index=True) if tables else self._nothing(explain=explain, watch=watch)
 
     def _decided(self, batch: Batch, *, explain: int, watch: bool) -> pd.DataFrame:
         """Scores a batch, with rows of errors for samples that cannot be used."""
@@ -319,7 +319,7 @@ class Scorer:
                 ]
                 places = []
         if table is None:
-            table = self.nothing(explain=explain, watch=watch)
+            table = self._nothing(explain=explain, watch=watch)
         if not bad:
             return table
         table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
@@ -335,7 +335,7 @@ class Scorer:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
         return self._preprocess(pixels)
 
-    def nothing(self, *, explain: int = 0, watch: bool = False) -> pd.DataFrame:
+    def _nothing(self, *, explain: int = 0, watch: bool = False) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
         return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain, watch=watch)
 

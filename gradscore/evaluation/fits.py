@@ -241,8 +241,8 @@ def _of_other_classes(run: RunFolder) -> list[Notice]:
     if not share or (labels[CALIBRATION] < 0).any():
         return []
     text = (
-        f"{CALIBRATION} has no sample of the classes of {100 * share:.0f} % of {FIT}: thresholds hold for the classes "
-        "that it has. If the data are sorted by class, draw it at random"
+        f"{CALIBRATION} lacks the classes of {100 * share:.0f} % of {FIT}: thresholds hold for the others only. If the "
+        "data are sorted by class, draw it at random"
     )
     return [Notice(text, "caution")]
 

@@ -1,4 +1,4 @@
-"""An audit of labels: which samples have a given label that is probably wrong, and why.
+"""An audit of labels: which samples have a label that may be wrong, and why.
 
 In come a model and labelled samples, or a configuration (`audits`); out comes an `Audit`, a table of all samples
 ranked, with the evidence for each, and its files: CSV, Parquet, and a gallery to click through. `ranking` puts together

@@ -1,4 +1,4 @@
-"""From a feature table to the samples whose label is probably wrong, the likeliest first.
+"""From a feature table to the samples whose label may be wrong, the likeliest first.
 
 The score of a sample is that of last layers which are fitted to other samples.
 """

@@ -144,7 +144,7 @@ class LastLayer:
             one matrix of features.
         """
         seen: list[tuple[Any, Any]] = []
-        thread = get_ident()  # a service may run the model in another one meanwhile
+        thread = get_ident()  # what others make of the model meanwhile is none of this
 
         def look(_module: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
             if get_ident() == thread:

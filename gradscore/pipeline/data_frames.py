@@ -240,7 +240,7 @@ def warn_of_overflow(table: pd.DataFrame) -> None:
         warnings.warn(
             f"{int(lost.sum())} of {len(table)} samples have values that are not finite, the first of them sample "
             f"{table['sample_id'].iloc[first]}, {column}: its inputs or the weights are not finite, or "
-            "outputs or gradients overflow; look at it, then try float64, or where it begins (gradscore.inspect)",
+            "outputs or gradients overflow; check the sample, then try float64, or find the layer (gradscore.inspect)",
             GradientWarning,
             stacklevel=3,
         )

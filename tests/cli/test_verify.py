@@ -25,7 +25,7 @@ def invoke(run: Path):
 def test_verify(small_run: Path) -> None:
     result = invoke(small_run)
     assert result.exit_code == 0, result.stderr
-    assert ", 0 are not, 0 have no recorded checksum" in result.stdout
+    assert "intact, 0 damaged, 0 without checksum" in result.stdout
 
 
 def test_verify_names_what_is_damaged(runs: Path) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.special import softmax
 
-from gradscore.data import IMAGE_SHIFTS
+from gradscore.data import SHIFTS
 from gradscore.deployment import KnownSet, KnownSets, make_bundle, read_bundle, watched, write_bundle
 from gradscore.errors import BundleError
 from gradscore.store import RunFolder
@@ -87,7 +87,7 @@ def test_shifted_copies_are_of_every_kind(small_run: Path, tmp_path: Path) -> No
     assert told[-1] == ("shadow", 153, 153)
     write_bundle(tmp_path / "b", made)
     found = read_bundle(tmp_path / "b").known_sets
-    assert list(found.shifted) == sorted(f"{kind}:{severity}" for kind in IMAGE_SHIFTS for severity in (1, 3, 5))
+    assert list(found.shifted) == sorted(f"{kind}:{severity}" for kind in SHIFTS for severity in (1, 3, 5))
     assert {len(each.right) for each in found.shifted.values()} == {3}
     frame = features(small_run).drop_duplicates("content_hash")
     order = np.argsort(made.detectors["wrong"].model.decision(frame))

@@ -110,7 +110,7 @@ def test_few_wrong_predictions_are_said_to_be_few() -> None:
 def test_thresholds_set_by_some_classes_are_told_of(wanted: bool) -> None:
     held = Y[200:] <= (0 if wanted else 1)
     notices = make().fit((X[:200], Y[:200]), calibration=(X[200:][held], Y[200:][held]), ood={"far": FAR}).notices
-    assert any("has no sample of the classes of" in str(each) for each in notices) == wanted
+    assert any("in_dist.calibration lacks the classes of" in str(each) for each in notices) == wanted
 
 
 def test_few_samples_are_said_to_be_few() -> None:

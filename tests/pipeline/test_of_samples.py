@@ -205,7 +205,7 @@ SHUFFLED = {
 def test_a_loader_that_shuffles_is_refused(loader: Callable[[Any], Any]) -> None:
     """Positions in the result would be taken for those in the data set."""
     data = loader(TensorDataset(X, Y))
-    with pytest.raises(ConfigError, match=r"a DataLoader that shuffles.*shuffle=False"):
+    with pytest.raises(ConfigError, match=r"a DataLoader that draws samples at random.*shuffle=False"):
         gradscore.features(nn.Linear(4, 3).eval(), data)
     with pytest.raises(ConfigError):
         gradscore.features(nn.Linear(4, 3).eval(), data, losses=lambda model, batch: model(batch[0]).sum(1))

@@ -371,6 +371,7 @@ SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
     "stripes": stripes,
     "shadow": shadow,
 }
+"""New kinds go to the end, as in `SYNTHETIC`."""
 
 
 def _from_place(image: Pixels, random: Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
