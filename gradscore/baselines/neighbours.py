@@ -115,8 +115,9 @@ class Bank:
     ) -> Neighbours:
         """The nearest of the bank, exactly, in blocks; no sample is its own neighbour.
 
-        What a sample gets does not depend on those beside it. Where copies of it are left out of a small bank, its
-        farthest neighbour stands for those that are missing, and `FARTHEST` where nothing is left.
+        What a sample gets does not depend on those beside it, but for rounding where neighbours are all but copies of
+        it. Where copies of it are left out of a small bank, its farthest neighbour stands for those that are missing,
+        and `FARTHEST` where nothing is left.
 
         Args:
             penultimate: (N, D).

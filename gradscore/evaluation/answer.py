@@ -196,7 +196,7 @@ def answer_of(
         _compared(useful),
         *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
-        *(f"{each}." for each in wanting),
+        *(f"{each[:1].upper()}{each[1:]}." for each in wanting),
     ]
     return Answer(
         uses=uses,
@@ -221,7 +221,7 @@ def _wanting(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> 
         of_kind = area.n_positive if task == "ood" else area.n
         name = f"of {_plain(area.dataset)}" if task == "ood" else f"in data.{area.dataset}"
         enough = " and ".join([f"about {_rounded(times * max(of_kind, 1))} {kind} {name}", *parts])
-        yield f"{area.n_positive} {WHAT[task]} among {area.n} samples are too few to tell; {enough} would do"
+        yield f"too few {WHAT[task]} to tell ({area.n_positive} among {area.n} samples); {enough} would do"
 
 
 def samples_wanted(area: Record) -> float:

@@ -2,7 +2,7 @@
 
 Everything that is fitted is fitted anew without what is held out: the scale of inputs, baselines (unless a bank fits
 them), and models. Penalties and weights of alarms are those of the whole fit, which chose them by the same folds, and
-with a bank so is the one temperature of the averaged probability.
+with a bank so is the one temperature of the averaged probability; what is rounding is seen on all recomputed samples.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _few(run: RunFolder, models: Sequence[Fitted]) -> list[Notice]:
     samples = f"{rows} samples in {FIT} are few: scores hardly know what is ordinary; give at least {FEW_TO_FIT}"
     errors = [
         Notice(
-            f"{each.model.notes['n_positive']} wrong predictions in {FIT} are few to learn from: the score for them is "
+            f"few wrong predictions in {FIT} to learn from ({each.model.notes['n_positive']}): the score for them is "
             "little more than the baseline it starts from; give more labelled samples",
             "caution",
         )

@@ -390,7 +390,8 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
-    made.put("data.ood", list(_ood(made, ood)), ", ".join(f"{each.count} {noun}" for each in ood))
+    counts = ", ".join(f"{each.count} {noun}" for each in ood)
+    made.put("data.ood", list(_ood(made, ood)), f"{counts}; check that they are of none of the classes" if ood else "")
     made.put(
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )

@@ -32,6 +32,8 @@ _MADE_GROUPS_OF = {"parameters", "granularity"}
 """Settings of features that show in the groups made of them."""
 
 _MOST_PARTS = 10**6
+_MOST_CHARACTERS, _BEFORE = 40, 10
+_SHOWN = 3
 _FINGERPRINT = ".fingerprint"
 
 Count = Annotated[int, Field(ge=0)]
@@ -307,7 +309,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             split = key.removesuffix(_FINGERPRINT).removeprefix("data.")
             found.append(f"the samples of {split} changed (images, names, labels, or how many there are)")
         else:
-            found.append(f"{key} was {_short(old.get(key))}, is now {_short(new.get(key))}")
+            first, second = json.dumps(old.get(key)), json.dumps(new.get(key))
+            same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if len(set(pair)) > 1), 0)
+            start = max(0, same - _BEFORE)
+            found.append(f"{key} was {_short(first, start)}, is now {_short(second, start)}")
     return found
 
 
@@ -318,12 +323,13 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: entry for part in parts for key, entry in part.items()}
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:20]}...{text[-8:]}"
-
-
-_SHOWN = 3
+def _short(text: str, start: int) -> str:
+    """A text from where it differs from another, and a little before."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    begin = "..." if start else ""
+    end = "..." if len(text) > start + _MOST_CHARACTERS else ""
+    return f"{begin}{text[start : start + _MOST_CHARACTERS]}{end}"
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def test_nothing_to_tell_from_the_rest_is_inconclusive(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(run)])
     assert result.exit_code == 3, result.output
     first = result.stdout.splitlines()[0]
-    assert first.startswith("No verdict: 0 wrong predictions among 30 samples are too few to tell; about 970 labelled")
+    assert first.startswith("No verdict: too few wrong predictions to tell (0 among 30 samples); about 970 labelled")
     page = (run / "evaluation" / "report.html").read_text()
     assert "No verdict: 0 wrong predictions among 30 samples" in page
     assert "no misclassified sample among 30 samples" in page

@@ -221,9 +221,7 @@ def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
                     task="misclassification", n_positive=20)  # fmt: skip
     found = answer(unsure)
     assert found.no_verdict is not None
-    assert (
-        "20 wrong predictions among 1000 samples are too few to tell; about 4,000 labelled samples" in found.no_verdict
-    )
+    assert "too few wrong predictions to tell (20 among 1000 samples); about 4,000 labelled samples" in found.no_verdict
     assert found.next_command is None
 
 
@@ -231,7 +229,7 @@ def test_one_question_that_is_open_leaves_the_other() -> None:
     unsure = [replace(each, low=0.4) if each.metric == "auroc" and each.score == "chosen" else each for each in WRONG]
     found = answer([*unsure, *BAGS])
     assert (found.no_verdict, [each.task for each in found.uses]) == (None, ["ood"])
-    assert found.sentences[-1].startswith("200 wrong predictions among 1000 samples are too few")
+    assert found.sentences[-1].startswith("Too few wrong predictions to tell (200 among 1000 samples)")
 
 
 def test_the_next_command_can_be_pasted() -> None:

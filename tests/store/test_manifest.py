@@ -9,6 +9,7 @@ from torch import nn
 from gradscore.config import Config
 from gradscore.models import group_parameters, weights_sha256
 from gradscore.store import RunInputs, describe_inputs
+from gradscore.store.manifest import differences
 from gradscore.system import Influence, Section, influence_of
 
 
@@ -175,3 +176,10 @@ def test_what_influences_features_is_part_of_the_identity_and_nothing_else() -> 
     before = identity(settings())
     part_of_it = [path for path, value in (OTHER | HARMLESS).items() if identity(changed(path, value)) != before]
     assert part_of_it == list(OTHER)
+
+
+def test_long_settings_are_shown_where_they_differ() -> None:
+    path = "/a/long/path/to/the/folder/of/{}/with/images/in/it/for/tests"
+    (said,) = differences({"source": path.format("first")}, {"source": path.format("second")})
+    assert "folder/of/first/with" in said
+    assert "folder/of/second/with" in said
