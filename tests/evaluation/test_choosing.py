@@ -95,6 +95,9 @@ def test_inputs_of_folds_that_protocols_have_in_common_are_fitted_once(
     )
     fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5))
     assert len(fitted) == 1 + 3 + 3
+    whole, *folds = sorted(fitted, reverse=True)
+    assert whole == SIZE
+    assert sum(folds) == 2 * 2 * SIZE, "each of three folds goes without the third of samples that it judges"
 
 
 def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:
