@@ -246,7 +246,7 @@ def test_nothing_to_tell_from_the_rest_is_inconclusive(tmp_path: Path) -> None:
     first = result.stdout.splitlines()[0]
     assert first.startswith("No verdict: too few wrong predictions to tell (0 among 30 samples); about 970 labelled")
     page = (run / "evaluation" / "report.html").read_text()
-    assert "No verdict: 0 wrong predictions among 30 samples" in page
+    assert "No verdict: too few wrong predictions to tell (0 among 30 samples)" in page
     assert "no misclassified sample among 30 samples" in page
 
 

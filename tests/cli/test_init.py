@@ -61,7 +61,7 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     config = files / "gradscore.yaml"
     made = CliRunner().invoke(app, ["init", str(files)])
     assert made.exit_code == 0, made.output
-    assert "data.ood: [{'name': 'textures', 'source': 'folder:textures'}] (9 images)" in made.output
+    assert "data.ood: [{'name': 'textures', 'source': 'folder:textures'}] (9 images; check" in made.output
     found = load_config(config)
     assert (found.model.source, found.model.num_classes) == ("torchvision:resnet18", 7)
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]

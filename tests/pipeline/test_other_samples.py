@@ -254,7 +254,7 @@ def test_the_command_knows_columns_by_name(standardised, tmp_path: Path) -> None
     write_bundle(tmp_path / "b", scorer.bundle)
     WRITTEN["csv"](table[list("dcba")].assign(species="ant"), tmp_path / "t.csv")
     samples = [tmp_path / "b", tmp_path / "t.csv", "--model", scorer.bundle.model.source, "--trust-code"]
-    options = {"score": ["--out", tmp_path / "s.csv"], "monitor": ["--out", tmp_path / "watch", "--by", 50]}
+    options = {"score": ["--out", tmp_path / "s.csv"], "monitor": ["--out", tmp_path / "watch", "--window", 50]}
     found = {name: CliRunner().invoke(app, [name, *map(str, [*samples, *given])]) for name, given in options.items()}
     assert {name: each.exit_code for name, each in found.items()} == {"score": 0, "monitor": 0}
     assert pd.read_csv(tmp_path / "s.csv")["decision"].tolist() == wanted["decision"].tolist()
