@@ -18,7 +18,7 @@ DIGITS = np.round(load_digits().images[420:540] * (255 / 16)).astype(np.uint8)
 
 def monitor(bundle: Path, samples: Path, out: object) -> Result:
     return CliRunner().invoke(
-        app, ["monitor", str(bundle), str(samples), "--by", "60", "--out", str(out), "--trust-code"]
+        app, ["monitor", str(bundle), str(samples), "--window", "60", "--out", str(out), "--trust-code"]
     )
 
 
