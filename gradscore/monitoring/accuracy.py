@@ -82,6 +82,7 @@ NORMAL = 1.644854
 COVERED = 0.9
 
 NONE = slice(0)
+"""No terms."""
 
 LITTLE = 0.3
 """Square of a movement, in standard deviations of the calibration samples, that is little."""
