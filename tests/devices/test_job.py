@@ -124,7 +124,9 @@ def test_explanations(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None
 def test_monitoring(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
     def watched(path: Path, device: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(
-            command("monitor", path, npz, "--window", 60, "--device", device, "--json", "--out", path.parent / "watched")
+            command(
+                "monitor", path, npz, "--window", 60, "--device", device, "--json", "--out", path.parent / "watched"
+            )
         )
         return said
 
