@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from restored import restored
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner, Result
@@ -109,10 +110,7 @@ def made(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own(made: Path, tmp_path: Path) -> Iterator[Path]:
     """The same folder, put back as it was afterwards."""
-    shutil.copytree(made, tmp_path / "before")
-    yield made
-    shutil.rmtree(made)
-    shutil.copytree(tmp_path / "before", made)
+    yield from restored(made, tmp_path)
 
 
 def noise(folder: Path, *, seed: int) -> None:

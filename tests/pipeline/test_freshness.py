@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from restored import restored
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -50,10 +51,7 @@ def made(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def kept(made: Path, tmp_path: Path) -> Iterator[Path]:
     """The same folder, put back as it was afterwards."""
-    shutil.copytree(made, tmp_path / "before")
-    yield made
-    shutil.rmtree(made)
-    shutil.copytree(tmp_path / "before", made)
+    yield from restored(made, tmp_path)
 
 
 def test_nothing_of_an_untouched_run_is_outdated(made) -> None:
