@@ -23,6 +23,7 @@ from .records import (
     USELESS,
     Record,
     Verdict,
+    groups_by_set,
     is_group,
     with_single_sets,
 )
@@ -254,7 +255,7 @@ def _caught(
 ) -> list[DetectionRate]:
     """What is caught of every OOD set under the protocol of the verdict, and then of wrong predictions."""
     protocols = {each.area.task: each.protocol for each in found}
-    group_of = {name: group for group, names in groups.items() if group != "all" for name in names}
+    group_of = groups_by_set(groups)
     shares = [
         each
         for each in records

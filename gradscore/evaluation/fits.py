@@ -227,16 +227,16 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
 
 def class_notices(run: RunFolder) -> list[Notice]:
     """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
-    names = {info.name for info in run.splits()}
+    there = {info.name for info in run.splits()}.intersection((FIT, CALIBRATION, TEST))
+    labels = {split: run.read(split, columns=["label"])["label"] for split in there}
     return [
-        *(_of_other_classes(run) if CALIBRATION in names else []),
-        *(_reported_of_other_classes(run) if TEST in names else []),
+        *(_of_other_classes(labels) if CALIBRATION in there else []),
+        *(_reported_of_other_classes(labels, run.manifest.class_names) if TEST in there else []),
     ]
 
 
-def _of_other_classes(run: RunFolder) -> list[Notice]:
+def _of_other_classes(labels: Mapping[str, pd.Series[int]]) -> list[Notice]:
     """Says when thresholds are set by samples that lack classes of much of what fits: of sorted data, cut in two."""
-    labels = {split: run.read(split, columns=["label"])["label"] for split in (FIT, CALIBRATION)}
     share = sum(_unseen(labels[FIT], labels[CALIBRATION], allowed=MOST_UNSEEN).values())
     if not share or (labels[CALIBRATION] < 0).any():
         return []
@@ -247,17 +247,14 @@ def _of_other_classes(run: RunFolder) -> list[Notice]:
     return [Notice(text, "caution")]
 
 
-def _reported_of_other_classes(run: RunFolder) -> list[Notice]:
-    labels = {split: run.read(split, columns=["label"])["label"] for split in (FIT, TEST)}
+def _reported_of_other_classes(labels: Mapping[str, pd.Series[int]], class_names: Sequence[str] | None) -> list[Notice]:
     if (labels[TEST] < 0).all():
         return [Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")]
     lacking = []
     for split, other in ((FIT, TEST), (TEST, FIT)):
         missing = sorted(_unseen(labels[other], labels[split], allowed=FEW_UNSEEN))
         if missing:
-            names = [
-                str(label) if run.manifest.class_names is None else run.manifest.class_names[label] for label in missing
-            ]
+            names = [str(label) if class_names is None else class_names[label] for label in missing]
             what = f"class{'es' if len(names) > 1 else ''} {some(names)}"
             lacking.append(f"{split} has no sample of {what}, which {other} has")
     if not lacking:

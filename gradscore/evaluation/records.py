@@ -520,10 +520,15 @@ def verdicts(
     return list(_verdicts(records, groups or {}, complete))
 
 
+def groups_by_set(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The group that each OOD set is in, but for `all`; sets in none are left out."""
+    return {name: group for group, names in groups.items() if group != "all" for name in names}
+
+
 def with_single_sets(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]]) -> list[Verdict]:
     """Verdicts, and those on OOD sets that are in no group but `all`: what is advised on, one by one."""
-    in_groups = {name for group, names in groups.items() if group != "all" for name in names}
-    return [*found, *(one for each in found for one in each.sets if one.area.dataset not in in_groups)]
+    grouped = groups_by_set(groups)
+    return [*found, *(one for each in found for one in each.sets if one.area.dataset not in grouped)]
 
 
 def baseline_areas(records: Iterable[Record]) -> list[Record]:
