@@ -59,7 +59,9 @@ def test_the_same_model_may_run_in_another_thread():
 def test_the_head_makes_the_logits():
     layer = find_last_layer(NET, True)
     _, features = caught(NET, True, X)
-    np.testing.assert_allclose(features.numpy() @ layer.head.weight.T + layer.head.bias, NET(X).detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        features.numpy() @ layer.head.weight.T + layer.head.bias, NET(X).detach(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_logits_that_are_not_numbers_are_left_to_others():
@@ -97,7 +99,7 @@ def test_the_head_of_one_logit_makes_two():
     Interface(num_classes=2, one_logit=True).attach(model)
     outputs, features = caught(model, True, X)
     head = find_last_layer(model, True).head
-    np.testing.assert_allclose(features.numpy() @ head.weight.T + head.bias, outputs.detach(), rtol=1e-5)
+    np.testing.assert_allclose(features.numpy() @ head.weight.T + head.bias, outputs.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
