@@ -28,9 +28,8 @@ from ..evaluation import (
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
-    Verdict,
+    advice_by_task,
     deployed_protocol,
-    more_caught,
     ood_place,
     specs_of,
     stored_verdicts,
@@ -58,6 +57,9 @@ from .rejections import measured_rejections
 
 BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
+
+TASKS = {"wrong": "misclassification", "ood": "ood"}
+"""What tables call the question that each detector answers."""
 
 HELD_OUT = {"sets": "OOD sets held out of the fits", "samples": "samples held out of the fits"}
 """What scores were judged by, in words."""
@@ -202,7 +204,7 @@ def _deployed_models(
     inputs = Inputs.load(run.inputs_path)
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
-    worse = [each for each in stored_verdicts(run) if each.outcome == "worse"]
+    judged = stored_verdicts(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
     found: dict[str, tuple[MetaModel | BaselineScore, str]] = {}
     notices: list[str] = []
@@ -215,13 +217,12 @@ def _deployed_models(
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
             choice = ScoreChoice.of_notes(model.notes, where=folder)
-            ahead = {each.best for each in worse if _detector_of(each) == name}
+            ahead = {each.best for each in judged if each.outcome == "worse" and each.area.task == TASKS[name]}
             notices += _about_request(name, choice, asked, ahead=ahead)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
-            task = "ood" if name == "ood" else "misclassification"
-            wanting = [each.label for each in specs.specs if each.task == task and each.name == "all"]
+            wanting = [each.label for each in specs.specs if each.task == TASKS[name] and each.name == "all"]
             if wanting:
                 raise BundleError(
                     f"{run.path}: the configuration asks for a meta model in {run.meta_path / wanting[0]}, and there "
@@ -234,26 +235,9 @@ def _deployed_models(
     names = [model.name for model, _ in found.values() if isinstance(model, BaselineScore)]
     few = replace(inputs, baselines=inputs.baselines.for_scores(names))
     packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
-    return packed, [*_better_baselines(worse, found, wanted), *notices]
-
-
-def _detector_of(verdict: Verdict) -> str:
-    return "ood" if verdict.area.task == "ood" else "wrong"
-
-
-def _better_baselines(
-    worse: Sequence[Verdict], found: Mapping[str, tuple[MetaModel | BaselineScore, str]], asked: Mapping[str, str]
-) -> list[str]:
-    """A sentence on detectors that a baseline should decide by, as the report shows, if there are any."""
-    lines: dict[str, str] = {}
-    for verdict in worse:
-        name = _detector_of(verdict)
-        is_useless = (verdict.best_auroc or 0.0) <= 0.5  # no score tells these samples from the others
-        if name in found and name not in asked and verdict.baseline_should_decide and not is_useless:
-            lines.setdefault(
-                name, f"{verdict.best} of {verdict.what} ({more_caught(verdict)}), --score {name}={verdict.best}"
-            )
-    return [f"by the report a baseline would catch more: {', '.join(lines.values())}"] if lines else []
+    advice = advice_by_task(judged)
+    advised = [advice[TASKS[name]] for name in found if TASKS[name] in advice and name not in wanted]
+    return packed, [*advised, *notices]
 
 
 def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:

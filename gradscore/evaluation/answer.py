@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..baselines import describe_baseline
-from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
+from ..meta import CHOSEN, CHOSEN_APART, META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
 from .records import (
@@ -197,7 +197,7 @@ def answer_of(
         _compared(useful),
         *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
-        *(f"{each[:1].upper()}{each[1:]}." for each in wanting),
+        *map(_sentence, wanting),
     ]
     return Answer(
         uses=uses,
@@ -345,7 +345,7 @@ def _compared(found: Sequence[Verdict]) -> str:
     parts = []
     for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
         names = [
-            f"{each.what} ({each.best} by {_points(-gained(each))})" if outcome == "worse" else each.what
+            f"{each.what} ({each.best} by {_points(-each.gained)})" if outcome == "worse" else each.what
             for each in each_once
             if each.outcome == outcome
         ]
@@ -367,44 +367,49 @@ def _compared(found: Sequence[Verdict]) -> str:
 
 
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
-    """What to do where a baseline is better: it can decide, unless no score finds anything.
-
-    One score decides a question: of several baselines that are ahead, that on most samples is named.
-    """
-    lost = [
+    """What to do where a baseline is better: it can decide, unless no score finds anything."""
+    useless = [
         each
-        for each in with_single_sets(found, groups)
-        if each.outcome == "worse" and -gained(each) >= MARGIN and (each.best_auroc or 0.0) > USELESS
+        for each in found
+        if each.area.high is not None
+        and each.area.high < USELESS
+        and not (each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS)
     ]
-    advised = [[each for each in lost if each.area.task == task and each.baseline_should_decide] for task in WHAT]
-    useless = [each for each in found if each not in lost and each.area.high is not None and each.area.high < USELESS]
     return [
-        *(_advice_on(of_task, deciding) for of_task in advised if of_task),
+        *map(_sentence, advice_by_task(with_single_sets(found, groups), deciding).values()),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
 
 
+def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, str]:
+    """Which baseline should decide a question, by task, in the words that follow "Note:"; none where none should.
+
+    One score decides a question: of several baselines that are ahead, that on most samples is named.
+
+    Args:
+        found: the verdicts, those on single sets in no group among them.
+        deciding: what to add to what to have a score decide, its name in the place of `{}`.
+    """
+    advised = [each for each in found if each.baseline_should_decide]
+    by_task = {task: [each for each in advised if each.area.task == task] for task in WHAT}
+    return {task: _advice_on(of_task, deciding) for task, of_task in by_task.items() if of_task}
+
+
 def _advice_on(advised: Sequence[Verdict], deciding: str) -> str:
-    """The baseline that should decide a question, of verdicts on it."""
     most = max(advised, key=lambda each: each.area.n_positive)
     best, is_ood = most.best, most.area.task == "ood"
     question, when = ("ood", "where such samples are expected, ") if is_ood else ("wrong", "")
-    on = _listed([f"{_kind(each)} ({more_caught(each)})" for each in advised if each.best == best])
+    on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
-    return f"In this report {best} catches more of {on}: {when}add {what}, to have it decide."
+    return f"in the report {best} catches more of {on}: {when}add {what}, to have it decide"
 
 
-def more_caught(verdict: Verdict) -> str:
+def _more_caught(verdict: Verdict) -> str:
     """What the best baseline catches, and what the chosen score does."""
     best, chosen = (
         count_or_percent(share or 0.0, verdict.area.n_positive) for share in (verdict.best_caught, verdict.caught)
     )
     return f"{best}, not {chosen}"
-
-
-def gained(verdict: Verdict) -> float:
-    """The AUROC that the chosen score gains over the best baseline; 0 where they cannot be compared."""
-    return 0.0 if verdict.gain is None or verdict.gain.value is None else verdict.gain.value
 
 
 def _times_to_settle(verdict: Verdict) -> float:
@@ -463,6 +468,10 @@ def _kind(verdict: Verdict) -> str:
 
 def _plain(dataset: str) -> str:
     return dataset.removesuffix(MEAN)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _listed(parts: Sequence[str]) -> str:

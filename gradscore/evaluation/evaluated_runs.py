@@ -198,16 +198,16 @@ def _headline_first(run: RunFolder, specs: Sequence[MetaModelSpec]) -> list[Meta
 
 
 def stored_verdicts(run: RunFolder) -> list[Verdict]:
-    """The verdicts of the last evaluation of a run, those on single sets in no group among them.
+    """The verdicts of the last evaluation of a run that tell, those on single sets in no group among them.
 
-    There are none where there was no evaluation of what it holds now, or no verdict.
+    There are none where there was no evaluation of what it holds now.
     """
     path = run.evaluation_path / "metrics.json"
     if not path.is_file() or label_warnings(run) or ScoreFile(run.evaluation_path).made_of() != made_of(run):
         return []
     records = [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     groups = _ood_groups(run)
-    return with_single_sets(verdicts(records, groups=groups), groups)
+    return with_single_sets([each for each in verdicts(records, groups=groups) if each.tells], groups)
 
 
 def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:

@@ -432,6 +432,11 @@ class Verdict:
         return low is not None and high is not None and (low > CHANCE or high < USELESS)
 
     @property
+    def gained(self) -> float:
+        """The AUROC that the chosen score gains over the best baseline; 0 where they cannot be compared."""
+        return 0.0 if self.gain is None or self.gain.value is None else self.gain.value
+
+    @property
     def best_auroc(self) -> float | None:
         """The AUROC of the best baseline on the same samples; None where it cannot be compared."""
         if self.gain is None or self.gain.value is None or self.area.value is None:
@@ -440,8 +445,13 @@ class Verdict:
 
     @property
     def baseline_should_decide(self) -> bool:
-        """Whether the best baseline is shown to be ahead by AUROC and catches 1 % more, at least, at 5 % rejected."""
-        return self.outcome == "worse" and (self.best_caught or 0.0) >= (self.caught or 0.0) + MARGIN
+        """Whether the best baseline is of use, shown to be ahead, and by enough to tell it.
+
+        By 0.01 AUROC and by 1 % of what is caught at 5 % rejected, at least.
+        """
+        if self.outcome != "worse" or (self.best_auroc or 0.0) <= USELESS:
+            return False
+        return self.gained <= -MARGIN and (self.best_caught or 0.0) >= (self.caught or 0.0) + MARGIN
 
     @property
     def outcome(self) -> Outcome:

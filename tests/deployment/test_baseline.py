@@ -17,6 +17,7 @@ from gradscore.baselines import BASELINES
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError
 from gradscore.evaluation import evaluate_run, stored_verdicts
+from gradscore.evaluation.answer import answer_of
 from gradscore.meta import Inputs, MetaModel, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
@@ -92,10 +93,32 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: 
                      best="energy", is_best=False, caught=0.5, best_caught=0.52) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [
-        "by the report a baseline would catch more: energy of wrong predictions (52 %, not 50 %), --score "
-        "wrong=energy, energy of noise (52 %, not 50 %), --score ood=energy"
+        f"in the report energy catches more of {what} (52 %, not 50 %): {when}add --score {which}=energy to gradscore "
+        "bundle, to have it decide"
+        for what, when, which in [
+            ("wrong predictions", "", "wrong"),
+            ("noise", "where such samples are expected, ", "ood"),
+        ]
     ]
-    worse = [replace(each, best_caught=0.505) for each in worse]
+
+
+def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(small_run)
+    _, noise = evaluate_run(run).verdicts
+    gain = replace(noise.gain, value=-0.05, low=-0.06, p_value=1e-9)
+    lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False, caught=0.5, best_caught=0.6)
+    more = replace(lost, best="knn", area=replace(lost.area, n_positive=2 * lost.area.n_positive))
+    hardly = replace(lost, gain=replace(gain, value=-0.001, low=-0.002))
+    said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
+    same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "have it decide" in each]
+    assert [each.split()[3] for each in same] == ["knn"]
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
+    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == same
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [hardly])
+    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "an AUROC that is hardly higher"
+    monkeypatch.setattr(
+        "gradscore.deployment.bundling.stored_verdicts", lambda _run: [replace(lost, best_caught=0.505)]
+    )
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that hardly catches more"
 
 

@@ -91,7 +91,7 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost[3] = replace(lost[3], value=1 - 0.6)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    advice = "In this report knn catches more of noise (60 %, not 50 %): where such samples are expected, add"
+    advice = "In the report knn catches more of noise (60 %, not 50 %): where such samples are expected, add"
     assert f"{advice} --score ood=knn to gradscore bundle, to have it decide." in found
     in_python = answer([*BAGS, *lost], deciding='scores=["{}"] to detector.save').sentences
     assert f'{advice} scores=["ood=knn"] to detector.save, to have it decide.' in in_python
@@ -142,7 +142,7 @@ def test_a_baseline_is_advised_for_a_set_that_is_in_no_group(groups: dict[str, l
     choices = {"ood": ScoreChoice(score="meta")}
     records = [*BAGS, *lost, *mean]
     found = answer_of(verdicts(records, groups=groups), records, groups=groups, choices=choices, next_command=NEXT)
-    advice = "In this report knn catches more of noise (80 %, not 50 %)"
+    advice = "In the report knn catches more of noise (80 %, not 50 %)"
     assert any(each.startswith(advice) for each in found.sentences) == advised
 
 
