@@ -18,8 +18,6 @@ from .output import Output, counting, figures_table, interval
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
 
-WHAT = {"wrong": "wrong predictions", "ood": "OOD samples"}
-
 NEAR = 0.1
 """A bundle may fall short of its alpha by such a part of it before anything is said."""
 
@@ -188,6 +186,7 @@ def _falls_short(made: Bundle) -> Iterator[str]:
 
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bool) -> None:
+    from gradscore.deployment import DETECTORS
     from gradscore.evaluation import score_in_words
 
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
@@ -196,7 +195,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
         limit = detector.threshold
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
-        table.add_row(WHAT[name], score_in_words(detector.model.name), *cells)
+        table.add_row(DETECTORS[name], score_in_words(detector.model.name), *cells)
     output.show(table)
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.say(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .bundle import RIGHT, Bundle, check_bundle_target, read_bundle, write_bundle
-from .calibration import neighbouring_levels, samples_needed, threshold
+from .calibration import DETECTORS, neighbouring_levels, samples_needed, threshold
 from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, GRADIENT, WATCHED, KnownSet, KnownSets, is_stream, watched
 from .results import table_writer
 from .scorer import Scorer

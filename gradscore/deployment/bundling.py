@@ -29,6 +29,7 @@ from ..evaluation import (
     FitIdentities,
     MetaModelSpecs,
     advice_by_task,
+    count_or_percent,
     deployed_protocol,
     ood_place,
     specs_of,
@@ -50,7 +51,7 @@ from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
 from ..system import Inputs as ModelInputs
-from .bundle import Bundle, SelfTest, TestInputs, self_test_inputs
+from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
 from .known_sets import plain_sets, with_shifted_sets
 from .rejections import measured_rejections
@@ -85,6 +86,9 @@ REAL_VALUES = (
 """What a user is told where nothing made up can be used."""
 
 Array = NDArray[Any]
+
+Models = dict[str, tuple[MetaModel | BaselineScore, str]]
+"""What decides for each detector, and the protocol it was fitted by."""
 
 
 def make_bundle(
@@ -147,8 +151,17 @@ def make_bundle(
     right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))
     columns = [name for name in right.columns if name not in META_COLUMNS]
     specs, protocol = specs_of(run), deployed_protocol(run)
-    models, about_models = _deployed_models(run, scores, specs, protocol=protocol)
+    models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
     detectors = calibrated(models, right, whole=whole, alpha=alpha)
+    rejections = measured_rejections(run, detectors, specs, protocol=protocol)
+    about_baselines = []
+    for name, (others, words) in advised.items():
+        instead = calibrated(others, right, whole=whole, alpha=alpha)
+        then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
+        about_baselines.append(
+            f"{words}; by its own thresholds this bundle would then catch {then} of {DETECTORS[name]}, not "
+            f"{_caught(name, rejections)}"
+        )
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
@@ -186,8 +199,8 @@ def make_bundle(
         weights=model.state_dict() if with_weights else None,
         versions=package_versions(),
         provenance=_provenance(run, right),
-        rejections=measured_rejections(run, detectors, specs, protocol=protocol),
-        notices=[*specs.copied_sets, *calibration.notices, *about_models, *about_self_test],
+        rejections=rejections,
+        notices=[*specs.copied_sets, *calibration.notices, *about_baselines, *about_models, *about_self_test],
         class_names=run.manifest.class_names,
         known_sets=known_sets,
         input_columns=run.manifest.input_columns,
@@ -196,8 +209,11 @@ def make_bundle(
 
 def _deployed_models(
     run: RunFolder, scores: Sequence[str], specs: MetaModelSpecs, *, protocol: str | None
-) -> tuple[dict[str, tuple[MetaModel | BaselineScore, str]], list[str]]:
-    """What decides for each detector and its protocol, and what a user should know of the choice."""
+) -> tuple[Models, dict[str, tuple[Models, str]], list[str]]:
+    """What decides for each detector and its protocol, and what a user should know of the choice.
+
+    Between them, by the detector that a baseline should decide by the report: what decides then, and advice to do so.
+    """
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
@@ -206,7 +222,7 @@ def _deployed_models(
     identities = FitIdentities(run, specs)
     judged = stored_verdicts(run)
     places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
-    found: dict[str, tuple[MetaModel | BaselineScore, str]] = {}
+    found: Models = {}
     notices: list[str] = []
     for name in DETECTORS:
         place, asked = places[name], wanted.get(name)
@@ -236,8 +252,19 @@ def _deployed_models(
     few = replace(inputs, baselines=inputs.baselines.for_scores(names))
     packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
     advice = advice_by_task(judged)
-    advised = [advice[TASKS[name]] for name in found if TASKS[name] in advice and name not in wanted]
-    return packed, [*advised, *notices]
+    advised = {name: advice[TASKS[name]] for name in found if TASKS[name] in advice and name not in wanted}
+    instead = {
+        name: ({**found, name: (BaselineScore(name=best, inputs=inputs), BASELINE)}, words)
+        for name, (best, words) in advised.items()
+    }
+    return packed, instead, notices
+
+
+def _caught(detector: str, rejections: Sequence[Rejections]) -> str:
+    """What all detectors together catch of the samples that one of them is to find."""
+    kinds = [each for each in rejections if each.what != RIGHT and (each.what == WRONG) == (detector == "wrong")]
+    rejected, samples = (sum(getattr(each, name) for each in kinds) for name in ("rejected", "samples"))
+    return count_or_percent(rejected / samples, samples)
 
 
 def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:

@@ -35,8 +35,8 @@ from ..errors import EvaluationError
 from ..meta import BaselineScore, Inputs, MetaModel, Rows
 from ..system import FloatArray, IntArray
 
-DETECTORS = ("wrong", "ood")
-"""What a bundle can tell: that a prediction is wrong, and that a sample is out of distribution."""
+DETECTORS = {"wrong": "wrong predictions", "ood": "OOD samples"}
+"""What a bundle can find, and what sentences call it."""
 
 
 @dataclass(frozen=True, kw_only=True)

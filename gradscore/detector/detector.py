@@ -31,7 +31,7 @@ from ..data import (
     refuse_shuffled,
     samples_of,
 )
-from ..deployment import Bundle, Scorer, make_bundle, samples_needed, write_bundle
+from ..deployment import DETECTORS, Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
 from ..evaluation import evaluate_run, fit_run, score_in_words, without_gradients
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
@@ -49,9 +49,6 @@ ONE_CLASS = (
     "(in_dist_only); it finds more with OOD sets, ood={...}, even of noise"
 )
 """What a user should know of a fit without any OOD set."""
-
-DETECTED = {"wrong": "wrong predictions", "ood": "OOD samples"}
-"""What detectors tell from the rest."""
 
 EXTRACT = ("batch_size", "part_size", "seed")
 """Settings of the section `extract` that mean something for samples and a model that a program has."""
@@ -306,7 +303,7 @@ class Detector:
         """How many samples `fit` needs where a share of them is too few to calibrate on, as far as that is known."""
         right = run.read(CALIBRATION, ["correct"])["correct"]
         fitting, count = run.manifest.splits[FIT].rows, int(right.sum())
-        needed = samples_needed(self._alpha / len(DETECTED))
+        needed = samples_needed(self._alpha / len(DETECTORS))
         if not 0 < count < needed:
             return ""
         enough = ceil(needed / count * (fitting + len(right)))
@@ -515,7 +512,7 @@ class Detector:
             return f"{name}: not fitted"
         told = [
             f"{word} by {score_in_words(self.bundle.detectors[each].model.name)}"
-            for each, word in DETECTED.items()
+            for each, word in DETECTORS.items()
             if each in self.bundle.detectors
         ]
         return "; ".join([f"{name}: {self._origin()}", *told])

@@ -376,13 +376,13 @@ def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], decid
         and not (each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS)
     ]
     return [
-        *map(_sentence, advice_by_task(with_single_sets(found, groups), deciding).values()),
+        *(_sentence(each) for _, each in advice_by_task(with_single_sets(found, groups), deciding).values()),
         *(f"No score tells {_kind(each)} from the rest." for each in useless),
     ]
 
 
-def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, str]:
-    """Which baseline should decide a question, by task, in the words that follow "Note:"; none where none should.
+def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, tuple[str, str]]:
+    """The baseline that should decide a question, by task, and the words that follow "note:"; none where none should.
 
     One score decides a question: of several baselines that are ahead, that on most samples is named.
 
@@ -395,13 +395,13 @@ def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[s
     return {task: _advice_on(of_task, deciding) for task, of_task in by_task.items() if of_task}
 
 
-def _advice_on(advised: Sequence[Verdict], deciding: str) -> str:
+def _advice_on(advised: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     most = max(advised, key=lambda each: each.area.n_positive)
-    best, is_ood = most.best, most.area.task == "ood"
+    best, is_ood = most.best or "", most.area.task == "ood"
     question, when = ("ood", "where such samples are expected, ") if is_ood else ("wrong", "")
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
-    return f"in the report {best} catches more of {on}: {when}add {what}, to have it decide"
+    return best, f"in the report {best} catches more of {on}: {when}add {what}, to have it decide"
 
 
 def _more_caught(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from gradscore.baselines import BASELINES
-from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
+from gradscore.deployment import Bundle, Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError
-from gradscore.evaluation import evaluate_run, stored_verdicts
+from gradscore.evaluation import count_or_percent, evaluate_run, stored_verdicts
 from gradscore.evaluation.answer import answer_of
 from gradscore.meta import Inputs, MetaModel, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
@@ -81,7 +82,19 @@ def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
     assert any("'ood': energy decides" in notice for notice in bundle.notices)
 
 
-def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def caught(small_run: Path) -> Callable[[str, Bundle, str], list[str]]:
+    """What a bundle catches of a set, and what it does with a score asked for."""
+
+    def shares(what: str, made: Bundle, score: str) -> list[str]:
+        asked = make_bundle(RunFolder(small_run), alpha=ALPHA, trust_code=True, scores=[score])
+        of_set = [each for bundle in (made, asked) for each in bundle.rejections if each.what == what]
+        return [count_or_percent(each.rejected / each.samples, each.samples) for each in of_set]
+
+    return shares
+
+
+def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence for both detectors, of what the report shows to be worse, and nothing of what is open."""
     run = RunFolder(small_run)
     found = evaluate_run(run).verdicts
@@ -92,12 +105,13 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: 
     worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
                      best="energy", is_best=False, caught=0.5, best_caught=0.52) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
-    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [
+    made = make_bundle(run, alpha=ALPHA, trust_code=True)
+    assert made.notices == [
         f"in the report energy catches more of {what} (52 %, not 50 %): {when}add --score {which}=energy to gradscore "
-        "bundle, to have it decide"
-        for what, when, which in [
-            ("wrong predictions", "", "wrong"),
-            ("noise", "where such samples are expected, ", "ood"),
+        f"bundle, to have it decide; by its own thresholds this bundle would then catch {then} of {all_of}, not {now}"
+        for what, when, which, all_of, now, then in [
+            ("wrong predictions", "", "wrong", "wrong predictions", *caught("wrong predictions", made, "wrong=energy")),
+            ("noise", "where such samples are expected, ", "ood", "OOD samples", *caught("noise", made, "ood=energy")),
         ]
     ]
 
@@ -107,13 +121,14 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     _, noise = evaluate_run(run).verdicts
     gain = replace(noise.gain, value=-0.05, low=-0.06, p_value=1e-9)
     lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False, caught=0.5, best_caught=0.6)
-    more = replace(lost, best="knn", area=replace(lost.area, n_positive=2 * lost.area.n_positive))
+    more = replace(lost, best="doctor", area=replace(lost.area, n_positive=2 * lost.area.n_positive))
     hardly = replace(lost, gain=replace(gain, value=-0.001, low=-0.002))
     said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
     same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "have it decide" in each]
-    assert [each.split()[3] for each in same] == ["knn"]
+    assert [each.split()[3] for each in same] == ["doctor"]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
-    assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == same
+    (notice,) = make_bundle(run, alpha=ALPHA, trust_code=True).notices
+    assert notice.split(";")[:1] == same
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [hardly])
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "an AUROC that is hardly higher"
     monkeypatch.setattr(
