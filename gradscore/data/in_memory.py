@@ -13,15 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-    default_collate,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from ..errors import ConfigError, DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count
@@ -40,8 +32,6 @@ FORMS = (
     "of batches, each of them a tensor, a pair, or a mapping of keyword arguments as collators of transformers make it"
 )
 """What samples may be given as."""
-
-_DRAWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 def samples_of(
@@ -78,11 +68,18 @@ def refuse_shuffled(data: Any) -> None:
     Raises:
         ConfigError: it is one.
     """
-    if isinstance(data, DataLoader) and isinstance(data.sampler, _DRAWN):
+    if isinstance(data, DataLoader) and (_draws(data.sampler) or _draws(data.batch_sampler)):
         raise ConfigError(
             "data: a DataLoader that draws samples at random, so that positions in the result say nothing of those in "
             "its data set; use shuffle=False and no random sampler"
         )
+
+
+def _draws(sampler: Any) -> bool:
+    """Whether a sampler draws at random, by what such samplers have, or takes what another one draws."""
+    inner = getattr(sampler, "sampler", None)
+    draws = hasattr(sampler, "generator") or getattr(sampler, "shuffle", False) is True
+    return draws or (inner is not None and _draws(inner))
 
 
 def _count(data: Any) -> int | None:

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,17 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from trusted import built
 
 import gradscore
@@ -194,10 +204,30 @@ def test_an_unknown_setting_is_named() -> None:
         gradscore.features(nn.Linear(4, 3).eval(), X, loses=["uniform"])
 
 
+def distributed(data: Any, *, shuffle: bool) -> DistributedSampler:
+    return DistributedSampler(data, num_replicas=2, rank=0, shuffle=shuffle)
+
+
+class Drawn(Sampler[int]):
+    """As LengthGroupedSampler of transformers is: its own class, with random numbers of its own."""
+
+    def __init__(self, data: Any) -> None:
+        self.count, self.generator = len(data), torch.Generator().manual_seed(0)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(self.count, generator=self.generator).tolist())
+
+
 SHUFFLED = {
     "shuffle": lambda data: DataLoader(data, batch_size=2, shuffle=True),
     "a random part": lambda data: DataLoader(data, batch_size=2, sampler=SubsetRandomSampler([0, 2, 4])),
     "by weights": lambda data: DataLoader(data, batch_size=2, sampler=WeightedRandomSampler([1.0] * 6, 6)),
+    "in batches": lambda data: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 2, drop_last=False)),
+    "for processes": lambda data: DataLoader(data, sampler=distributed(data, shuffle=True)),
+    "for processes, in batches": lambda data: DataLoader(
+        data, batch_sampler=BatchSampler(distributed(data, shuffle=True), 2, drop_last=False)
+    ),
+    "by a class of one's own": lambda data: DataLoader(data, sampler=Drawn(data)),
 }
 
 
@@ -209,6 +239,22 @@ def test_a_loader_that_shuffles_is_refused(loader: Callable[[Any], Any]) -> None
         gradscore.features(nn.Linear(4, 3).eval(), data)
     with pytest.raises(ConfigError):
         gradscore.features(nn.Linear(4, 3).eval(), data, losses=lambda model, batch: model(batch[0]).sum(1))
+
+
+IN_ORDER = {
+    "of a part": lambda data: DataLoader(data, batch_size=2, sampler=[4, 0, 2]),
+    "in batches": lambda data: DataLoader(data, batch_sampler=[[4, 0], [2]]),
+    "for processes": lambda data: DataLoader(data, sampler=distributed(data, shuffle=False)),
+}
+
+
+@pytest.mark.parametrize("loader", IN_ORDER.values(), ids=IN_ORDER)
+def test_samplers_that_draw_nothing_give_the_order(loader: Callable[[Any], Any]) -> None:
+    data = loader(TensorDataset(X, Y))
+    model = nn.Linear(4, 3).eval()
+    found = gradscore.features(model, data, statistics=["l2"])
+    drawn = torch.cat([inputs for inputs, _ in data])
+    torch.testing.assert_close(torch.tensor(found.filter(like="logit_").to_numpy()).float(), model(drawn).detach())
 
 
 def test_progress_is_told() -> None:
