@@ -52,6 +52,12 @@ def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_names_of_classes_are_told_in_their_order(config_file: Path) -> None:
+    names = "zero,one,two,three,four,five,six,seven,eight,nine"
+    told = "note: classes: the outputs are, from 0 on, zero, one, two, three, four, five, six, seven, eight, nine\n"
+    assert told in doctor(config_file, "--set", f"data.class_names=[{names}]").stdout
+
+
 MEANINGLESS = {
     "accuracy": ("model.declared_accuracy=1.0", "problem: accuracy: 0."),
     "random weights": (
