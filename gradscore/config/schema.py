@@ -155,7 +155,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     """What is reported."""
     run: Elsewhere[AnchoredPath]
-    """The run folder that `extract` writes to, or its address in object storage."""
+    """The run folder that `extract` writes to, or its address in object storage; git ignores it by its `.gitignore`."""
 
     @field_serializer("run", when_used="json")
     def _called(self, run: Path) -> str:

@@ -28,6 +28,9 @@ from ..objects import CHECKSUMS
 from ..system import file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Record, Skipped
 
+GIT_IGNORE = ".gitignore"
+"""Keeps a new run out of git; it is its user's, to change or delete."""
+
 _NOTE = b"gradscore"
 _CHECKSUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _REPAIR = "delete it and run the command that wrote it again, which computes it anew"
@@ -331,9 +334,9 @@ def _shard_damage(run: Path, name: str) -> str:
 
 
 def _files(run: Path) -> list[str]:
-    """The files of a run folder as relative paths, in order; temporary ones are none."""
+    """The files of a run folder as relative paths, in order; temporary ones are none, nor is what git ignores it by."""
     files = (path for path in run.rglob("*") if path.is_file() and not is_temporary(path))
-    return sorted(path.relative_to(run).as_posix() for path in files)
+    return sorted({path.relative_to(run).as_posix() for path in files} - {GIT_IGNORE})
 
 
 def _is_in(name: str, parts: Sequence[str]) -> bool:

@@ -50,6 +50,7 @@ from .manifest import (
     package_versions,
 )
 from .run_files import (
+    GIT_IGNORE,
     ShardNote,
     ShardRows,
     changing,
@@ -449,6 +450,8 @@ class RunWriter:
             manifest.splits = splits
             manifest.write(path)
             write_text(path / CONFIG, dump_config(config))
+            if target.manifest is None and not (path / GIT_IGNORE).exists():
+                write_text(path / GIT_IGNORE, "*\n")
             yield cls(path, manifest)
 
     def existing(self, split_name: str, numbers: Iterable[int]) -> dict[int, ShardNote]:
@@ -530,6 +533,6 @@ def check_target(path: Path, config: Config, inputs: RunInputs) -> Target:
         return Target(now, changes)
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
-    if path.exists() and not all(map(is_temporary, path.iterdir())):
+    if path.exists() and not all(is_temporary(each) or each.name == GIT_IGNORE for each in path.iterdir()):
         raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
     return Target()

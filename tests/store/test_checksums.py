@@ -29,7 +29,8 @@ def run(reported_run: Path, tmp_path: Path) -> Path:
 
 
 def files(run: Path) -> list[str]:
-    return sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    """All but what git ignores it by."""
+    return sorted(path.relative_to(run).as_posix() for path in run.rglob("[!.]*") if path.is_file())
 
 
 def flip(path: Path, bit: int) -> None:

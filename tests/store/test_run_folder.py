@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -351,6 +352,24 @@ def test_target_inside_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="this folder cannot be made"):
         open_run(tmp_path / "file" / "run")
+
+
+def test_git_ignores_a_run_unless_its_user_says_otherwise(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    write_run(tmp_path / "run")
+    found = subprocess.run([*git, "status", "--short"], check=True, capture_output=True, text=True)
+    assert found.stdout == ""
+    assert verify_run(tmp_path / "run").not_recorded == []
+    (tmp_path / "run/.gitignore").unlink()
+    write_run(tmp_path / "run")
+    assert not (tmp_path / "run/.gitignore").exists()
+
+
+def test_a_folder_that_git_keeps_may_be_that_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("features\n")
+    write_run(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "features\n"
 
 
 def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
