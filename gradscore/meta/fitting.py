@@ -5,18 +5,14 @@ Penalties are chosen by cross-validation on samples that fit.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgWarning
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
@@ -27,14 +23,9 @@ from ..system import BoolArray, FloatArray
 from .alarms import DISTANCES, OWN, Alarms, weights_of
 from .inputs import BASELINE_PREFIX, Inputs
 from .models import MetaModel, prevalence_shift
+from .regression import Regression
 
 _ONE_CLASS = ("energy", "ash", "knn")
-
-MAX_ITERATIONS = 100
-"""Newton steps of a fit at most; it takes 2 to 8 of them, more for weaker regularisation."""
-
-TOLERANCE = 1e-4
-"""Largest component of the gradient of the mean loss at which a fit ends."""
 
 AXES = 200
 """Principal axes of the gradient inputs that fits see.
@@ -105,7 +96,8 @@ class Penalty:
 
     Attributes:
         C: inverse of the penalty on the coefficients of gradients, as in scikit-learn.
-        boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square.
+        boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square; at
+            0 they take no part.
         gradients: whether gradients take part.
         start: the input that log-odds start from, whose coefficient is not held back: all others correct it. None where
             there is none.
@@ -115,6 +107,11 @@ class Penalty:
     boost: float
     gradients: bool = True
     start: str | None = None
+
+    def of_inputs(self, *, axes: int, scores: int, starts: int) -> FloatArray:
+        """The penalty of the square of each coefficient: of axes of gradients, scores, and what is started from."""
+        of_scores = 1 / (self.C * self.boost**2) if scores else 0.0
+        return np.repeat([1 / self.C, of_scores, 1 / FREE], [axes, scores, starts])
 
 
 def leading_axes(scaled: FloatArray) -> FloatArray:
@@ -179,27 +176,28 @@ def _fitted(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatA
     gradients = np.flatnonzero(inputs.of_gradients)
     along = rows.scaled[:, _as_slice(gradients)] @ axes.T if len(axes) else np.empty((len(rows.scaled), 0))
     start, scores = _places(inputs, counted, penalty.start)
-    x = joined(along, rows.scaled[:, scores], rows.scaled[:, start], penalty)
-    solver = regress(x, rows.target, rows.weights, penalty.C)
-    found = solver.coef_[0]
-    count = len(axes) if penalty.gradients else 0
+    if not penalty.boost:
+        scores = scores[:0]
+    x = np.hstack([along, rows.scaled[:, scores], rows.scaled[:, start]])
+    penalties = penalty.of_inputs(axes=len(axes), scores=len(scores), starts=len(start))
+    fit = Regression(x, rows.target, rows.weights).fit(penalties)
+    found = np.split(fit.coefficients, [len(axes), len(axes) + len(scores)])
     coefficients = np.zeros(len(inputs.names))
-    if count:
-        coefficients[gradients] = found[:count] @ axes
-    coefficients[scores] = found[count : count + len(scores)] * penalty.boost
-    coefficients[start] = found[count + len(scores) :] * _factor(penalty)
+    if len(axes):
+        coefficients[gradients] = found[0] @ axes
+    coefficients[scores], coefficients[start] = found[1:]
     share = float(rows.target.mean())
     return MetaModel(
         kind="logistic",
         inputs=inputs,
-        arrays={"coefficients": coefficients, "intercept": np.asarray(solver.intercept_, dtype=np.float64)},
+        arrays={"coefficients": coefficients, "intercept": np.array([fit.intercept])},
         notes={
-            "shift": prevalence_shift(solver.decision_function(x), share=share),
+            "shift": prevalence_shift(fit.odds(x), share=share),
             "C": penalty.C,
             "boost": penalty.boost,
             "gradients": penalty.gradients,
             "start": penalty.start,
-            "converged": int(np.max(solver.n_iter_)) < MAX_ITERATIONS,
+            "converged": fit.converged,
             "n": len(rows.target),
             "n_positive": int(rows.target.sum()),
         },
@@ -352,48 +350,23 @@ def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple
         Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
         constant, or lower for positives.
     """
-    from .fitting import balanced_weights, regress  # needs scikit-learn, which a scorer does not
-
     deviation = float(scores.std())
     if not deviation > 0:
         return None
     centre = float(scores.mean())
-    solver = regress(((scores - centre) / deviation)[:, None], target, balanced_weights(target, sets), 1.0)
-    slope = float(solver.coef_[0, 0]) / deviation
+    standardised = ((scores - centre) / deviation)[:, None]
+    fit = Regression(standardised, target, balanced_weights(target, sets)).fit(np.ones(1))
+    slope = float(fit.coefficients[0]) / deviation
     if slope <= 0:
         return None
-    line = slope, float(solver.intercept_[0]) - slope * centre
+    line = slope, fit.intercept - slope * centre
     return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))
-
-
-def joined(gradients: FloatArray, scores: FloatArray, start: FloatArray, penalty: Penalty) -> FloatArray:
-    """What a regression with a penalty sees: (N, A + S + 1), or one less where it starts from nothing."""
-    seen = [scores * penalty.boost, start * _factor(penalty)]
-    return np.hstack([gradients, *seen] if penalty.gradients else seen)
-
-
-def _factor(penalty: Penalty) -> float:
-    """What makes the penalty of a coefficient that of `FREE`."""
-    return float(np.sqrt(FREE / penalty.C))
 
 
 def _places(inputs: Inputs, counted: BoolArray, start: str | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where the start is among inputs, if there is one, and the scores that correct it."""
     is_start = np.isin(inputs.names, [] if start is None else [start])
     return np.flatnonzero(is_start), np.flatnonzero(counted & ~is_start)
-
-
-def regress(
-    x: FloatArray, target: BoolArray, weights: FloatArray, c: float, *, start: LogisticRegression | None = None
-) -> LogisticRegression:
-    """A logistic regression with this inverse penalty; `start` is one to go on from."""
-    solver = start or LogisticRegression(
-        max_iter=MAX_ITERATIONS, solver="newton-cholesky", tol=TOLERANCE, warm_start=True
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the notes say it
-        warnings.simplefilter("ignore", LinAlgWarning)  # scores that are nearly collinear; another solver takes over
-        return solver.set_params(C=c).fit(x, target, sample_weight=weights)
 
 
 def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
@@ -616,13 +589,14 @@ class _Judge:
         rows: TrainingSet,
         folds: tuple[str, list[Fold]] | None,
     ) -> None:
-        self._gradients, self._scores, self._start, self._rows = gradients, scores, start, rows
+        self._rows, self._x = rows, np.hstack([gradients, scores, start])
+        self._widths = {"axes": gradients.shape[1], "scores": scores.shape[1], "starts": start.shape[1]}
         self.judged_by: str | None = None
         self._folds: list[Fold] = []
         if folds is not None:
             self.judged_by, self._folds = folds
         self._weights = [balanced_weights(rows.target[fit], rows.sets[fit]) for fit, _ in self._folds]
-        self._solvers: dict[tuple[int, bool], LogisticRegression] = {}
+        self._regressions: dict[tuple[int, int], Regression] = {}
         self._odds: dict[Penalty, list[FloatArray]] = {}
         self.tried: dict[Penalty, float] = {}
 
@@ -671,23 +645,26 @@ class _Judge:
         return max(areas, key=areas.__getitem__)
 
     def _score(self, penalty: Penalty) -> float:
-        x = joined(self._gradients, self._scores, self._start, penalty)
         target, sets = self._rows.target, self._rows.sets
-        self._odds[penalty] = [self._odds_of(place, x, penalty) for place in range(len(self._folds))]
+        self._odds[penalty] = [self._odds_of(place, penalty) for place in range(len(self._folds))]
         held_out = zip(self._folds, self._odds[penalty], strict=True)
         by_sets = self.judged_by == "sets"
         return float(
             np.mean([_judged(odds[out], target[out], sets[out], by_sets=by_sets) for (_, out), odds in held_out])
         )
 
-    def _odds_of(self, place: int, x: FloatArray, penalty: Penalty) -> FloatArray:
-        fit, _ = self._folds[place]
-        key = (place, penalty.gradients)
-        # Each fit of a fold goes on from the one before.
-        target = self._rows.target[fit]
-        solver = regress(x[fit], target, self._weights[place], penalty.C, start=self._solvers.get(key))
-        self._solvers[key] = solver
-        return np.asarray(solver.decision_function(x))
+    def _odds_of(self, place: int, penalty: Penalty) -> FloatArray:
+        widths = {
+            "axes": self._widths["axes"] if penalty.gradients else 0,
+            "scores": self._widths["scores"] if penalty.boost else 0,
+            "starts": self._widths["starts"],
+        }
+        seen = self._x[:, self._x.shape[1] - sum(widths.values()) :]
+        key = (place, seen.shape[1])
+        if key not in self._regressions:
+            fit, _ = self._folds[place]
+            self._regressions[key] = Regression(seen[fit], self._rows.target[fit], self._weights[place])
+        return self._regressions[key].fit(penalty.of_inputs(**widths)).odds(seen)
 
 
 def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
