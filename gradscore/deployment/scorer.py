@@ -375,13 +375,12 @@ class Scorer:
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
         def prepared(each: Tensor) -> Tensor:
-            # A copy made outside inference mode can take part in a graph.
-            return (each.to(self._dtype) if each.is_floating_point() else each).clone()
+            return each.to(self._dtype) if each.is_floating_point() else each
 
         one = sample_count(batch) == 1
         self._check_model()
         attached = self._interface.attached(self.model)
-        with self._lock, attached, torch.inference_mode(mode=False), torch.enable_grad():
+        with self._lock, attached:
             inputs = each_input(batch, prepared)
             return self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
 

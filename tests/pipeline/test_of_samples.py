@@ -257,6 +257,26 @@ def test_samplers_that_draw_nothing_give_the_order(loader: Callable[[Any], Any])
     torch.testing.assert_close(torch.tensor(found.filter(like="logit_").to_numpy()).float(), model(drawn).detach())
 
 
+WITHOUT_GRADIENTS = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+DOORS = {
+    "features": lambda model, data: gradscore.features(model, data),
+    "a loss of one's own": lambda model, data: gradscore.features(model, [data], losses=lambda net, x: net(x).sum(1)),
+    "project": lambda model, data: pd.DataFrame(gradscore.project(model, data).values),
+    "check_model": lambda model, data: pd.DataFrame(gradscore.check_model(model, data).remarks),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+@pytest.mark.parametrize("mode", WITHOUT_GRADIENTS.values(), ids=WITHOUT_GRADIENTS)
+def test_gradients_are_computed_where_the_caller_has_switched_them_off(mode, door) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).eval()
+    wanted = door(model, X)
+    with mode():
+        found = door(model, X)
+        assert not torch.is_grad_enabled()
+    pd.testing.assert_frame_equal(found, wanted)
+
+
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     gradscore.features(
