@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import EvaluationError
-from ..system import FloatArray, IntArray
+from ..system import BoolArray, FloatArray, IntArray
 from .formulas import energy, unit_length
 
 NEAREST = 50
@@ -28,14 +27,13 @@ FARTHEST = 2.0
 """Distance of opposite features, which stands where a class has no sample in the bank."""
 
 _PAIRS = 2**23
-"""Pairs of a sample and one of the bank that are looked at together at most: 64 MB."""
+"""Pairs of a sample and one of the bank that are looked at together at most: 32 MB."""
 
 _TOGETHER = 64
-"""Samples that are looked at together: of a bank of ten thousand, pairs stay in the cache. Of wide features it is as
-many as there are features, since the bank is made float64 each time."""
+"""Samples that are looked at together: of a bank of ten thousand, pairs stay in the cache."""
 
-_ROWS = 4096
-"""Samples of the bank that are made float64 at a time."""
+_MORE = 8
+"""Samples that are computed exactly beside those that are wanted: which is nearer is rounded in float32."""
 
 _EXACT = 16
 """Samples of which the features of all neighbours are held at a time."""
@@ -125,18 +123,19 @@ class Bank:
             content: (N,) hashes of the samples' content, None if unknown.
         """
         queries = unit_length(penultimate)
-        own = of_bank = None
+        contents = None
         if content is not None and self.content is not None and np.isin(content, self.content).any():
             numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
-            own, of_bank = numbers[: len(content)], numbers[len(content) :]
-        step = max(1, min(max(_TOGETHER, queries.shape[1]), _PAIRS // len(self)))
-        space = torch.empty(2, step, len(self), dtype=torch.float64)  # new memory for each block takes its time
-        parts = []
-        for start in range(0, len(queries), step):
-            rows = slice(start, start + step)
-            copies = None if own is None else torch.from_numpy(own[rows, None] == of_bank)
-            parts.append(self._of_block(queries[rows], predictions[rows], copies, space))
-        distances, places, of_class, guidance = (np.concatenate(each) for each in zip(*parts, strict=True))
+            contents = numbers[: len(content)], numbers[len(content) :]
+        distances, places, guidance = self._nearest(queries, contents, NEAREST, guided=self.energies is not None)
+        of_class = np.full((len(queries), NEAREST_OF_CLASS), FARTHEST)
+        for label in np.unique(predictions):
+            rows, members = np.flatnonzero(predictions == label), np.flatnonzero(self.classes == label)
+            if len(members):
+                theirs = None if contents is None else (contents[0][rows], contents[1][members])
+                of_label = Bank(features=self.features[members], classes=self.classes[members])
+                found, _, _ = of_label._nearest(queries[rows], theirs, NEAREST_OF_CLASS)
+                of_class[rows] = found[:, np.minimum(np.arange(NEAREST_OF_CLASS), len(members) - 1)]
         return Neighbours(
             distances=distances,
             places=places,
@@ -144,50 +143,63 @@ class Bank:
             guidance=None if self.energies is None else guidance,
         )
 
-    def _of_block(
-        self, queries: NDArray[np.float32], predictions: IntArray, copies: Tensor | None, space: Tensor
-    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """What `Neighbours` has of queries (n, D), without their copies (n, M), in `space` (2, n or more, M).
+    def _nearest(
+        self,
+        queries: NDArray[np.float32],
+        contents: tuple[IntArray, IntArray] | None,
+        count: int,
+        *,
+        guided: bool = False,
+    ) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Distances to the nearest and their places, (N, `count` or less), and guidance (N,) if wanted.
 
-        No guidance without energies.
+        Products of matrices in float32 say what is near. Their last bits depend on the other queries, so some more than
+        wanted are computed once more in float64, sample by sample.
 
-        Products of matrices say what is near. Their last bits depend on the other queries, so what is near is computed
-        once more, sample by sample.
+        Args:
+            queries: (N, D) of unit length.
+            contents: (N,) numbers of theirs, and (M,) those of the bank; None if no sample is in both.
+            count: how many are looked for.
+            guided: whether guidance is wanted.
         """
-        wide = torch.from_numpy(queries.astype(np.float64))
-        cosines, squares = space[:, : len(queries)]
-        for start in range(0, len(self), _ROWS):
-            part = self.features[start : start + _ROWS].astype(np.float64)
-            torch.mm(wide, torch.from_numpy(part).T, out=cosines[:, start : start + _ROWS])
+        width = min(count, len(self))
+        step = max(1, min(_TOGETHER, _PAIRS // len(self)))
+        space = torch.empty(step, len(self))  # new memory for each block takes its time
+        features = torch.from_numpy(self.features)
+        parts = [(np.empty((0, width)), np.empty((0, width), dtype=np.int64), np.empty(0))]
+        for start in range(0, len(queries), step):
+            block = queries[start : start + step]
+            copies = None if contents is None else contents[0][start : start + step, None] == contents[1]
+            cosines = torch.mm(torch.from_numpy(block), features.T, out=space[: len(block)]).numpy()
+            rough = self._squares - 2 * cosines  # and the square of the query, which is the same for all
+            distances, places = _smallest(rough, width, self._distances, block, copies)
+            guidance = np.empty(0)
+            if guided and self.energies is not None:
+                products = np.multiply(cosines, self._energies, out=cosines)
+                smallest, _ = _smallest(products, min(GUIDES, len(self)), self._products, block, copies)
+                guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)
+            parts.append((np.where(np.isinf(distances), FARTHEST, distances), places, guidance))
+        distances, places, guidance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return distances, places, guidance
 
-        def distances_to(rows: slice, near: IntArray) -> FloatArray:
-            offsets = self.features[near].astype(np.float64) - queries[rows, None]
-            return np.asarray(np.sqrt(np.square(offsets).sum(axis=2)))
+    def _distances(self, queries: NDArray[np.float32], near: IntArray) -> FloatArray:
+        """Distances (n, k) of queries (n, D) from samples at places (n, k)."""
+        offsets = self.features[near].astype(np.float64) - queries[:, None]
+        return np.asarray(np.sqrt(np.square(offsets).sum(axis=2)))
 
-        torch.add(self._squares, cosines, alpha=-2, out=squares)  # and that of the query, which is the same for all
-        if copies is not None:
-            squares.masked_fill_(copies, torch.inf)
-        distances, places = _smallest(squares, NEAREST, distances_to, width=min(NEAREST, len(self)))
-        squares.masked_fill_(torch.from_numpy(predictions[:, None] != self.classes), torch.inf)
-        of_class, _ = _smallest(squares, NEAREST_OF_CLASS, distances_to, width=NEAREST_OF_CLASS)
-        guidance = np.empty(0)
-        if self.energies is not None:
-            weights = -self.energies
-
-            def products_with(rows: slice, near: IntArray) -> FloatArray:
-                return np.asarray(-(self.features[near] * weights[near][..., None] * queries[rows, None]).sum(axis=2))
-
-            products = cosines.mul_(torch.from_numpy(self.energies.copy()))
-            if copies is not None:
-                products.masked_fill_(copies, torch.inf)
-            smallest, _ = _smallest(products, GUIDES, products_with, width=min(GUIDES, len(self)))
-            guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)
-        return _or_farthest(distances), places, _or_farthest(of_class), guidance
+    def _products(self, queries: NDArray[np.float32], near: IntArray) -> FloatArray:
+        """Cosines times energies, likewise."""
+        assert self.energies is not None, "asked for with energies alone"
+        return np.asarray((self.features[near] * self.energies[near][..., None] * queries[:, None]).sum(axis=2))
 
     @cached_property
-    def _squares(self) -> Tensor:
+    def _squares(self) -> NDArray[np.float32]:
         """(M,) squared lengths of the features: one, but for rounding and for features of zeros."""
-        return torch.from_numpy(np.einsum("md,md->m", self.features, self.features, dtype=np.float64))
+        return np.asarray(np.square(self.features).sum(axis=1))
+
+    @cached_property
+    def _energies(self) -> NDArray[np.float32]:
+        return np.asarray(self.energies, dtype=np.float32)
 
 
 def too_few(features: FloatArray) -> EvaluationError:
@@ -196,44 +208,46 @@ def too_few(features: FloatArray) -> EvaluationError:
 
 
 def _smallest(
-    rough: Tensor, count: int, exactly: Callable[[slice, IntArray], FloatArray], *, width: int
+    rough: NDArray[np.float32],
+    count: int,
+    exactly: Callable[[NDArray[np.float32], IntArray], FloatArray],
+    queries: NDArray[np.float32],
+    copies: BoolArray | None,
 ) -> tuple[FloatArray, IntArray]:
-    """The smallest `count` values of each of n rows, ascending, and their places, (n, width) both.
+    """The smallest `count` values of each of n rows, ascending, and their places, (n, count) both.
 
     The last one stands in places that are left; infinite where a row has none.
 
     Args:
-        rough: (n, M) the values, but for rounding; infinite where nothing is to be found.
+        rough: (n, M) the values, but for rounding; `count` is at most M.
         count: how many are looked for.
-        exactly: from some of the rows and places (n, k) to the values there.
-        width: of the result.
+        exactly: from some queries (m, D) and places (m, k) to the values there.
+        queries: (n, D).
+        copies: (n, M) where nothing is to be found.
     """
-    about, found = _lowest(rough, min(count, rough.shape[1]))
-    places = found.numpy()
+    if copies is not None:
+        rough[copies] = np.inf
+    places = _lowest(rough, min(count + _MORE, rough.shape[1]))
     some = [slice(start, start + _EXACT) for start in range(0, len(places), _EXACT)]
-    values = np.concatenate([exactly(rows, places[rows]) for rows in some])
-    values[about.numpy() == np.inf] = np.inf
+    values = np.concatenate([exactly(queries[rows], places[rows]) for rows in some])
+    values[np.isinf(np.take_along_axis(rough, places, axis=1))] = np.inf
     order = np.lexsort((places, values), axis=1)
     there = np.isfinite(values).sum(axis=1, keepdims=True)
-    order = np.take_along_axis(order, np.clip(there - 1, 0, np.arange(width)), axis=1)
+    order = np.take_along_axis(order, np.clip(there - 1, 0, np.arange(count)), axis=1)
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(places, order, axis=1)
 
 
-def _lowest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The lowest `count` of each row (n, M), ascending, and their places: `torch.topk` in a third of the time.
+def _lowest(values: NDArray[np.float32], count: int) -> IntArray:
+    """The places (n, count) of the lowest values of each row (n, M), in any order.
 
     They are in those groups whose lowest values are the lowest.
     """
     groups, rest = divmod(values.shape[1], _GROUP)
     if groups <= count:
-        return torch.topk(values, count, largest=False)
-    grouped = values[:, rest:].reshape(len(values), _GROUP, groups)
-    of_groups = torch.topk(grouped.amin(dim=1), count, largest=False, sorted=False).indices
-    places = (rest + of_groups[:, None] + groups * torch.arange(_GROUP)[:, None]).flatten(1)
-    places = torch.cat([torch.arange(rest).expand(len(values), rest), places], dim=1)
-    lowest, found = torch.topk(values.gather(1, places), count, largest=False)
-    return lowest, places.gather(1, found)
-
-
-def _or_farthest(distances: FloatArray) -> FloatArray:
-    return np.where(np.isinf(distances), FARTHEST, distances)
+        return np.argpartition(values, count - 1, axis=1)[:, :count]
+    lowest = values[:, rest:].reshape(len(values), _GROUP, groups).min(axis=1)
+    of_groups = np.argpartition(lowest, count - 1, axis=1)[:, :count]
+    places = (rest + of_groups[:, None] + groups * np.arange(_GROUP)[:, None]).reshape(len(values), -1)
+    places = np.hstack([np.broadcast_to(np.arange(rest), (len(values), rest)), places])
+    found = np.argpartition(np.take_along_axis(values, places, axis=1), count - 1, axis=1)[:, :count]
+    return np.take_along_axis(places, found, axis=1)

@@ -2,8 +2,8 @@
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
 scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits, with
-penalties chosen by cross-validation, by the logistic `regression`; `models` are what is fitted, their probabilities, and what moved a score; `choice`
-says whether the model or a score without gradients is the one to use.
+penalties chosen by cross-validation, by the logistic `regression`; `models` are what is fitted, their probabilities,
+and what moved a score; `choice` says whether the model or a score without gradients is the one to use.
 """
 
 from __future__ import annotations

@@ -124,7 +124,6 @@ def test_blocks_move_no_bit(monkeypatch):
     asked = np.vstack([NEW, FEATURES[:5]]), np.r_[PREDICTIONS, CLASSES[:5]], np.r_[NOT_THERE, CONTENT[:5]]
     whole = bank.neighbours(*asked)
     monkeypatch.setattr(neighbours, "_TOGETHER", 3)
-    monkeypatch.setattr(neighbours, "_ROWS", 7)
     np.testing.assert_equal(vars(bank.neighbours(*asked)), vars(whole))
 
 
