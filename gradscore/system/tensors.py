@@ -140,8 +140,8 @@ def full_precision() -> Iterator[None]:
     """Switches off what trades digits of float32 for speed (TF32, bfloat16), and the choice of kernels by time.
 
     Features, thresholds and scores are compared with each other across commands and processes, and what the host
-    process has switched on must not show in them, nor its `no_grad`. Everything is as it was afterwards. `features.autocast` stays what it
-    is: the network then runs in half precision because the settings say so.
+    process has switched on must not show in them, nor its `no_grad`. Everything is as it was afterwards.
+    `features.autocast` stays what it is: the network then runs in half precision because the settings say so.
     """
     with ExitStack() as stack:
         stack.enter_context(repeatable_kernels())
