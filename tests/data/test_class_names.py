@@ -117,6 +117,14 @@ def test_a_number_in_a_label_map_is_the_folder_of_that_number(tmp_path: Path, la
     assert labels(opened(tmp_path, spec, spec, num_classes=8)["in_dist.fit"]) == {"1": 6, "2": 7}
 
 
+def test_truth_values_are_two_classes(tmp_path: Path) -> None:
+    truths = {"of": [True, False, True]}
+    found = opened(tmp_path, truths, truths, num_classes=2)["in_dist.fit"]
+    assert (list(labels(found).values()), found.class_names) == ([1, 0, 1], ("False", "True"))
+    with pytest.raises(DataError, match=r"name 2 classes \(False, True\), and the model has 3"):
+        opened(tmp_path, truths, truths, num_classes=3)
+
+
 def test_the_splits_that_are_not_asked_for_count(tmp_path: Path) -> None:
     found = opened(tmp_path, ALL, TWO, only=["in_dist.test"])
     assert {name: labels(each) for name, each in found.items()} == {"in_dist.test": {"cat": 0, "owl": 2}}

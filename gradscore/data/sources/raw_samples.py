@@ -231,7 +231,7 @@ def decoded(content: Path | bytes, *, name: str) -> Pixels:
 def as_labels(
     found: Sequence[Any], *, where: str, names: Sequence[str] | None = None
 ) -> tuple[IntArray, tuple[str, ...] | None]:
-    """Whole numbers as they are; text as classes in alphabetical order.
+    """Whole numbers as they are; text, and truth values by their names, as classes in alphabetical order.
 
     Args:
         found: a label for each sample; None, NaN or empty text for none.
@@ -277,7 +277,7 @@ def _plain(label: Any) -> Any:
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return int(value) if isinstance(value, bool) else value
+    return str(value) if isinstance(value, bool) else value
 
 
 @dataclass(frozen=True, kw_only=True)
