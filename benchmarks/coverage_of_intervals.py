@@ -34,7 +34,6 @@ from gradscore.evaluation.intervals import (
     ENOUGH,
     RATES,
     area_bounds,
-    auroc_interval,
     brier_interval,
     mean_auroc_interval,
     paired_delong,
@@ -140,7 +139,8 @@ def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed:
         generator = np.random.default_rng(FIRST_SEED + seed)
         truth = truth_of(*size, generator, fixed=fixed)
         scores = draw(generator, truth)
-        bounds = {"auroc": span(auroc_interval(scores, truth))}
+        placed = placements(scores, truth)
+        bounds = {"auroc": None if placed is None else span(mean_auroc_interval([placed]))}
         if min(size) >= ENOUGH:
             bounds |= rate_bounds(scores, truth) | area_bounds(scores, truth, names=names, fixed_sizes=fixed)
         for name, interval in bounds.items():

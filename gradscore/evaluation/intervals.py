@@ -123,23 +123,8 @@ def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
     return Placements(of_positives=beaten, of_negatives=beating)
 
 
-def auroc_interval(scores: ArrayLike, positive: ArrayLike) -> Interval | None:
-    """AUROC with a confidence interval that stays inside [0, 1].
-
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-
-    Returns:
-        The interval, DeLong's on the logit scale or, where few samples carry its variance, the wider of it and
-        Newcombe's; None with fewer than two samples of either class.
-    """
-    placed = placements(scores, positive)
-    return None if placed is None else mean_auroc_interval([placed])
-
-
 def mean_auroc_interval(sets: Sequence[Placements]) -> Interval:
-    """Mean of the AUROCs of several data sets that share their negatives, with its interval.
+    """Mean of the AUROCs of data sets that share their negatives, with an interval that stays inside [0, 1].
 
     Positives of different sets are independent; the negatives are the same samples in each, whether scored by one model
     or by one model per set.
@@ -148,7 +133,8 @@ def mean_auroc_interval(sets: Sequence[Placements]) -> Interval:
         sets: K data sets; their negatives are the same samples in the same order.
 
     Returns:
-        The interval, as for `auroc_interval`.
+        The interval, DeLong's on the logit scale or, where few samples carry its variance, the wider of it and
+        Newcombe's.
 
     Raises:
         EvaluationError: the sets differ in the number of negatives.

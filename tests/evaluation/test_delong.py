@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
-from delong_reference import definition_of_variance, kernel_placements, variance_of
+from delong_reference import definition_of_variance, interval_of, kernel_placements, variance_of
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.intervals import (
-    auroc_interval,
     mean_auroc_interval,
     paired_delong,
     paired_delong_of_truths,
@@ -25,19 +24,19 @@ CASES = {"no ties": sample(seed=0), "ties": sample(seed=1, decimals=0)}
 
 @pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
 def test_variance_equals_the_definition_over_all_pairs(scores, truth):
-    assert variance_of(auroc_interval(scores, truth)) == pytest.approx(definition_of_variance(scores, truth), rel=1e-10)
+    assert variance_of(interval_of(scores, truth)) == pytest.approx(definition_of_variance(scores, truth), rel=1e-10)
 
 
 def test_interval_holds_the_auroc_and_stays_inside_the_unit_interval():
     scores, truth = sample(seed=3, n=40, shift=3.0)
-    interval = auroc_interval(scores, truth)
+    interval = interval_of(scores, truth)
     assert interval.value == pytest.approx(auroc(scores, truth))
     assert 0.0 < interval.low < interval.value < interval.high < 1.0
 
 
 def test_interval_covers_the_true_value_about_as_often_as_it_says():
     truth_value = norm.cdf(1.0 / np.sqrt(2.0))
-    intervals = [auroc_interval(*sample(seed=seed)) for seed in range(400)]
+    intervals = [interval_of(*sample(seed=seed)) for seed in range(400)]
     covered = np.mean([interval.low <= truth_value <= interval.high for interval in intervals])
     assert 0.91 <= covered <= 0.985
 
@@ -50,7 +49,7 @@ NO_INTERVAL = {
 
 @pytest.mark.parametrize(("scores", "truth"), NO_INTERVAL.values(), ids=NO_INTERVAL.keys())
 def test_no_interval_where_none_can_be_estimated(scores, truth):
-    assert auroc_interval(scores, np.array(truth, dtype=bool)) is None
+    assert placements(scores, np.array(truth, dtype=bool)) is None
 
 
 def newcombe(area, positives, negatives, quantile=1.959963984540054):
@@ -69,21 +68,21 @@ SEPARATED = {"two of each": (2, 2), "five and a hundred": (5, 100), "fifty and t
 @pytest.mark.parametrize("sign", [1, -1], ids=["apart", "the wrong way round"])
 def test_perfect_separation_has_newcombes_interval(positives, negatives, sign):
     scores = np.arange(positives + negatives, dtype=float)
-    interval = auroc_interval(sign * scores, scores >= negatives)
+    interval = interval_of(sign * scores, scores >= negatives)
     low, high = newcombe(interval.value, positives, negatives)
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-5)
     assert interval.high - interval.low > 0.05
 
 
 def test_one_score_for_all_has_newcombes_interval():
-    interval = auroc_interval(np.zeros(20), np.arange(20) < 8)
+    interval = interval_of(np.zeros(20), np.arange(20) < 8)
     assert (interval.low, interval.high) == pytest.approx(newcombe(0.5, 8, 12), abs=1e-5)
 
 
 def test_where_few_samples_carry_the_variance_the_interval_is_the_wider_one():
     scores, truth = np.arange(200.0), np.arange(200) >= 100
     scores[150] = 50.5  # one positive below half of the negatives, all others above all
-    interval = auroc_interval(scores, truth)
+    interval = interval_of(scores, truth)
     low, high = newcombe(interval.value, 100, 100)
     assert interval.low <= low + 1e-5
     assert interval.high >= high - 1e-5

@@ -5,9 +5,9 @@ import importlib
 import numpy as np
 import pytest
 import torch
-from delong_reference import variance_of
+from delong_reference import interval_of, variance_of
 
-from gradscore.evaluation.intervals import auroc_interval, paired_delong
+from gradscore.evaluation.intervals import paired_delong
 from gradscore.evaluation.metrics import METRICS, aurc, auroc, risk_coverage
 from gradscore.system import import_torchvision
 
@@ -63,7 +63,7 @@ PATIENTS = {"wfns": np.array(GRADE, dtype=np.float64), "s100b": np.array(S100B.s
 )
 def test_variance_is_that_of_proc(marker, area, variance):
     assert auroc(PATIENTS[marker], POOR) == pytest.approx(area, abs=5e-8)
-    assert variance_of(auroc_interval(PATIENTS[marker], POOR)) == pytest.approx(variance, rel=1e-12)
+    assert variance_of(interval_of(PATIENTS[marker], POOR)) == pytest.approx(variance, rel=1e-12)
 
 
 def test_paired_test_is_that_of_proc():

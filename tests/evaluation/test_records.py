@@ -1,13 +1,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from delong_reference import interval_of
 from score_files import scored_sets_of
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score
 
 from gradscore import baselines
 from gradscore.errors import ConfigError
 from gradscore.evaluation import records
-from gradscore.evaluation.intervals import auroc_interval, paired_delong
+from gradscore.evaluation.intervals import paired_delong
 from gradscore.evaluation.records import CLASSIFIER, group_records
 from gradscore.evaluation.score_tables import LEADING, LOGIT_LR
 
@@ -84,7 +85,7 @@ def test_only_the_calibration_error_has_no_interval():
 
 
 def test_the_interval_of_an_auroc_is_delongs():
-    expected = auroc_interval(WRONG["msp"], WRONG["positive"])
+    expected = interval_of(WRONG["msp"], WRONG["positive"])
     record = OF_WRONG["in_dist.test", "msp", "auroc"]
     assert (record.low, record.high) == (expected.low, expected.high)
 
