@@ -213,7 +213,7 @@ class Scorer:
             sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
-                table (a data frame, whose columns are found by their names), texts, numbers (N, ...), or mappings of
+                table (by the names of their columns, where they have some), texts, numbers (N, ...), or mappings of
                 these by keyword input; one that cannot be used has a row with the error.
             watch: add what `gradscore.Monitor` watches, in columns `watched_*`.
 
@@ -292,6 +292,7 @@ class Scorer:
         self, raw: Sequence[RawSample], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
     ) -> pd.DataFrame:
         if sample_ids is not None:
+            sample_ids = list(sample_ids)
             _check_count(sample_ids, len(raw))
             raw = [replace(image, id=name) for image, name in zip(raw, sample_ids, strict=True)]
         tables = list(self.stream(raw, explain=explain, watch=watch))
@@ -495,10 +496,11 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
 
     Args:
         given: a table of numbers, rows of it as vectors; an array or tensor (N, ...) of numbers; a mapping of these by
-            the keyword inputs they are; a text; or a sequence of samples, each a text, numbers, or a mapping of these.
+            the keyword inputs or columns they are; a text; or a sequence of samples, each a text, numbers, a row with
+            names, or a mapping of these.
         floats: the model takes floats, so that whole numbers (but for bytes, which images are of) become floats.
-        columns: names of the numbers that the model takes, in its order, by which those of a table are found unless
-            its columns are called by numbers; None where they are not known.
+        columns: names of the numbers that the model takes, in its order, by which those of rows with names are found;
+            columns that are merely numbered, in order, are taken by their positions. None where they are not known.
 
     Raises:
         DataError: something else, or a table without one of these columns.
@@ -507,16 +509,18 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
     if isinstance(given, str):
         found = [given]
     elif isinstance(given, pd.DataFrame):
-        if columns is not None and not pd.api.types.is_integer_dtype(given.columns):
-            check_columns([str(name) for name in given], columns, where="raw: the table")
-            given = given[list(columns)]
-        found = list(_numbers(given.to_numpy(), "the table").astype(np.float32))
+        found = list(_vectors(given, columns, "the table"))
     elif isinstance(given, Mapping):
         arrays = {str(name): _numbers(values, f"input '{name}'") for name, values in given.items()}
         if not arrays or len({len(values) if values.ndim else -1 for values in arrays.values()}) != 1:
             forms = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "none"
             raise DataError(f"raw: wanted keyword inputs of as many samples each, got {forms}")
-        found = [dict(zip(arrays, row, strict=True)) for row in zip(*arrays.values(), strict=True)]
+        if columns is None:
+            found = [dict(zip(arrays, row, strict=True)) for row in zip(*arrays.values(), strict=True)]
+        else:
+            found = list(
+                _vectors(pd.DataFrame({name: list(each) for name, each in arrays.items()}), columns, "the mapping")
+            )
     elif isinstance(given, np.ndarray | Tensor):
         values = _numbers(given, "the array")
         if values.ndim < 2:
@@ -525,7 +529,7 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
             )
         found = list(values)
     elif isinstance(given, Sequence):
-        found = [_raw_sample(each, f"sample {place}") for place, each in enumerate(given)]
+        found = [_raw_sample(each, columns, f"sample {place}") for place, each in enumerate(given)]
     else:
         raise DataError(
             f"raw: wanted a table, an array (N, ...), a mapping of these, or a sequence of texts or numbers, got "
@@ -541,12 +545,35 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
     return [RawSample(str(place), each) for place, each in enumerate(found)]
 
 
-def _raw_sample(sample: object, where: str) -> Raw:
+def _raw_sample(sample: Any, columns: Sequence[str] | None, where: str) -> Raw:
     if isinstance(sample, str):
         return sample
+    named = sample._asdict() if hasattr(sample, "_asdict") else sample
+    if columns is not None and isinstance(named, pd.Series | Mapping):
+        row = named.to_frame().T if isinstance(named, pd.Series) else pd.DataFrame([named])
+        vector: Raw = _vectors(row, columns, where)[0]
+        return vector
     if isinstance(sample, Mapping):
         return {str(name): _numbers(values, f"{where}, '{name}'") for name, values in sample.items()}
     return _numbers(sample, where)
+
+
+def _vectors(table: pd.DataFrame, columns: Sequence[str] | None, where: str) -> NDArray[Any]:
+    """The numbers of a table, (N, C) float32, NaN for nothing: those of known columns by their names."""
+    names = [str(name) for name in table]
+    is_numbered = pd.api.types.is_integer_dtype(table.columns) and table.columns.is_monotonic_increasing
+    if columns is not None and not (is_numbered and not set(columns) & set(names)):
+        check_columns(names, columns, where=f"raw: {where}")
+        twice = next((name for name in columns if names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"raw: {where}: column {twice!r} is there twice; leave one of them out")
+        table = table.iloc[:, [names.index(name) for name in columns]]
+    table = table.infer_objects()
+    for name, kind in table.dtypes.items():
+        if not (pd.api.types.is_any_real_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)):
+            raise DataError(f"raw: wanted numbers in column {str(name)!r} of {where}, got {kind}")
+    found = [column.to_numpy(np.float64, na_value=np.nan) for _, column in table.items()]
+    return np.column_stack(found).astype(np.float32)
 
 
 def _numbers(values: object, where: str) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from gradscore.config import Config
 from gradscore.data import open_user_samples
 from gradscore.deployment import Scorer, make_bundle, write_bundle
+from gradscore.deployment.scorer import raw_samples
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.duplicates import find_near_duplicates as search
@@ -224,6 +225,39 @@ def test_a_data_frame_without_names_is_taken_by_position(standardised) -> None:
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
 
 
+NAMED_ROWS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "series": lambda table: [
+        table.assign(note="seen")[["c", "note", "b", "a", "d"]].iloc[row] for row in range(len(table))
+    ],
+    "named tuples": lambda table: list(table[list("cbad")].itertuples(index=False)),
+    "mappings": lambda table: table[list("cbad")].to_dict("records"),
+    "columns by name": lambda table: {name: table[name].to_numpy() for name in "dcab"},
+    "numbers that may lack": lambda table: table.astype({"b": "Float64", "d": "Float32"}).astype({"d": "float64"}),
+}
+
+
+@pytest.mark.parametrize("given", NAMED_ROWS.values(), ids=NAMED_ROWS)
+def test_names_of_rows_in_a_program_are_heeded(standardised, given) -> None:
+    scorer, table, wanted = standardised
+    found = scorer(given(table), raw=True, sample_ids=(str(row) for row in range(len(table))))
+    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_columns_called_by_numbers_are_names_where_they_are_known() -> None:
+    table = pd.DataFrame([[3.0, 1.0, 2.0]], columns=[2, 0, 1])
+    found = raw_samples(table, floats=True, columns=["0", "1", "2"])[0].raw
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(DataError, match=r"wanted columns a, b, c, got 2, 0, 1: no column 'a'"):
+        raw_samples(table, floats=True, columns=["a", "b", "c"])
+
+
+def test_whole_numbers_and_truth_values_of_a_table_may_lack() -> None:
+    table = pd.DataFrame({"a": pd.array([1.5, None], "Float64"), "b": [True, False], "c": pd.array([3, None], "Int64")})
+    found = [sample.raw for sample in raw_samples(table, floats=True, columns=["a", "b", "c"])]
+    np.testing.assert_array_equal(found, [[1.5, 1.0, 3.0], [np.nan, 0.0, np.nan]])
+
+
 OTHER_NAMES = {
     "another name": (list("abcx"), "wanted columns a, b, c, d, got a, b, c, x: no column 'd'"),
     "one less": (list("abc"), "wanted columns a, b, c, d, got a, b, c: no column 'd'"),
@@ -294,10 +328,12 @@ def test_columns_that_the_arguments_name_are_taken_in_their_order(tmp_path: Path
 
 NOT_RAW = {
     "a data frame without the word": (lambda table: table, {}, "with raw=True"),
-    "names": (lambda table: table.assign(a="x"), {"raw": True}, "wanted numbers in the table"),
+    "names": (lambda table: table.assign(a="x"), {"raw": True}, "wanted numbers in column 'a' of the table"),
     "a row": (lambda table: table.to_numpy()[0], {"raw": True}, "give .values. of one"),
     "a text": (lambda _: "a good film", {}, "no such file or folder; .* itself comes with raw=True"),
     "a generator": (lambda _: iter([1]), {"raw": True}, "got list_iterator"),
+    "a column twice": (lambda table: pd.concat([table, table[["a"]]], axis=1), {"raw": True}, "'a' is there twice"),
+    "numbers as text": (lambda table: table.astype({"a": str}), {"raw": True}, "column 'a' of the table, got"),
     "inputs of two sizes": (
         lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
     ),
