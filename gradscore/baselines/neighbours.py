@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, IntArray
@@ -40,6 +42,8 @@ _EXACT = 16
 
 _GROUP = 16
 """Pairs of which the nearest is looked at first."""
+
+_Number = TypeVar("_Number", np.float32, np.float64, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,18 +169,18 @@ class Bank:
         width = min(count, len(self))
         step = max(1, min(_TOGETHER, _PAIRS // len(self)))
         space = torch.empty(step, len(self))  # new memory for each block takes its time
-        features = torch.from_numpy(self.features)
+        features, squares = torch.from_numpy(self.features), self._squares
         parts = [(np.empty((0, width)), np.empty((0, width), dtype=np.int64), np.empty(0))]
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
             copies = None if contents is None else contents[0][start : start + step, None] == contents[1]
-            cosines = torch.mm(torch.from_numpy(block), features.T, out=space[: len(block)]).numpy()
-            rough = self._squares - 2 * cosines  # and the square of the query, which is the same for all
-            distances, places = _smallest(rough, width, self._distances, block, copies)
+            # Squared distances less the square of the query, which is the same for all.
+            found = torch.addmm(squares, torch.from_numpy(block), features.T, alpha=-2, out=space[: len(block)])
+            distances, places = _smallest(found.numpy(), width, self._distances, block, copies)
             guidance = np.empty(0)
             if guided and self.energies is not None:
-                products = np.multiply(cosines, self._energies, out=cosines)
-                smallest, _ = _smallest(products, min(GUIDES, len(self)), self._products, block, copies)
+                found.sub_(squares).mul_(self._energies)
+                smallest, _ = _smallest(found.numpy(), min(GUIDES, len(self)), self._products, block, copies)
                 guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)
             parts.append((np.where(np.isinf(distances), FARTHEST, distances), places, guidance))
         distances, places, guidance = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -193,13 +197,14 @@ class Bank:
         return np.asarray((self.features[near] * self.energies[near][..., None] * queries[:, None]).sum(axis=2))
 
     @cached_property
-    def _squares(self) -> NDArray[np.float32]:
+    def _squares(self) -> Tensor:
         """(M,) squared lengths of the features: one, but for rounding and for features of zeros."""
-        return np.asarray(np.square(self.features).sum(axis=1))
+        return torch.from_numpy(np.square(self.features).sum(axis=1))
 
     @cached_property
-    def _energies(self) -> NDArray[np.float32]:
-        return np.asarray(self.energies, dtype=np.float32)
+    def _energies(self) -> Tensor:
+        """(M,) energies over -2, which make products of the squared distances less their squares."""
+        return torch.from_numpy(np.asarray(self.energies, dtype=np.float32)) / -2
 
 
 def too_few(features: FloatArray) -> EvaluationError:
@@ -230,11 +235,11 @@ def _smallest(
     places = _lowest(rough, min(count + _MORE, rough.shape[1]))
     some = [slice(start, start + _EXACT) for start in range(0, len(places), _EXACT)]
     values = np.concatenate([exactly(queries[rows], places[rows]) for rows in some])
-    values[np.isinf(np.take_along_axis(rough, places, axis=1))] = np.inf
+    values[np.isinf(_at(rough, places))] = np.inf
     order = np.lexsort((places, values), axis=1)
     there = np.isfinite(values).sum(axis=1, keepdims=True)
-    order = np.take_along_axis(order, np.clip(there - 1, 0, np.arange(count)), axis=1)
-    return np.take_along_axis(values, order, axis=1), np.take_along_axis(places, order, axis=1)
+    order = _at(order, np.clip(there - 1, 0, np.arange(count)))
+    return _at(values, order), _at(places, order)
 
 
 def _lowest(values: NDArray[np.float32], count: int) -> IntArray:
@@ -249,5 +254,11 @@ def _lowest(values: NDArray[np.float32], count: int) -> IntArray:
     of_groups = np.argpartition(lowest, count - 1, axis=1)[:, :count]
     places = (rest + of_groups[:, None] + groups * np.arange(_GROUP)[:, None]).reshape(len(values), -1)
     places = np.hstack([np.broadcast_to(np.arange(rest), (len(values), rest)), places])
-    found = np.argpartition(np.take_along_axis(values, places, axis=1), count - 1, axis=1)[:, :count]
-    return np.take_along_axis(places, found, axis=1)
+    found = np.argpartition(_at(values, places), count - 1, axis=1)[:, :count]
+    return _at(places, found)
+
+
+def _at(values: NDArray[_Number], places: IntArray) -> NDArray[_Number]:
+    """The values (n, k) of rows (n, M) at places (n, k): `np.take_along_axis` in half the time."""
+    found: NDArray[_Number] = np.take(values, places + values.shape[1] * np.arange(len(values))[:, None])
+    return found
