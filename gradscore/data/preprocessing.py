@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -113,14 +114,18 @@ class Preprocessing:
 
     def __init__(self, config: PreprocessingConfig) -> None:
         self.config = config
-        import_torchvision()
-        self._functional: Any = importlib.import_module("torchvision.transforms.v2.functional")
         self._weights: Callable[[Tensor], Tensor] | None = None
         if config.weights is not None:
             self._weights = _weights_transforms(config.weights)
         self._processor: FolderProcessor | None = None
         if config.processor is not None:
             self._processor = FolderProcessor(config.processor, max_length=config.max_length)
+
+    @cached_property
+    def _functional(self) -> Any:
+        """Torchvision's functions, imported when an image is first resized: that takes three seconds."""
+        import_torchvision()
+        return importlib.import_module("torchvision.transforms.v2.functional")
 
     def __reduce__(self) -> tuple[type[Preprocessing], tuple[PreprocessingConfig]]:
         """Worker processes build their own."""
@@ -154,18 +159,19 @@ class Preprocessing:
                 return made
             raise DataError(f"preprocessing.processor: it makes {', '.join(made)} of an image, wanted pixels alone")
         image = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
-        config, functional = self.config, self._functional
+        config = self.config
         if self._weights is not None:
             return self._weights(image if len(image) == 3 else image.expand(3, -1, -1)).float()
         if config.channels is not None:
+            functional = self._functional
             convert = functional.rgb_to_grayscale if config.channels == 1 else functional.grayscale_to_rgb
             image = image if len(image) == config.channels else convert(image)
         if config.resize is not None:
             size = [config.resize] if isinstance(config.resize, int) else list(config.resize)
-            image = functional.resize(image, size, antialias=True)
+            image = self._functional.resize(image, size, antialias=True)
         if config.crop is not None:
             crop = [config.crop] * 2 if isinstance(config.crop, int) else list(config.crop)
-            image = functional.center_crop(image, crop)
+            image = self._functional.center_crop(image, crop)
         for name, given in (("mean", config.mean), ("std", config.std)):
             if given is not None and len(given) not in (1, len(image)):
                 raise DataError(
@@ -231,6 +237,7 @@ class Preprocessing:
 
 
 def _weights_transforms(name: str) -> Callable[[Tensor], Tensor]:
+    import_torchvision()
     models = importlib.import_module("torchvision.models")
     try:
         transforms: Callable[[Tensor], Tensor] = models.get_weight(name).transforms()

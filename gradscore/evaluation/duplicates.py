@@ -406,7 +406,8 @@ def nearest(shown: Signatures, known: Signatures, *, own: IntArray | None = None
     places, distances = [np.empty((0, NEIGHBOURS), dtype=np.int64)], [np.empty((0, NEIGHBOURS))]
     for start in range(0, len(shown), _BLOCK):
         block = shown[start : start + _BLOCK]
-        squared = squares - 2 * (block @ known.T)  # less the square of the block's own, which orders nothing
+        squared = (-2 * block) @ known.T
+        squared += squares  # less the square of the block's own, which orders nothing
         if own is not None:
             squared[np.arange(len(block)), own[start : start + _BLOCK]] = np.inf
         chosen = torch.from_numpy(squared).topk(NEIGHBOURS, largest=False).indices.numpy()

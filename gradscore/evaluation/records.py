@@ -6,7 +6,7 @@ A verdict is what a reader wants to know first: how well wrong predictions and O
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -86,9 +86,7 @@ class Record:
 
     def entry(self) -> dict[str, str | float | None]:
         """The record as `metrics.json` and `metrics.csv` hold it; only gains have a `p_value`."""
-        return {
-            name: value for name, value in asdict(self).items() if name != "p_value" or self.metric.startswith(GAIN)
-        }
+        return {name: value for name, value in vars(self).items() if name != "p_value" or self.metric.startswith(GAIN)}
 
 
 class Estimate(NamedTuple):

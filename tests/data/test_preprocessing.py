@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradscore.data import Preprocessing, PreprocessingConfig
-from gradscore.errors import ConfigError, DataError
+from gradscore.data import Preprocessing, PreprocessingConfig, preprocessing
+from gradscore.errors import ConfigError, DataError, MissingExtraError
 
 GREY = np.arange(24, dtype=np.uint8).reshape(4, 6, 1) * 10
 COLOUR = np.concatenate([GREY, 255 - GREY, GREY // 2], axis=2)
@@ -19,6 +19,17 @@ def test_pixels_become_fractions_in_channel_order() -> None:
     image = make()(COLOUR)
     assert image.dtype == torch.float32
     np.testing.assert_allclose(image.numpy(), COLOUR.transpose(2, 0, 1) / 255, rtol=1e-6)
+
+
+def test_torchvision_is_imported_when_an_image_is_first_resized(monkeypatch) -> None:
+    def imported() -> None:
+        raise MissingExtraError("torchvision cannot be imported")
+
+    monkeypatch.setattr(preprocessing, "import_torchvision", imported)
+    assert make(mean=[0], std=[1])(GREY).shape == (1, 4, 6)
+    resized = make(resize=2)
+    with pytest.raises(MissingExtraError, match="torchvision"):
+        resized(GREY)
 
 
 SHAPES = {
