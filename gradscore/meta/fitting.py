@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.metrics import log_loss, roc_auc_score
@@ -125,9 +126,13 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
     samples, width = scaled.shape
     if width <= AXES:
         return np.eye(width)
-    solver = "covariance_eigh" if width <= WIDE else "randomized"
-    axes = PCA(min(AXES, samples), svd_solver=solver, iterated_power=2, random_state=0)
-    return np.asarray(axes.fit(scaled.astype(np.float32)).components_, dtype=np.float64)
+    count, values = min(AXES, samples), scaled.astype(np.float32)
+    if width > WIDE:
+        axes = PCA(count, svd_solver="randomized", iterated_power=2, random_state=0).fit(values).components_
+    else:
+        values -= values.mean(axis=0)
+        axes = eigh(values.T @ values, subset_by_index=(width - count, width - 1), check_finite=False)[1].T[::-1]
+    return np.asarray(axes, dtype=np.float64)
 
 
 def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:

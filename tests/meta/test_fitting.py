@@ -58,6 +58,17 @@ def test_coefficients_along_axes_are_mapped_back_to_the_inputs():
     np.testing.assert_allclose(of_gradients @ axes.T @ axes, of_gradients, rtol=1e-9)
 
 
+@pytest.mark.parametrize("most", [0, fitting.WIDE], ids=["randomised", "whole"])
+def test_axes_are_those_of_most_variance(monkeypatch, most):
+    monkeypatch.setattr(fitting, "WIDE", most)
+    monkeypatch.setattr(fitting, "AXES", 4)
+    random = np.random.default_rng(2)
+    scaled = random.normal(size=(300, 30)) * np.r_[np.geomspace(30, 5, 4), np.full(26, 1e-3)] + 7
+    turned = scaled @ np.linalg.qr(random.normal(size=(30, 30)))[0]
+    wanted = np.linalg.svd(turned - turned.mean(axis=0))[2][:4]
+    np.testing.assert_allclose(np.abs(fitting.leading_axes(turned) @ wanted.T), np.eye(4), atol=1e-4)
+
+
 def test_no_axes_are_found_where_gradients_take_no_part(monkeypatch):
     monkeypatch.setattr(fitting, "leading_axes", lambda _: pytest.fail("found"))
     model = fit_logistic(INPUTS, ROWS, Penalty(C=0.02, boost=5.0, gradients=False))
