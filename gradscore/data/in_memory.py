@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, default_collate
 
 from ..errors import ConfigError, DataError
 from ..system import Inputs, described, each_input, rows_of, sample_count
@@ -59,7 +59,7 @@ def samples_of(
         `DataError` where `data` is none of `FORMS`, holds no sample, or something in it cannot be used.
     """
     reader = _Reader(data, name, dtype, labelled, preprocess, split)
-    return Samples(name, _count(data), reader.batches)
+    return Samples(name, _count(data), lambda: _as_loaded(data, name, reader.batches()))
 
 
 def refuse_shuffled(data: Any) -> None:
@@ -85,11 +85,62 @@ def _draws(sampler: Any) -> bool:
 def _count(data: Any) -> int | None:
     """How many samples there are, where that is known without reading them."""
     if isinstance(data, DataLoader):
-        whole = _length(data.dataset)
-        is_all = data.batch_sampler is not None and not data.drop_last
-        return whole if is_all and not isinstance(data.dataset, IterableDataset) else None
+        sizes = _sizes(data)
+        return None if sizes is None else sum(sizes)
     first = data[0] if _is_pair(data) else data
     return _length(first) if isinstance(first, Tensor | np.ndarray | Dataset) else None
+
+
+def _sizes(loader: Any) -> list[int] | None:
+    """How many samples a loader takes from its data set for each batch, where that is known."""
+    batches = getattr(loader, "batch_sampler", None)
+    if isinstance(batches, list):
+        return list(map(len, batches))
+    if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+        return None
+    count, size = _length(batches.sampler), batches.batch_size
+    if count is None:
+        return None
+    full, rest = divmod(count, size)
+    return [size] * full + [rest] * (rest > 0 and not batches.drop_last)
+
+
+def _as_loaded(data: Any, name: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches, where those of a loader have all samples that it takes from its data set, and have them once.
+
+    Raises:
+        DataError: its `collate_fn` leaves samples out, which shifts the positions of all others, or each of its workers
+            gives the same samples.
+    """
+    if not isinstance(data, DataLoader):
+        yield from batches
+        return
+    wanted = iter(_sizes(data) or ())
+    alike = data.num_workers if isinstance(data.dataset, IterableDataset) and data.num_workers > 1 else 0
+    first: list[str] = []
+    number = -1
+    for number, batch in enumerate(batches):
+        _check_size(name, number, next(wanted, 0), batch.places)
+        if number < alike:  # the workers take turns
+            hashes = _content_hashes(batch.inputs, batch.places)
+            first = first or hashes
+            alike = alike if hashes == first else 0
+            if number == alike - 1:
+                raise DataError(
+                    f"{name}: each of the {alike} workers of this loader gives the same samples; share them out in the "
+                    "data set, by torch.utils.data.get_worker_info(), or use num_workers=1"
+                )
+        yield batch
+    _check_size(name, number + 1, next(wanted, 0), 0)
+
+
+def _check_size(name: str, number: int, wanted: int, got: int) -> None:
+    if got < wanted:
+        raise DataError(
+            f"{name}: batch {number} of the loader was to have {wanted} samples and has {got}, so that positions in "
+            "the result say nothing of those in its data set; leave samples out by torch.utils.data.Subset, not in "
+            "collate_fn, or give list(loader) to have what is left numbered"
+        )
 
 
 @dataclass(frozen=True)
@@ -357,7 +408,7 @@ def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samp
                 "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
             )
 
-    return Samples(name, None, read)
+    return Samples(name, None, lambda: _as_loaded(data, name, read()))
 
 
 def tensors_in(batch: Any) -> Iterator[Tensor]:

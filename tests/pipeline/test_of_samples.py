@@ -21,6 +21,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    default_collate,
 )
 from trusted import built
 
@@ -245,6 +246,10 @@ IN_ORDER = {
     "of a part": lambda data: DataLoader(data, batch_size=2, sampler=[4, 0, 2]),
     "in batches": lambda data: DataLoader(data, batch_sampler=[[4, 0], [2]]),
     "for processes": lambda data: DataLoader(data, sampler=distributed(data, shuffle=False)),
+    "without the last batch": lambda data: DataLoader(data, batch_size=4, drop_last=True),
+    "one sample made of two": lambda data: DataLoader(
+        data, batch_size=2, collate_fn=lambda two: default_collate(two * 2)
+    ),
 }
 
 
@@ -255,6 +260,50 @@ def test_samplers_that_draw_nothing_give_the_order(loader: Callable[[Any], Any])
     found = gradscore.features(model, data, statistics=["l2"])
     drawn = torch.cat([inputs for inputs, _ in data])
     torch.testing.assert_close(torch.tensor(found.filter(like="logit_").to_numpy()).float(), model(drawn).detach())
+
+
+def leaving_out(*places: int) -> Callable[[list[Any]], Any]:
+    """A collate_fn as people have it for what cannot be read."""
+    return lambda samples: default_collate([each for each in samples if each[0][0] not in X[list(places), 0]])
+
+
+LEAVING_OUT = {
+    "from the first batch": (leaving_out(0), "batch 0 of the loader was to have 4 samples and has 3"),
+    "from the last batch": (leaving_out(5), "batch 1 of the loader was to have 2 samples and has 1"),
+    "a whole batch": (
+        lambda samples: (X[:0], Y[:0]) if len(samples) < 4 else default_collate(samples),
+        "batch 1 of the loader was to have 2 samples and has 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("collate", "message"), LEAVING_OUT.values(), ids=LEAVING_OUT)
+def test_a_loader_that_leaves_samples_out_is_refused(collate: Callable[[list[Any]], Any], message: str) -> None:
+    """All samples behind them would have the positions of others."""
+    data = DataLoader(TensorDataset(X, Y), batch_size=4, collate_fn=collate)
+    with pytest.raises(DataError, match=f"{message}.*Subset"):
+        gradscore.features(nn.Linear(4, 3).eval(), data)
+
+
+class Streamed(torch.utils.data.IterableDataset):
+    def __init__(self, *, shared_out: bool) -> None:
+        self.shared_out = shared_out
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = torch.utils.data.get_worker_info()
+        assert worker is not None
+        rows = range(worker.id, 6, 2) if self.shared_out else range(6)
+        return iter([(X[row], Y[row]) for row in rows])
+
+
+def test_workers_that_give_the_same_samples_are_refused() -> None:
+    model = nn.Linear(4, 3).eval()
+    data = DataLoader(Streamed(shared_out=False), batch_size=3, num_workers=2)
+    with pytest.raises(DataError, match=r"each of the 2 workers .* the same samples.*get_worker_info"):
+        gradscore.features(model, data)
+    with pytest.raises(DataError, match="each of the 2 workers"):
+        gradscore.features(model, data, losses=lambda model, batch: model(batch[0]).sum(1))
+    assert len(gradscore.features(model, DataLoader(Streamed(shared_out=True), batch_size=3, num_workers=2))) == 6
 
 
 WITHOUT_GRADIENTS = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
