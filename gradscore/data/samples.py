@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -443,14 +443,19 @@ SIGNATURE_SIDE = 8
 """Cells of a signature along either side of the image."""
 
 
+_WIDTHS: Mapping[str, DTypeLike] = {"f": np.float32, "i": np.int64, "u": np.int64}
+"""The types as which numbers are hashed, by kind; uint8 stays as it is."""
+
+
 def content_hash(raw: Raw) -> str:
     """16 hexadecimal digits of the SHA-256 of a raw sample.
 
     Args:
-        raw: an image (H, W, C) uint8 or numbers, of which shape and bytes count; several of these by name; or text.
+        raw: an image (H, W, C) uint8 or numbers, of which shape and values count, as float32 or int64; several of these
+            by name; or text.
 
     Returns:
-        Equal for equal samples.
+        Equal for equal samples, whether they came as float32 or float64.
     """
     return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
 
@@ -479,4 +484,7 @@ def _bytes_of(raw: Raw) -> bytes:
     if isinstance(raw, Mapping):
         return b"".join(f"{name}=".encode() + _bytes_of(raw[name]) for name in sorted(raw))
     shape = ",".join(map(str, raw.shape)).encode()
-    return shape + b":" + np.ascontiguousarray(raw).tobytes()
+    width = None if raw.dtype == np.uint8 else _WIDTHS.get(raw.dtype.kind)
+    with np.errstate(over="ignore"):
+        values = np.asarray(raw, dtype=width)
+    return shape + b":" + np.ascontiguousarray(values).tobytes()

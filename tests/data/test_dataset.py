@@ -113,6 +113,22 @@ def test_content_hash_is_that_of_the_raw_pixels(npz: str, tmp_path: Path) -> Non
     assert content_hash(IMAGES[0][..., None]) == plain[0] != content_hash(IMAGES[0].reshape(6, 4, 1))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(np.float32, np.float64), (np.float32, np.dtype(">f8")), (np.int32, np.int64), (np.uint16, np.int64)],
+    ids=str,
+)
+def test_content_of_another_width_is_the_same(one: np.dtype, other: np.dtype) -> None:
+    values = np.random.default_rng(0).uniform(0, 100, (3, 4)).astype(one)
+    assert content_hash(values) == content_hash(values.astype(other)) != content_hash(values[::-1])
+    assert content_hash({"a": values}) == content_hash({"a": values.astype(other)})
+
+
+def test_numbers_that_are_the_same_for_the_network_have_the_same_content() -> None:
+    values = np.random.default_rng(0).normal(size=5)
+    assert content_hash(values) == content_hash(values.astype(np.float32))
+
+
 def test_an_image_that_does_not_decode_is_in_one_part_of_several_which_names_it(tmp_path: Path) -> None:
     for place, pixels in enumerate(IMAGES):
         Image.fromarray(pixels).save(tmp_path / f"{place}.png")
