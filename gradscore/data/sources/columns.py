@@ -293,12 +293,16 @@ def check_columns(there: Sequence[str], wanted: Sequence[str], *, where: str) ->
 def _named(table: Table, request: Request, argument: str, usual: Sequence[str]) -> str | None:
     """The column that an argument names, or one of a usual name."""
     there = table.rows.column_names
-    if argument not in request.arguments:
-        return next((name for name in usual if name in there), None)
-    wanted: Any = request.arguments[argument]
+    wanted = chosen(there, request, argument, usual)
     if wanted is not None and wanted not in there:
         raise DataError(f"{table.where}: no column {wanted!r} (arguments.{argument}); {closest(str(wanted), there)}")
     return None if wanted is None else str(wanted)
+
+
+def chosen(there: Sequence[str], request: Request, argument: str, usual: Sequence[str]) -> Any:
+    """What an argument names, or the first usual name of a column that is there; None for no column."""
+    first = next((name for name in usual if name in there), None)
+    return request.arguments.get(argument, first)
 
 
 def _unique(table: Table, name: str) -> list[str]:

@@ -7,7 +7,7 @@ import gzip
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...system import closest
-from .columns import ColumnSource, Table, column_source, found_columns, is_text
+from .columns import ID_NAMES, LABEL_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
 from .raw_samples import Raw, Request, UnreadableImageError, no_file
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
@@ -44,13 +44,43 @@ STATE = "state.json"
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
     path = _existing(request)
-    images = request.arguments.get("inputs")
-    is_name = isinstance(images, str) and {"folder", "suffix"} & request.arguments.keys()
+    label: list[str] = []
+
+    def as_written(names: Sequence[str]) -> list[str]:
+        """Names and classes are not read as numbers: 0012 is another one than 12."""
+        wanted = request.arguments.get("inputs") or ()
+        is_name = isinstance(wanted, str) and bool({"folder", "suffix"} & request.arguments.keys())
+        numbers = {*([] if is_name else [wanted] if isinstance(wanted, str) else wanted), *(request.columns or ())}
+        found = {chosen(names, request, "ids", ID_NAMES), *([wanted] if is_name else [])} - numbers
+        label[:] = {chosen(names, request, "labels", LABEL_NAMES)} - numbers - found - {None}
+        return [name for name in names if name in {*found, *label}]
+
     try:
-        rows = read_text_table(path, texts=[str(images)] if is_name else [])  # 0012 is a name
+        rows = read_text_table(path, texts=as_written)
+        for name in label:
+            if name in rows.column_names:
+                place, column = rows.column_names.index(name), _classes(rows.column(name))
+                rows = rows.set_column(place, name, column)
     except DAMAGE as error:
         raise _unreadable(path, error, "a table with the names of its columns in the first line") from None
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
+
+
+def _classes(texts: pa.ChunkedArray) -> pa.Array:
+    """Classes as numbers, where all are.
+
+    Raises:
+        ValueError: two that are written otherwise become one number.
+    """
+    found = _column(texts.to_pandas(), as_text=False, is_whole=False)
+    if is_text(found.type):
+        return found
+    known: dict[int, str] = {}
+    for written in sorted({text for text in texts.to_pylist() if text is not None and text.isdecimal()}):
+        other = known.setdefault(int(written), written)
+        if other != written:
+            raise ValueError(f"labels {other!r} and {written!r} are one number; write them alike, or as names")
+    return found
 
 
 def text_columns(path: Path) -> dict[str, list[str | None]]:
@@ -224,7 +254,7 @@ def _json(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error, "what save_to_disk writes") from None
 
 
-def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Table:
+def read_text_table(path: Path, *, texts: Callable[[Sequence[str]], Collection[str]] = lambda _: ()) -> pa.Table:
     """The columns of a table of text, whose first line has their names; raises one of `DAMAGE`.
 
     Every line has as many fields as the first one: with one more or less, nobody can tell which column a field is of.
@@ -234,7 +264,7 @@ def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Tab
 
     Args:
         path: UTF-8; columns are parted by tabs in `.tsv`, by commas in others, and spaces after these do not count.
-        texts: names of columns that are text whatever is in them; None for all of them.
+        texts: of the names of all columns those of text, whatever is in them.
 
     Raises:
         ValueError: fields that belong to no column or are lacking, quotes that do not end, two columns of one name,
@@ -242,7 +272,8 @@ def read_text_table(path: Path, *, texts: Collection[str] | None = ()) -> pa.Tab
     """
     names, rows = _names_and_rows(path)
     places = [str(place) for place in range(len(names))]
-    as_text = {place: str for place, name in zip(places, names, strict=True) if texts is None or name in texts}
+    written = texts(names)
+    as_text = {place: str for place, name in zip(places, names, strict=True) if name in written}
     frame = pd.read_csv(
         path,
         sep=_delimiter(path),
@@ -332,7 +363,8 @@ def _check_names(names: list[str]) -> None:
         )
 
 
-def _column(found: pd.Series[Any], as_text: bool) -> pa.Array:
+def _column(found: pd.Series[Any], as_text: bool, *, is_whole: bool = True) -> pa.Array:
+    """A column as pandas read it; `is_whole` where that saw all of it, so that what is no number has none beside it."""
     if as_text:
         return pa.array(found, pa.large_string(), from_pandas=True)
     if found.dtype.kind in "iufb":
@@ -340,7 +372,7 @@ def _column(found: pd.Series[Any], as_text: bool) -> pa.Array:
     texts = found.astype(object).where(found.notna(), None)
     plain = texts.map(str, na_action="ignore").str.strip().str.lower()
     values = texts[~(plain.isin(NOTHING) | plain.isna()).to_numpy()]
-    if len(values) and len(values) < len(texts):
+    if len(values) and not (is_whole and len(values) == len(texts)):
         numbers = pd.to_numeric(values, errors="coerce")
         if numbers.notna().all():
             return pa.array(numbers.reindex(texts.index), from_pandas=True)

@@ -115,6 +115,55 @@ def test_texts_and_names_of_samples_may_be_such_words(tmp_path: Path) -> None:
     assert [source.sample(0), source.sample(1)] == ["null", "N/A"]
 
 
+IDS = {
+    "leading zeros": ["00007", "7"],
+    "whole numbers": ["7", "12"],
+    "exponents": ["12e5", "3e2"],
+    "versions": ["1.10", "1.1"],
+    "long": ["12345678901234567890123", "12345678901234567890124"],
+    "truth values": ["True", "false"],
+}
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_names_of_samples_are_text_as_it_is_written(tmp_path: Path, ids: list[str]) -> None:
+    rows = "".join(f"{name},{place},1\n" for place, name in enumerate(ids))
+    (tmp_path / "t.csv").write_text(f"id,a,label\n{rows}")
+    (tmp_path / "u.csv").write_text(f"sample,a,label\n{rows}")
+    assert list(open_source(f"csv:{tmp_path}/t.csv").ids) == ids
+    assert list(open_source(f"csv:{tmp_path}/u.csv", arguments={"ids": "sample"}).ids) == ids
+
+
+def test_a_column_called_id_may_hold_numbers_of_the_samples(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,a\n007,1\n8,2\n")
+    for arguments in ({"ids": None}, {"inputs": ["id", "a"]}):
+        assert open_source(f"csv:{tmp_path}/t.csv", arguments=arguments).sample(0).tolist() == [7, 1]
+
+
+NUMBERED = {
+    "numbers": ("2,0,1", [2, 0, 1], None),
+    "of two digits": ("02,00,01", [2, 0, 1], None),
+    "as pandas writes them beside nothing": ("2.0,0.0,", [2, 0, -1], None),
+    "truth values": ("True,False,true", [1, 0, 1], ["False", "True"]),
+    "names that begin with digits": ("01a,1b,01a", [0, 1, 0], ["01a", "1b"]),
+    "nothing": (",,", [-1, -1, -1], None),
+}
+
+
+@pytest.mark.parametrize(("given", "labels", "names"), NUMBERED.values(), ids=NUMBERED)
+def test_labels_that_are_numbers_are_numbers(tmp_path: Path, given: str, labels: list[int], names: list | None) -> None:
+    rows = "".join(f"{place},{label}\n" for place, label in enumerate(given.split(",")))
+    (tmp_path / "t.csv").write_text(f"a,label\n{rows}")
+    source = open_source(f"csv:{tmp_path}/t.csv")
+    assert (source.labels.tolist(), source.class_names and list(source.class_names)) == (labels, names)
+
+
+def test_two_labels_that_become_one_number_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n1,01\n2,1\n")
+    with pytest.raises(DataError, match="labels '01' and '1' are one number; write them alike, or as names"):
+        open_source(f"csv:{tmp_path}/t.csv")
+
+
 def test_a_row_without_a_name_is_refused_where_names_are_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a\nx,1\n,2\n")
     with pytest.raises(DataError, match="row 1 has nothing in column 'id', which names the samples"):
