@@ -282,8 +282,7 @@ class _Reader:
         return entry[0], entry[1]
 
     def _tensor(self, inputs: Any, *, argument: str = "") -> Tensor:
-        if np.ma.is_masked(inputs):
-            raise DataError(f"{self.name}: some inputs{argument} are masked, which models do not know; fill them")
+        refuse_masked(inputs, what=f"{self.name}: some inputs{argument}")
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         if not isinstance(inputs, Tensor):
@@ -303,6 +302,7 @@ class _Reader:
         return inputs.detach()
 
     def _labels(self, labels: Any, size: int) -> Tensor:
+        refuse_masked(labels, what=f"{self.name}: some labels")
         found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
         if found.dtype.kind not in "iu":
             raise DataError(
@@ -315,6 +315,16 @@ class _Reader:
                 "an iterable gives batches: put single samples into a DataLoader"
             )
         return torch.from_numpy(found.astype(np.int64))
+
+
+def refuse_masked(values: Any, *, what: str) -> None:
+    """Refuses an array of `numpy.ma` with masked values, whose numbers below the mask would be taken.
+
+    Raises:
+        DataError: it is one.
+    """
+    if np.ma.is_masked(values):
+        raise DataError(f"{what} are masked, which models do not know; fill them (labels with -1)")
 
 
 def check_classes(batch: Batch, num_classes: int, *, name: str) -> None:

@@ -31,6 +31,7 @@ from ..data import (
     is_pixels,
     open_user_samples,
     prepared_batches,
+    refuse_masked,
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
@@ -577,6 +578,7 @@ def _vectors(table: pd.DataFrame, columns: Sequence[str] | None, where: str) -> 
 
 
 def _numbers(values: object, where: str) -> NDArray[Any]:
+    refuse_masked(values, what=f"raw: some values in {where}")
     try:
         found = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
@@ -593,6 +595,7 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
         except ValueError as error:
             raise DataError(f"images[{place}]: {error}; convert it to 'L' or 'RGB' as in training") from None
     if is_pixels(image):
+        refuse_masked(image, what=f"images[{place}]: some pixels")
         return image if image.ndim == 3 else image[..., None]
     got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
     raise DataError(
@@ -602,6 +605,7 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
 
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    refuse_masked(values, what="images: some values")
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
 
 

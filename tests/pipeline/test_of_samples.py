@@ -158,6 +158,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "complex": (lambda: X.to(torch.complex64), "wanted dense real numbers"),
     "nested": (lambda: torch.nested.nested_tensor([X[0], X[1, :3]], layout=torch.jagged), "got a nested tensor"),
     "masked": (lambda: np.ma.masked_less(X.numpy(), 0), "some inputs are masked"),
+    "masked labels": (lambda: (X, np.ma.masked_equal(Y.numpy(), 1)), "some labels are masked"),
     "words": (lambda: np.array([["a"]]), "got ndarray of <U1"),
     "pixels without preprocessing": (lambda: torch.zeros(2, 1, 2, 2, dtype=torch.uint8), "give preprocessing="),
     "samples of other shapes": (lambda: Uneven(), "do not make a batch"),

@@ -334,6 +334,13 @@ NOT_RAW = {
     "a generator": (lambda _: iter([1]), {"raw": True}, "got list_iterator"),
     "a column twice": (lambda table: pd.concat([table, table[["a"]]], axis=1), {"raw": True}, "'a' is there twice"),
     "numbers as text": (lambda table: table.astype({"a": str}), {"raw": True}, "column 'a' of the table, got"),
+    "masked": (lambda table: np.ma.masked_less(table.to_numpy(), 0), {}, "some values are masked"),
+    "masked, before": (
+        lambda table: np.ma.masked_less(table.to_numpy(), 0), {"raw": True}, "some values in the array are masked"
+    ),
+    "masked rows": (
+        lambda table: list(np.ma.masked_less(table.to_numpy(), 0)), {"raw": True}, "some values in sample 0 are masked"
+    ),
     "inputs of two sizes": (
         lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
     ),
