@@ -461,7 +461,13 @@ IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 KINDS = {
     "images": (IMAGES, ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")),
     "not square": (IMAGES[..., :5], ("mixup", "cutmix", "jigsaw", "permuted_pixels")),
-    "vectors": (IMAGES[:, 0, 0], ("swapped_fields", "permuted_columns", "feature_mixture")),
+    "vectors": (
+        IMAGES[:, 0, 0],
+        (
+            *("swapped_fields", "permuted_columns", "feature_mixture"),
+            *("feature_extrapolation", "far_extrapolation", "extrapolated_fields"),
+        ),
+    ),
     "vectors too short": (IMAGES[:, 0, 0, :3], ()),
     "tokens": ((IMAGES[:, 0, 0] * 9).long(), ("shuffled_tokens", "swapped_fields")),
     "tokens and a mask": ({"ids": (IMAGES[:, 0, 0] * 9).long(), "mask": torch.ones(6, 8)}, ("swapped_fields",)),

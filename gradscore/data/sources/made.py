@@ -85,10 +85,34 @@ def permuted_columns(sample: Raw, _other: Raw, random: Generator) -> Raw:
 
 def feature_mixture(sample: Raw, other: Raw, _random: Generator) -> Raw:
     """The mean of two samples of different classes."""
-    values, others = _floats(sample, "feature_mixture"), _floats(other, "feature_mixture")
+    return _on_the_line(sample, other, 0.5, "feature_mixture")
+
+
+def feature_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
+    """What lies as far beyond a sample as one of another class lies before it: x + (x - other)."""
+    return _on_the_line(sample, other, 2.0, "feature_extrapolation")
+
+
+def far_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
+    """What lies four times as far beyond a sample as one of another class lies before it: x + 4 (x - other)."""
+    return _on_the_line(sample, other, 5.0, "far_extrapolation")
+
+
+def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
+    """A random half of the columns of a vector as `feature_extrapolation` has them; the others stay."""
+    beyond = _on_the_line(sample, other, 2.0, "extrapolated_fields")
+    mixed = _floats(sample, "extrapolated_fields").copy()
+    places = random.permutation(mixed.size)[: mixed.size // 2]
+    mixed.reshape(-1)[places] = beyond.reshape(-1)[places]
+    return mixed
+
+
+def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:
+    """What lies on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that."""
+    values, others = _floats(sample, kind), _floats(other, kind)
     if values.shape != others.shape:
-        raise DataError(f"synthetic:feature_mixture needs samples of one shape, got {values.shape} and {others.shape}")
-    return ((values.astype(np.float64) + others) / 2).astype(values.dtype)
+        raise DataError(f"synthetic:{kind} needs samples of one shape, got {values.shape} and {others.shape}")
+    return (share * values.astype(np.float64) + (1 - share) * others).astype(values.dtype)
 
 
 VALUE_KINDS: dict[str, Change] = {
@@ -96,6 +120,9 @@ VALUE_KINDS: dict[str, Change] = {
     "swapped_fields": swapped_fields,
     "permuted_columns": permuted_columns,
     "feature_mixture": feature_mixture,
+    "feature_extrapolation": feature_extrapolation,
+    "far_extrapolation": far_extrapolation,
+    "extrapolated_fields": extrapolated_fields,
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
@@ -158,7 +185,10 @@ def _like(sample: Raw, arrays: Mapping[str, Values]) -> Raw:
     return dict(arrays) if isinstance(sample, Mapping) else arrays[""]
 
 
-OF_TWO_CLASSES = ("cutmix", "mixup", "swapped_fields", "feature_mixture")
+OF_TWO_CLASSES = (
+    "cutmix", "mixup", "swapped_fields", "feature_mixture",
+    "feature_extrapolation", "far_extrapolation", "extrapolated_fields",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,29 @@ def test_a_mixture_is_the_mean_of_two_samples_of_different_classes() -> None:
     assert found.dtype == np.float32
 
 
+BEYOND = {"feature_extrapolation": 1, "far_extrapolation": 4}
+
+
+@pytest.mark.parametrize(("kind", "times"), BEYOND.items(), ids=BEYOND)
+def test_an_extrapolation_lies_opposite_a_sample_of_another_class(kind: str, times: int) -> None:
+    steps = (np.stack(made(kind, OF_VECTORS)) - VECTORS) / times
+    gaps = np.abs((VECTORS - steps)[:, None] - VECTORS[None]).max(axis=2)
+    assert gaps.min(axis=1).max() < 1e-5
+    assert (LABELS[gaps.argmin(axis=1)] != LABELS).all()
+
+
+def test_half_of_the_fields_are_extrapolated() -> None:
+    found = np.stack(made("extrapolated_fields", OF_VECTORS))
+    stays = found == VECTORS
+    assert stays.sum(axis=1).tolist() == [5] * 6
+    assert len({tuple(row) for row in stays}) > 1
+    gaps = np.abs((2 * VECTORS - found)[:, None] - VECTORS[None])
+    farthest = np.where(stays[:, None], 0, gaps).max(axis=2)
+    farthest[np.arange(6), np.arange(6)] = np.inf
+    assert farthest.min(axis=1).max() < 1e-5
+    assert (LABELS[farthest.argmin(axis=1)] != LABELS).all()
+
+
 def test_swapped_fields_take_half_of_the_columns_from_another_class() -> None:
     found = np.stack(made("swapped_fields", OF_VECTORS))
     own = found == VECTORS
