@@ -363,7 +363,7 @@ class Scorer:
             prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
             return torch.stack(prepared) if prepared else self._example[:0]
         if not self._example.is_floating_point():
-            return found.to(self._example.dtype)
+            return _whole(found, "images").to(self._example.dtype)
         if not found.is_floating_point():
             raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
         return found
@@ -373,7 +373,11 @@ class Scorer:
         if isinstance(example, Tensor) or set(inputs) != set(example):
             wanted = "one array" if isinstance(example, Tensor) else ", ".join(example)
             raise DataError(f"images: wanted {wanted}, got keyword inputs {', '.join(map(str, inputs))}")
-        return {name: _tensor(inputs[name]).to(example[name].dtype) for name in example}
+        found = {name: _tensor(inputs[name]) for name in example}
+        return {
+            name: (each if example[name].is_floating_point() else _whole(each, name)).to(example[name].dtype)
+            for name, each in found.items()
+        }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
         def prepared(each: Tensor) -> Tensor:
@@ -607,6 +611,13 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     refuse_masked(values, what="images: some values")
     return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _whole(values: Tensor, name: str) -> Tensor:
+    """What the model takes as whole numbers, or truth values, which floats may hold as well."""
+    if values.is_floating_point() and not bool((values.frac() == 0).all()):
+        raise DataError(f"{name}: wanted whole numbers, as the model was run on, got fractions or NaN ({values.dtype})")
+    return values
 
 
 def _check_count(names: Sequence[str], images: int) -> None:

@@ -352,6 +352,10 @@ def test_tokens_are_scored_as_they_are() -> None:
     detector = make(model, alpha=0.2).fit((tokens, tokens[:, 0] % 2))
     table = detector.score(tokens[:10])
     assert table["prediction"].tolist() == model(tokens[:10]).argmax(1).tolist()
+    pd.testing.assert_frame_equal(detector.scorer(tokens[:10].double()), table)
+    for fractions in (tokens[:10] + 0.9, tokens[:10] * float("nan")):
+        with pytest.raises(DataError, match=r"wanted whole numbers, .* got fractions or NaN \(torch.float32\)"):
+            detector.scorer(fractions)
     assert detector.bundle.self_test.images.dtype == np.int64
 
 

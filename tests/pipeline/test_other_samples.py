@@ -339,7 +339,7 @@ NOT_RAW = {
         lambda table: np.ma.masked_less(table.to_numpy(), 0), {"raw": True}, "some values in the array are masked"
     ),
     "masked rows": (
-        lambda table: list(np.ma.masked_less(table.to_numpy(), 0)), {"raw": True}, "some values in sample 0 are masked"
+        lambda table: list(np.ma.masked_less(table.to_numpy(), 0)), {"raw": True}, "some values in sample 1 are masked"
     ),
     "inputs of two sizes": (
         lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
