@@ -10,8 +10,9 @@ The mean of the process is what confident predictions say (`Terms.at`), and a li
 log-odds of the accuracy; it is exact without shift. How far around a known window its accuracy speaks for others, and
 how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
 other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
-shift that nobody has seen is seen in the same way: the interval holds 90 % of what was left out, and has the noise of
-so many samples.
+shift that nobody has seen is seen in the same way. Errors are about as large everywhere in log-odds, but for windows
+that have hardly moved, and of OOD samples too much is expected: so the interval holds 90 % of what was left out, shifts
+and OOD sets counting alike, misses as much at either end, and has the noise of so many samples.
 
 A network that images are too hard for collapses onto a few classes, while its scores stay good: so no more predictions
 of a class count as right than there are samples of it. Where classes come in other shares, that would be wrong. The two
@@ -61,6 +62,9 @@ UNSHIFTED_DRAWS = 24
 UNSHIFTED = ""
 """The group of calibration samples."""
 
+OOD = "ood:"
+"""Starts the groups of OOD sets."""
+
 EDGE = 0.001
 """Accuracies closer to 0 and 1 than this count as this close."""
 
@@ -74,7 +78,10 @@ KERNEL_VARIANCE = 2.0
 """Variance of the squared-exponential kernel, where that of the linear one is 1."""
 
 LEAST = 0.005
-"""Floor of an accuracy's standard deviation."""
+"""Floor of the size of an error."""
+
+NEAR = 0.25
+"""Windows that have moved by less than this, in root mean squares of the terms, have smaller errors."""
 
 NORMAL = 1.644854
 """How many standard deviations hold 90 % of normal noise."""
@@ -145,11 +152,13 @@ class ExpectedAccuracy:
             return UNKNOWN
         if self.process is None:
             return UNKNOWN
-        accuracy, deviation = self.process.at(self.terms.at(sums.means))
+        accuracy, size = self.process.at(self.terms.at(sums.means))
         # Variances of the shares of right predictions, here and among the calibration samples.
         noise = accuracy * (1 - accuracy) / sums.samples + self.usual * (1 - self.usual) / self.calibration
-        half = float(np.sqrt((self.process.stretch * deviation) ** 2 + NORMAL**2 * noise))
-        return Expected(accuracy=accuracy, low=max(0.0, accuracy - half), high=min(1.0, accuracy + half))
+        below, above = (
+            float(np.hypot(far * size, NORMAL * np.sqrt(noise))) for far in (self.process.below, self.process.above)
+        )
+        return Expected(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
 
 
 class KnownWindow(NamedTuple):
@@ -177,7 +186,7 @@ def known_windows(terms: Terms, known_sets: KnownSets) -> list[KnownWindow]:
         _mixed(terms, [(1.0, _uneven(terms, known_sets.calibration, UNSHIFTED, random, UNEVEN[draw % len(UNEVEN)]))])
         for draw in range(UNSHIFTED_DRAWS)
     ]
-    ood = [_even(terms, each, f"ood:{name}") for name, each in sorted(known_sets.ood.items())]
+    ood = [_even(terms, each, f"{OOD}{name}") for name, each in sorted(known_sets.ood.items())]
     for place, (name, each) in enumerate(sorted(known_sets.shifted.items())):
         part = _even(terms, each, name.partition(":")[0])
         windows += [_mixed(terms, [(share, part), (1 - share, unshifted)]) for share in MIXED]
@@ -283,13 +292,13 @@ class LeftOut(NamedTuple):
     Attributes:
         group: a kind of shift, or an OOD set.
         accuracy: (k,) what is expected.
-        deviation: (k,) standard deviations of that.
+        size: (k,) of its errors.
         windows: the places of the windows.
     """
 
     group: str
     accuracy: FloatArray
-    deviation: FloatArray
+    size: FloatArray
     windows: list[int]
 
 
@@ -302,14 +311,17 @@ class GaussianProcess:
         length_scale: how far windows tell of each other.
         noise_variance: variance of the log-odds that terms do not explain.
         inverse: (w, w) of the matrix of the windows.
-        stretch: standard deviations that hold 90 % of what was left out; infinite where no group could be left out.
+        below: how far an accuracy may be below what is expected, in sizes of the error, so that 90 % of what was left
+            out is held; infinite where no group could be left out.
+        above: how far above.
     """
 
     known: Observations
     length_scale: float
     noise_variance: float
     inverse: FloatArray
-    stretch: float = np.inf
+    below: float = np.inf
+    above: float = np.inf
 
     @classmethod
     def fitted(cls, windows: Sequence[KnownWindow], optional: slice = NONE) -> Self:
@@ -327,7 +339,8 @@ class GaussianProcess:
         # Gains that may be by chance are none (one standard error: Breiman et al. 1984).
         if gains.mean() <= gains.std() / np.sqrt(max(1, len(gains) - 1)):
             best = fewer
-        return replace(best, stretch=best._stretched())
+        below, above = best._ends()
+        return replace(best, below=below, above=above)
 
     @classmethod
     def _best(cls, known: Observations) -> Self:
@@ -352,14 +365,12 @@ class GaussianProcess:
         )
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
-        """The accuracy that is expected of a window with these terms (t,), and its standard deviation."""
+        """The accuracy that is expected of a window with these terms (t,), and the size of its error."""
         place = ((terms - self.known.origin) / self.known.scale)[np.isfinite(self.known.scale)][None]
-        covariances = _covariances(place, self.known.inputs, self.length_scale)[0]
-        weights = covariances @ self.inverse
-        variance = float(_covariances(place, place, self.length_scale)[0, 0] - weights @ covariances)
+        weights = _covariances(place, self.known.inputs, self.length_scale)[0] @ self.inverse
         found = self.known.mean[0] + terms[0] - self.known.origin[0] + weights @ self.known.targets
-        accuracy, deviation = _accuracies(np.array([found]), np.array([max(variance, 0.0) + self.noise_variance]))
-        return float(accuracy[0]), float(deviation[0])
+        accuracy = expit(np.array([found]))
+        return float(accuracy[0]), float(_sizes(accuracy, place)[0])
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
@@ -368,9 +379,8 @@ class GaussianProcess:
         for group in sorted({group for groups in known.groups for group in groups}):
             places = [place for place, groups in enumerate(known.groups) if group in groups]
             block = np.linalg.inv(self.inverse[np.ix_(places, places)])
-            expected = known.mean[places] + known.targets[places] - block @ weighted[places]
-            variance = np.maximum(np.diag(block) - known.target_noise[places], self.noise_variance)
-            found.append(LeftOut(group, *_accuracies(expected, variance), places))
+            accuracy = expit(known.mean[places] + known.targets[places] - block @ weighted[places])
+            found.append(LeftOut(group, accuracy, _sizes(accuracy, known.inputs[places]), places))
         return found
 
     def _errors_left_out(self) -> FloatArray:
@@ -378,21 +388,40 @@ class GaussianProcess:
         errors = [np.abs(each.accuracy - self.known.accuracy[each.windows]).mean() for each in self.left_out]
         return np.array(errors or [0.0])
 
-    def _stretched(self) -> float:
-        """The 90 % quantile over groups that are left out, where a group that comes new counts as one that is worst."""
+    def _ends(self) -> tuple[float, float]:
+        """Quantiles over groups that are left out, where a group that comes new counts as one that is worst."""
         groups = self.left_out
         if len(groups) < 2:
-            return np.inf
+            return np.inf, np.inf
+        ood = [each.group.startswith(OOD) for each in groups]
+        counts, kinds = np.bincount(ood, minlength=2), len(set(ood))
         scores, weights = [], []
-        for each in groups:
+        for each, of_ood in zip(groups, ood, strict=True):
             errors, noise = each.accuracy - self.known.accuracy[each.windows], self.known.noise[each.windows]
-            scores.append(np.sqrt(np.maximum(errors**2 - NORMAL**2 * noise, 0.0)) / each.deviation)
-            weights.append(np.full(len(each.windows), 1 / (len(groups) + 1) / len(each.windows)))
+            beyond = np.sqrt(np.maximum(errors**2 - NORMAL**2 * noise, 0.0)) / each.size
+            scores.append(np.sign(errors) * beyond)
+            share = len(groups) / (len(groups) + 1) / kinds / counts[int(of_ood)]
+            weights.append(np.full(len(each.windows), share / len(each.windows)))
         joined, counted = np.concatenate(scores), np.concatenate(weights)
-        order = np.argsort(joined, kind="stable")
+        for missed in np.linspace(1 - COVERED, 0, 201):
+            below, above = (_quantile(np.maximum(end, 0.0), counted, 1 - missed) for end in (joined, -joined))
+            if counted[(joined <= below) & (-joined <= above)].sum() >= COVERED - 1e-9:
+                return below, above
         # With fewer than 9 groups not even the largest holds 90 % of new ones; no figure of these samples does.
-        place = min(int(np.searchsorted(np.cumsum(counted[order]), COVERED - 1e-9)), len(joined) - 1)
-        return float(joined[order][place])
+        return (float(np.abs(joined).max()),) * 2
+
+
+def _quantile(values: FloatArray, weights: FloatArray, level: float) -> float:
+    """The least value with this much weight at or below it, the largest where all have less."""
+    order = np.argsort(values, kind="stable")
+    place = int(np.searchsorted(np.cumsum(weights[order]), level - 1e-9))
+    return float(values[order][min(place, len(values) - 1)])
+
+
+def _sizes(accuracy: FloatArray, inputs: FloatArray) -> FloatArray:
+    """How large errors of accuracies (n,) are, up to a factor, of windows with these inputs (n, u)."""
+    moved = np.sqrt((inputs**2).sum(axis=1) / max(1, inputs.shape[1]))
+    return np.asarray(np.hypot(accuracy * (1 - accuracy) * np.sqrt(moved / (moved + NEAR)), LEAST))
 
 
 def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> FloatArray:
@@ -403,12 +432,6 @@ def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> F
     apart = np.maximum(lengths[:, None] + widths[None] - 2 * line, 0.0)
     kernel = np.exp(-apart / (2 * length_scale**2)) - np.exp(-(lengths[:, None] + widths[None]) / (2 * length_scale**2))
     return np.asarray(line + KERNEL_VARIANCE * kernel)
-
-
-def _accuracies(log_odds: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Accuracies, and their standard deviations, from log-odds and their variances."""
-    accuracy = np.asarray(expit(log_odds))
-    return accuracy, np.sqrt(variance * (accuracy * (1 - accuracy)) ** 2 + LEAST**2)
 
 
 def _log_odds(accuracy: FloatArray) -> FloatArray:
