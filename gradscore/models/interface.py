@@ -142,7 +142,8 @@ class Interface:
         }
         width = 1 if self.one_logit else self.num_classes
         fitting = {name: each for name, each in shaped.items() if each.dim() == 1 or each.shape[1] == width}
-        for candidates in (shaped, fitting):
+        maps = any(each.dim() == 4 and each.shape[2:].numel() == 1 for each in tensors.values())
+        for candidates in (fitting,) if maps else (shaped, fitting):  # the logits may be a map of one place
             if len(candidates) == 1:
                 return next(iter(candidates.values()))
         if not shaped and entries:

@@ -42,6 +42,7 @@ OUTPUTS = {
     "a dict where one entry has as many columns as classes": (lambda z, x: {"scores": z, "features": x}, None),
     "a dict with a name": (lambda z, x: {"main": z, "auxiliary": z + 1}, "main"),
     "a tuple where one entry has as many columns as classes": (lambda z, x: (x, z), None),
+    "beside a map of one place": (lambda z, x: (z, x[:, :, None, None]), None),
     "a tuple with a position": (lambda z, x: (z + 1, z), 1),
     "a named tuple with a name": (lambda z, x: Pair(x[:, :3], z), "scores"),
 }
@@ -56,6 +57,11 @@ def test_logits_are_found(returned, name):
 
 UNCLEAR = {
     "two matrices that fit": (lambda z, x: {"main": z, "auxiliary": z}, None, r"of main \(5, 3\), auxiliary \(5, 3\)"),
+    "logits as a map of one place": (
+        lambda z, x: (x, z[:, :, None, None]),
+        None,
+        r"0 \(5, 4\), 1 \(5, 3, 1, 1\); name the logits by model.output",
+    ),
     "nothing of that name": (lambda z, x: {"out": z}, "logits", r"model.output: no tensor 'logits' among .* of out"),
     "a name where there is but one tensor": (lambda z, x: z, "logits", "leave model.output out"),
     "no tensor": (lambda z, x: "cat", None, "got str; make forward return them"),
