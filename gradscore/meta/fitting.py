@@ -336,11 +336,11 @@ def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
     Returns:
         (N,) float64 with sum N.
     """
-    pairs = pd.DataFrame({"target": np.asarray(target).astype(bool), "set": np.asarray(sets)})
-    members = pairs.groupby(["target", "set"])["set"].transform("size")
-    sets_of_class = pairs.groupby("target")["set"].transform("nunique")
-    classes = pairs["target"].nunique()
-    return np.asarray(len(pairs) / (members * sets_of_class * classes), dtype=np.float64)
+    positive, numbers = np.asarray(target).astype(np.int64), pd.factorize(np.asarray(sets))[0]
+    pairs = 2 * numbers + positive
+    members = np.bincount(pairs)
+    sets_of_class = np.array([np.count_nonzero(members[kind::2]) for kind in (0, 1)])
+    return np.asarray(len(pairs) / (members[pairs] * sets_of_class[positive] * np.count_nonzero(sets_of_class)))
 
 
 def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple[tuple[float, float], float] | None:

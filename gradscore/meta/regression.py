@@ -1,7 +1,7 @@
 """Logistic regression with a penalty for each coefficient, for many penalties of the same samples.
 
-A matrix of second derivatives costs as much as a hundred gradients. One serves many steps: those of L-BFGS, which it
-starts from, correct it, and other penalties change nothing but its diagonal.
+A matrix of second derivatives costs as much as twenty gradients or more. One serves many steps: those of L-BFGS, which
+it starts from, correct it, and other penalties change nothing but its diagonal.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scipy.special import expit
 from ..system import BoolArray, FloatArray
 
 MOST_STEPS = 1000
-"""Steps of a fit at most; it takes 10 to 50 of them."""
+"""Steps of a fit at most; it takes 5 to 30 of them."""
 
 TOLERANCE = 1e-14
 """How far the mean loss may be above its least where a fit ends, as its next step tells."""
 
-_PATIENCE = 10
+_PATIENCE = 4
 """Steps in which what is left to gain has to fall to a tenth; else second derivatives are computed anew."""
 
 _ROWS = 512
