@@ -24,7 +24,6 @@ from ..meta import (
     Inputs,
     MetaModel,
     Penalty,
-    RecomputedRows,
     ScoreChoice,
     TrainingSet,
     add_alarms,
@@ -72,11 +71,8 @@ class ScoreChooser:
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
         self._inputs_by_samples: dict[tuple[str, ...], Inputs] = {}
-        once, again = run.recomputed(FIT)
-        self._twice = RecomputedRows(once, again, unit=run.rounding_unit)
-        if self._has_bank:
-            known = [self._inputs.baseline_table(version) for version in self._twice.versions]
-            self._twice = replace(self._twice, baselines=known)
+        # Without a bank, baselines are fitted anew.
+        self._twice = prepared.twice if self._has_bank else replace(prepared.twice, baselines=(None, None, None))
 
     def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
         """Chooses between a meta model and scores without gradients.

@@ -350,10 +350,13 @@ class Prepared:
         inputs: what makes them.
         tables: the feature tables.
         known: baselines of splits that are known already.
+        twice: samples of `in_dist.fit` that were computed twice, with their baselines.
     """
 
-    def __init__(self, inputs: Inputs, tables: Tables, known: Mapping[str, pd.DataFrame]) -> None:
-        self.inputs, self._tables, self._known = inputs, tables, known
+    def __init__(
+        self, inputs: Inputs, tables: Tables, known: Mapping[str, pd.DataFrame], twice: RecomputedRows
+    ) -> None:
+        self.inputs, self.twice, self._tables, self._known = inputs, twice, tables, known
         self._scaled: dict[str, FloatArray] = {}
         self._content: dict[str, pd.Series[str]] = {}
         self._some: dict[str, SomeRows] = {}
@@ -467,11 +470,12 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
         )
     unseen = ordinary_of(run, fit) if BANK in splits else None
     baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
-    once, again = run.recomputed(FIT)
     known = baselines.table(outputs_of(whole))
+    once, again = run.recomputed(FIT)
     twice = RecomputedRows(once, again, unit=run.rounding_unit)
+    twice = replace(twice, baselines=[baselines.table(outputs_of(version)) for version in twice.versions])
     inputs = Inputs.fit(fit, baselines, twice=twice, table=known.loc[fit.index])
-    return Prepared(inputs, tables, {FIT: known}), [*notices, *baselines.notices, *rounding_notices(inputs)]
+    return Prepared(inputs, tables, {FIT: known}, twice), [*notices, *baselines.notices, *rounding_notices(inputs)]
 
 
 def rounding_notices(inputs: Inputs) -> list[str]:
