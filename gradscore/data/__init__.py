@@ -21,6 +21,7 @@ from .in_memory import (
     check_classes,
     count_samples,
     form_of,
+    holds_others,
     refuse_masked,
     refuse_shuffled,
     samples_of,

@@ -457,6 +457,15 @@ def with_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return renewed(batch)
 
 
+def holds_others(batch: Any, samples: int) -> bool:
+    """Whether a batch holds something for each sample that is no tensor, such as texts: these stay in their places."""
+    if isinstance(batch, np.ndarray):
+        return batch.ndim > 0 and len(batch) == samples
+    held = _held(batch)
+    each = isinstance(batch, list | tuple) and len(batch) == samples
+    return any(holds_others(part, samples) or (each and not isinstance(part, Tensor)) for part in held.values())
+
+
 def _held(batch: Any) -> dict[Any, Any]:
     """What a container holds, by key, position or name; nothing for what is none."""
     if isinstance(batch, Mapping):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import FeaturesConfig
-from ..data import Batch, count_samples, tensors_in, with_tensors
+from ..data import Batch, count_samples, holds_others, tensors_in, with_tensors
 from ..errors import CoupledSamplesError, EngineError, GradscoreError
 from ..gradients import Engine, read_graph
 from ..losses import OF_BATCHES
@@ -71,31 +71,38 @@ class BatchLosses:
         """
         samples = count_samples(batch)
         batch = with_tensors(batch, lambda tensor: tensor.to(self.device))
-        few = self._learned(batch, samples, tuple(tensor.shape[1:] for tensor in tensors_in(batch) if tensor.dim()))
         losses = self._losses(batch, samples)
-        if few is None:
-            return losses
+        self._learn(batch, losses, tuple(tensor.shape[1:] for tensor in tensors_in(batch) if tensor.dim()))
+        return losses
+
+    def _learn(self, batch: Any, losses: Tensor, shapes: tuple[torch.Size, ...]) -> None:
+        """Has the engine learn from a few samples what it would learn from all, unless it knows.
+
+        Raises:
+            CoupledSamplesError: their losses are others than among all samples.
+        """
+        samples = len(losses)
+        count = min(LEARNED_FROM, samples - 1)
+        if not count or (count, shapes) in self._seen:
+            return
+        self._seen.add((count, shapes))
         those = losses.detach()
-        difference = float((few - those[: len(few)]).abs().max()) if few.shape[1:] == those.shape[1:] else np.inf
+        rows = torch.arange(count, device=self.device)
+        if not holds_others(batch, samples):  # the largest, the last first: weights by rank or place show best there
+            rows = those.abs().reshape(samples, -1).sum(1).topk(count).indices.sort(descending=True).values
+        few = with_tensors(batch, lambda tensor: tensor[rows] if tensor.shape[:1] == (samples,) else tensor)
+        alone = self._losses(few, count)
+        same = alone.shape[1:] == those.shape[1:]
+        difference = float((alone.detach() - those[rows]).abs().max()) if same else np.inf
         if difference > ALONE * float(those.abs().max()):
             raise CoupledSamplesError(
                 f"the loss of a sample changes with the other samples of its batch (by {difference:.3g}); per-sample "
-                "gradients are not defined for it. Put batch norm and dropout in eval mode, and divide by the number "
-                "of tokens of each sample, not of the batch"
+                "gradients are not defined for it. Put batch norm and dropout in eval mode, divide by the number of "
+                "tokens of each sample, not of the batch, and weight no sample by its rank or place; what belongs to "
+                "a sample goes into the batch"
             )
-        return losses
-
-    def _learned(self, batch: Any, samples: int, shapes: tuple[torch.Size, ...]) -> Tensor | None:
-        """Has the engine learn from a few samples what it would learn from all; their losses, or None if it knows."""
-        count = min(LEARNED_FROM, samples - 1)
-        if not count or (count, shapes) in self._seen:
-            return None
-        self._seen.add((count, shapes))
-        few = with_tensors(batch, lambda tensor: tensor[:count] if tensor.shape[:1] == (samples,) else tensor)
-        losses = self._losses(few, count)
         if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
-            self.engine.learn(losses, torch.ones_like(losses))
-        return losses.detach()
+            self.engine.learn(alone, torch.ones_like(alone))
 
     def _losses(self, batch: Any, samples: int) -> Tensor:
         try:

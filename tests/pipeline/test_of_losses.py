@@ -1,15 +1,16 @@
 """Features of losses that a program gives: one for each sample, or for each token of it."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 import gradscore
@@ -127,8 +128,11 @@ def test_batches_of_pairs_and_of_tensors():
         return (model(batch[0]) - batch[1]).square().sum(1)
 
     pairs = gradscore.features(model.eval(), [(inputs, targets)], losses=squared, statistics=["l2"])
-    fixed = gradscore.features(
-        model, [inputs], losses=lambda model, batch: squared(model, (batch, targets[: len(batch)])), statistics=["l2"]
+    alone = gradscore.features(
+        model,
+        [torch.cat([inputs, targets], dim=1)],
+        losses=lambda model, batch: squared(model, (batch[:, :4], batch[:, 4:])),
+        statistics=["l2"],
     )
     truth = [
         [float(gradient.norm()) for gradient in each.values()]
@@ -137,7 +141,7 @@ def test_batches_of_pairs_and_of_tensors():
         )
     ]
     np.testing.assert_allclose(columns(pairs), truth, rtol=1e-10)
-    np.testing.assert_allclose(columns(fixed), truth, rtol=1e-10)
+    np.testing.assert_allclose(columns(alone), truth, rtol=1e-10)
 
 
 class Pair(NamedTuple):
@@ -223,7 +227,7 @@ REFUSED = {
         lambda *given: mean_of_text(*given).mean(),
         {},
         EngineError,
-        r"of shape \(2,\).*got \(\)",
+        r"of shape \(5,\).*got \(\)",
     ),
     "another number of losses": (lambda *given: each_token(*given).flatten(), {}, EngineError, "one value for each"),
     "no tensor": (lambda model, batch: model(**batch), {}, EngineError, "must return a tensor"),
@@ -241,7 +245,7 @@ REFUSED = {
         CoupledSamplesError,
         "of each sample, not of the batch",
     ),
-    "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(2, tokens\)"),
+    "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(5, tokens\)"),
     "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
     "a function in a list": ([mean_of_text], {}, ConfigError, r"losses=function.*got a function in a list"),
     "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
@@ -288,3 +292,40 @@ def test_two_samples_that_are_divided_by_their_number_are_refused():
     batches = list(torch.randn(6, 4).split(2))
     with pytest.raises(CoupledSamplesError, match="changes with the other samples"):
         gradscore.features(model, batches, losses=lambda m, b: (m(b) ** 2).sum(1) / len(b), statistics=["l2"])
+
+
+def squares(model: nn.Module, batch: Tensor) -> Tensor:
+    return (model(batch) ** 2).sum(1)
+
+
+ACROSS = {
+    "what is harder than most": lambda losses: losses * (losses > losses.mean()),
+    "weights by place": lambda losses: losses * torch.arange(len(losses)),
+    "weights by rank": lambda losses: losses * losses.argsort().argsort(),
+    "sorted": lambda losses: losses.sort().values,
+    "backwards": lambda losses: losses.flip(0),
+}
+
+
+@pytest.mark.parametrize("change", ACROSS.values(), ids=ACROSS)
+@pytest.mark.parametrize("samples", [2, 3, 10])
+def test_losses_that_look_across_samples_are_refused(change: Callable[[Tensor], Tensor], samples: int) -> None:
+    """Among the first samples alone some of them change nothing."""
+    torch.manual_seed(samples)
+    model = nn.Linear(4, 3).eval()
+    batch = torch.randn(samples, 4)
+    with pytest.raises(CoupledSamplesError, match=r"weight no sample by its rank or place.*into the batch"):
+        gradscore.features(model, [batch], losses=lambda m, b: change(squares(m, b)), statistics=["l2"])
+
+
+def test_what_is_no_tensor_stays_with_its_sample() -> None:
+    model = nn.Linear(4, 3).eval()
+    weight = {"rare": 5.0, "common": 1.0}
+    batch = {"x": torch.randn(6, 4), "kind": ["common", "rare"] * 3}
+
+    def weighted(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+        rows = range(len(batch["x"]))
+        return squares(model, batch["x"]) * torch.tensor([weight[batch["kind"][row]] for row in rows])
+
+    found = gradscore.features(model, [batch], losses=weighted, statistics=["l2"])
+    assert found["loss"].tolist() == pytest.approx(weighted(model, batch).tolist())
