@@ -205,7 +205,8 @@ class DataConfig(Section):
     """Auxiliary OOD sets that are made of up to 1,000 samples of in_dist.fit each. `auto` makes `rotate90`, `mixup`,
     `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, `swapped_fields`,
     `permuted_columns`, `feature_mixture`, `feature_extrapolation`, `far_extrapolation` and `extrapolated_fields` of
-    numbers, `shuffled_tokens` and `swapped_fields` of tokens and text. `[]` makes none."""
+    numbers, `shuffled_tokens`, `swapped_fields`, `random_tokens` and `some_random_tokens` of tokens and text, and
+    `blended_words` of text. `[]` makes none."""
     shifted: list[ShiftedConfig] = []
     """Labelled samples of these classes that look different; reported by themselves."""
 

@@ -473,7 +473,10 @@ KINDS = {
         ),
     ),
     "vectors too short": (IMAGES[:, 0, 0, :3], ()),
-    "tokens": ((IMAGES[:, 0, 0] * 9).long(), ("shuffled_tokens", "swapped_fields")),
+    "tokens": (
+        (IMAGES[:, 0, 0] * 9).long(),
+        ("shuffled_tokens", "swapped_fields", "random_tokens", "some_random_tokens"),
+    ),
     "tokens and a mask": ({"ids": (IMAGES[:, 0, 0] * 9).long(), "mask": torch.ones(6, 8)}, ("swapped_fields",)),
 }
 

@@ -115,6 +115,53 @@ def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:
     return (share * values.astype(np.float64) + (1 - share) * others).astype(values.dtype)
 
 
+def random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
+    """Every token another of the vocabulary, all as likely, rare ones too; the first and the last one stay.
+
+    Of text it is the words, all of them; the white space stays where it is.
+
+    Args:
+        sample: the tokens or text.
+        vocabulary: of the same form, with every token once.
+        random: draws.
+    """
+    return _replaced(sample, vocabulary, random, 1, "random_tokens")
+
+
+def some_random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
+    """Half of the tokens others of the vocabulary, as `random_tokens` has them all."""
+    return _replaced(sample, vocabulary, random, 2, "some_random_tokens")
+
+
+def _replaced(sample: Raw, vocabulary: Raw, random: Generator, step: int, kind: str) -> Raw:
+    """One of `step` tokens another of the vocabulary."""
+    if isinstance(sample, str) and isinstance(vocabulary, str):
+        words, drawn = list(_WORD.finditer(sample)), vocabulary.split()
+        taken = {words[place].start() for place in random.permutation(len(words))[::step]}
+        return _WORD.sub(lambda word: drawn[random.integers(len(drawn))] if word.start() in taken else word[0], sample)
+    own, known = _tokens(sample, kind), _tokens(vocabulary, kind)
+    lengths = [len(next(iter(each.values()))) for each in (own, known)]
+    places = random.permutation(_used(own, lengths[0])[1:-1])[::step]
+    drawn_places = random.choice(_used(known, lengths[1]), len(places))
+    found = {name: values.copy() for name, values in own.items()}
+    for name, values in found.items():
+        values[places] = known[name][drawn_places]
+    return _like(sample, found)
+
+
+def blended_words(sample: Raw, other: Raw, random: Generator) -> Raw:
+    """Words that there are not: the front half of each with the rear half of a random one of another class's sample."""
+    if not isinstance(sample, str) or not isinstance(other, str):
+        raise DataError(f"synthetic:blended_words is for text; the samples are {describe_raw(sample)}")
+    rears = [word[len(word) // 2 :] for word in other.split()] or [""]
+
+    def blended(word: re.Match[str]) -> str:
+        front = word[0][: (len(word[0]) + 1) // 2]
+        return front + rears[random.integers(len(rears))]
+
+    return _WORD.sub(blended, sample)
+
+
 VALUE_KINDS: dict[str, Change] = {
     "shuffled_tokens": shuffled_tokens,
     "swapped_fields": swapped_fields,
@@ -123,6 +170,9 @@ VALUE_KINDS: dict[str, Change] = {
     "feature_extrapolation": feature_extrapolation,
     "far_extrapolation": far_extrapolation,
     "extrapolated_fields": extrapolated_fields,
+    "random_tokens": random_tokens,
+    "some_random_tokens": some_random_tokens,
+    "blended_words": blended_words,
 }
 """New kinds go to the end: the place of a kind is part of its random seed."""
 
@@ -150,6 +200,24 @@ def kinds_for(sample: Raw) -> tuple[str, ...]:
             change(sample, sample, np.random.default_rng(0))
             found.append(kind)
     return tuple(found)
+
+
+def vocabulary_of(samples: Sequence[Raw]) -> Raw:
+    """What looks like a sample and holds every token of all of them once; of text the words.
+
+    First and last tokens, which often mark the ends, and padding are left out. Of several arrays, values at one
+    position stay together.
+    """
+    if isinstance(samples[0], str):
+        return " ".join(sorted({word for text in samples for word in str(text).split()}))
+    parts = []
+    for sample in samples:
+        tokens = _tokens(sample, "random_tokens")
+        stacked = np.stack([*tokens.values()])
+        parts.append(stacked[:, _used(tokens, stacked.shape[1])[1:-1]])
+    names = _tokens(samples[0], "random_tokens")
+    distinct = np.unique(np.concatenate(parts, axis=1), axis=1)
+    return _like(samples[0], {name: row.astype(names[name].dtype) for name, row in zip(names, distinct, strict=True)})
 
 
 def _is_of_floats(sample: Raw) -> bool:
@@ -186,9 +254,12 @@ def _like(sample: Raw, arrays: Mapping[str, Values]) -> Raw:
 
 
 OF_TWO_CLASSES = (
-    "cutmix", "mixup", "swapped_fields", "feature_mixture",
+    "cutmix", "mixup", "swapped_fields", "feature_mixture", "blended_words",
     "feature_extrapolation", "far_extrapolation", "extrapolated_fields",
 )  # fmt: skip
+OF_VOCABULARY = ("random_tokens", "some_random_tokens")
+MOST_READ = 1000
+"""Samples whose tokens are a vocabulary: of more, so many drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +295,8 @@ class SyntheticSource:
         if self.kind in OF_TWO_CLASSES:
             labels = np.asarray(self.base.labels)
             other = self.base.sample(int(random.choice(np.flatnonzero(labels != labels[index]))))
+        if self.kind in OF_VOCABULARY:
+            other = self._vocabulary
         if self.kind in VALUE_KINDS:
             return VALUE_KINDS[self.kind](sample, other, random)
         image, second = (wanted_image(each, where=f"synthetic:{self.kind}") for each in (sample, other))
@@ -234,6 +307,16 @@ class SyntheticSource:
     def content(self) -> str:
         """See `ImageSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
+
+    @cached_property
+    def _vocabulary(self) -> Raw:
+        count = len(self.base.ids)
+        places = range(count) if count <= MOST_READ else np.random.default_rng(self.seed).permutation(count)[:MOST_READ]
+        samples = []
+        for place in places:
+            with suppress(UnreadableImageError):
+                samples.append(self.base.sample(int(place)))
+        return vocabulary_of(samples)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,74 @@ def test_text_is_shuffled_and_swapped_by_words() -> None:
     assert all(text.split()[4][1] != text.split()[0][1] for text in swapped)
 
 
+@pytest.mark.parametrize("base", [OF_TOKENS, OF_PLAIN_TOKENS], ids=["mask", "no mask"])
+def test_random_tokens_are_inner_ones_of_any_sample(base: ImageSource) -> None:
+    lengths = LENGTHS if base is OF_TOKENS else np.full(6, 9)
+    inside = (np.arange(9) > 0) & (np.arange(9) < lengths[:, None] - 1)
+    found, some = (np.stack([ids_of(each) for each in made(kind, base)]) for kind in RANDOM_KINDS)
+    np.testing.assert_array_equal(found[~inside], TOKENS[~inside])
+    assert np.isin(found[inside], TOKENS[inside]).all()
+    assert len(np.unique(found[inside] // 9)) == 6
+    replaced = (some != TOKENS).sum(axis=1)
+    assert (replaced <= (inside.sum(axis=1) + 1) // 2).all()
+    assert replaced.sum() > 6
+
+
+RANDOM_KINDS = ("random_tokens", "some_random_tokens")
+
+
+def ids_of(sample: Any) -> Any:
+    return sample["input_ids"] if isinstance(sample, dict) else sample
+
+
+def test_arrays_of_a_random_token_stay_together() -> None:
+    kinds = TOKENS % 3
+    base = ArraySource({"input_ids": TOKENS, "kinds": kinds, "attention_mask": MASKS}, IDS, LABELS)
+    for sample in made("random_tokens", base):
+        np.testing.assert_array_equal(sample["kinds"], sample["input_ids"] % 3)
+        assert [each.dtype for each in sample.values()] == [TOKENS.dtype, kinds.dtype, MASKS.dtype]
+
+
+class Repeated(Texts):
+    """One word is 99 of a hundred."""
+
+    def sample(self, index: int) -> str:
+        return "often " * 99 + f"rare{index}"
+
+
+def test_random_words_are_as_often_rare_ones() -> None:
+    words = " ".join(made("random_tokens", Repeated())).split()
+    assert len(words) == 600
+    counts = [words.count(word) for word in ("often", *(f"rare{index}" for index in range(6)))]
+    assert sum(counts) == 600
+    assert max(abs(count - 600 / 7) for count in counts) < 5 * np.sqrt(600 / 7)
+    assert sum(text.split().count("often") for text in made("some_random_tokens", Repeated())) < 6 * 75
+
+
+def test_blended_words_end_as_words_of_another_class() -> None:
+    for place, text in enumerate(made("blended_words", Texts())):
+        for word, own in zip(text.split(), Texts().sample(place).split(), strict=True):
+            assert (word[:2], len(word)) == (own[:2], 4)
+            assert LABELS[int(word[2])] != LABELS[place]
+    known = ArraySource(TOKENS, IDS, LABELS)
+    with pytest.raises(DataError, match=r"blended_words is for text"):
+        open_source("synthetic:blended_words", base=known)
+
+
+class Two(Texts):
+    """A word of small and a word of large letters."""
+
+    ids, labels = IDS[:2], np.array([0, 1])
+
+    def sample(self, index: int) -> str:
+        return ["abcde  fg", "VWXYZ"][index]
+
+
+def test_halves_of_words() -> None:
+    source = open_source("synthetic:blended_words", base=Two())
+    assert [source.sample(0), source.sample(1) in ("VWXde", "VWXg")] == ["abcXYZ  fXYZ", True]
+
+
 SPACED = "  Two  words,\n\tthen\tthree more. "
 OTHER = "one\n\n\nanother  text\n"
 
@@ -152,7 +220,13 @@ def test_swapped_texts_keep_their_white_space(sample: str, other: str, wanted: s
     assert swapped_fields(sample, other, np.random.default_rng(0)) == wanted
 
 
-KINDS = {"shuffled_tokens": OF_TOKENS, "swapped_fields": OF_VECTORS, "permuted_columns": OF_VECTORS}
+KINDS = {
+    "shuffled_tokens": OF_TOKENS,
+    "random_tokens": OF_TOKENS,
+    "blended_words": Texts(),
+    "swapped_fields": OF_VECTORS,
+    "permuted_columns": OF_VECTORS,
+}
 
 
 @pytest.mark.parametrize(("kind", "base"), KINDS.items(), ids=KINDS)
