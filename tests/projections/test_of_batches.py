@@ -133,7 +133,7 @@ REFUSED = {
         EngineError,
         "does not depend on the parameters of the model.* a copy",
     ),
-    "a loss that raises": ({"losses": raising}, EngineError, "loss 'raising': .*batch of 2 samples: KeyError: 'texts'"),
+    "a loss that raises": ({"losses": raising}, EngineError, "loss 'raising': .*batch of 4 samples: KeyError: 'texts'"),
     "no parameters": ({"parameters": []}, ConfigError, r"parameters: wanted .* got \[\]"),
     "a number among parameters": ({"parameters": ["table.*", 3]}, ConfigError, "parameters: wanted .* got .*3"),
     "a batch size": ({"batch_size": 8}, ConfigError, "batch_size: does not go with losses"),
