@@ -41,13 +41,15 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     """How many of the labels are wrong.
 
     Each label is taken for the true class, or for another one that it was mistaken for; the true class has the
-    probabilities of other samples' last layers, at a temperature that makes the labels most likely. That says how often
+    probabilities of other samples' last layers, at a temperature that makes the labels most likely, and is as frequent
+    as the labels: where a class is rare, a frequent one's sample that looks like it seldom is. That says how often
     a class is mistaken for another one. But where two classes look alike, a label that fits worse is seldom known to be
     wrong: if a mistaken label may be any other class, those are close calls and count as right, which is the lower end.
     A network that has learnt wrong labels by heart hides them; `chances` sees more of these, for the upper end.
 
     Args:
-        log_p: (N, K) log probabilities of the classes, of last layers that are fitted to other samples.
+        log_p: (N, K) log probabilities of the classes, as if all were as frequent, of last layers that are fitted to
+            other samples.
         log_odds: (N,) of the likeliest other class to the label, as for `suspects`.
         labels: (N,) the given classes.
 
@@ -55,14 +57,15 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
         the model of mistakes; Dempster, Laird and Rubin 1977 for its fit; Efron 1982 for the jackknife.
     """
     everything, groups = np.ones(len(labels)), np.random.default_rng(0).permutation(len(labels)) % GROUPS
+    frequent = np.log(np.bincount(labels, minlength=log_p.shape[1]) + 1.0)
     ends = []
     for as_alike in (False, True):
 
         def unlikely(log_scale: float, as_alike: bool = as_alike) -> float:
-            return -_mistakes(softmax(np.exp(log_scale) * log_p, axis=1), labels, everything, as_alike)[1]
+            return -_mistakes(softmax(np.exp(log_scale) * log_p + frequent, axis=1), labels, everything, as_alike)[1]
 
         scale = np.exp(minimize_scalar(unlikely, bounds=(-1.5, 2.0), method="bounded", options={"xatol": 0.05}).x)
-        true = softmax(scale * log_p, axis=1)
+        true = softmax(scale * log_p + frequent, axis=1)
         count = _mistakes(true, labels, everything, as_alike)[0]
         without = [_mistakes(true, labels, (groups != each) * 1.0, as_alike)[0] for each in range(GROUPS)]
         ends.append((count, _error(without)))

@@ -41,6 +41,21 @@ def test_the_interval_holds_the_number_of_changed_labels(wrong: float, noise: st
     assert abs(np.mean(errors)) < 12 + 0.1 * 2000 * wrong
 
 
+@pytest.mark.parametrize("wrong", [0.0, 0.05, 0.15])
+def test_classes_may_be_rare(wrong: float) -> None:
+    """Three normal distributions that overlap, of which one has nine tenths of the samples; densities written out."""
+    random = np.random.default_rng(0)
+    truth = random.choice(3, size=2000, p=[0.9, 0.04, 0.06])
+    centres = 2.5 * np.eye(3)
+    samples = centres[truth] + random.normal(size=(2000, 3))
+    log_p = log_softmax(-((samples[:, None] - centres) ** 2).sum(axis=2) / 2, axis=1)
+    labels = np.where(random.random(2000) < wrong, (truth + random.integers(1, 3, 2000)) % 3, truth)
+    changed = int((labels != truth).sum())
+    found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
+    assert found.low <= changed <= found.high
+    assert abs(found.estimate - changed) < 12 + 0.1 * 2000 * wrong
+
+
 def test_the_count_is_that_of_the_greatest_likelihood() -> None:
     """Of two classes, with the share of each that is mistaken found by another search of the likelihood as it is."""
     log_p, labels, _ = labelled(800, wrong=0.1, spread=3.0, noise="uniform", seed=1)
