@@ -25,6 +25,7 @@ from .in_memory import (
     refuse_masked,
     refuse_shuffled,
     samples_of,
+    tensor_of,
     tensors_in,
     whole_batches,
     with_tensors,

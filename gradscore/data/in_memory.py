@@ -248,6 +248,7 @@ class _Reader:
     def _sliced(self, inputs: Any, labels: Any) -> Iterator[Any]:
         found = self._inputs(inputs)
         size = sample_count(found)
+        labels = labels if labels is None or isinstance(labels, Tensor) else np.asanyarray(labels)
         if labels is not None and len(labels) != size:
             raise DataError(f"{self.name}: wanted one label for each of {size} samples, got {len(labels)}")
         for start in range(0, size, SAMPLES_AT_A_TIME):
@@ -284,7 +285,7 @@ class _Reader:
     def _tensor(self, inputs: Any, *, argument: str = "") -> Tensor:
         refuse_masked(inputs, what=f"{self.name}: some inputs{argument}")
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
-            inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+            inputs = tensor_of(inputs)
         if not isinstance(inputs, Tensor):
             raise DataError(
                 f"{self.name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}"
@@ -299,7 +300,7 @@ class _Reader:
                 f"{self.name}: wanted a batch of inputs{argument}, (N, ...), got one of shape {tuple(inputs.shape)}; "
                 "an iterable gives batches: put single samples into a DataLoader"
             )
-        return inputs.detach()
+        return tensor_of(inputs)
 
     def _labels(self, labels: Any, size: int) -> Tensor:
         refuse_masked(labels, what=f"{self.name}: some labels")
@@ -314,7 +315,17 @@ class _Reader:
                 f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; "
                 "an iterable gives batches: put single samples into a DataLoader"
             )
+        if found.dtype == np.uint64 and found.max() > np.iinfo(np.int64).max:  # would be negative
+            raise DataError(f"{self.name}: label {found.max()} is too large for a class; -1 stands for no label")
         return torch.from_numpy(found.astype(np.int64))
+
+
+def tensor_of(values: Tensor | Values) -> Tensor:
+    """Numbers as a tensor without a graph that NumPy can read: byte order and width of floats are those of PyTorch."""
+    if isinstance(values, Tensor):
+        return values.detach().resolve_neg()
+    kind = np.dtype(np.float64) if values.dtype == np.longdouble else values.dtype.newbyteorder("=")
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=kind))
 
 
 def refuse_masked(values: Any, *, what: str) -> None:
@@ -370,7 +381,7 @@ def _is_pair(data: Any) -> bool:
         isinstance(data, tuple)
         and len(data) == 2
         and isinstance(data[0], arrays)
-        and (data[1] is None or isinstance(data[1], arrays | Sequence))
+        and (data[1] is None or isinstance(data[1], Sequence) or hasattr(data[1], "__array__"))
     )
 
 

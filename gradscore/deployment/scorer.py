@@ -32,6 +32,7 @@ from ..data import (
     open_user_samples,
     prepared_batches,
     refuse_masked,
+    tensor_of,
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
@@ -584,7 +585,7 @@ def _vectors(table: pd.DataFrame, columns: Sequence[str] | None, where: str) -> 
 def _numbers(values: object, where: str) -> NDArray[Any]:
     refuse_masked(values, what=f"raw: some values in {where}")
     try:
-        found = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        found = tensor_of(values).cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
         found = np.asarray(None)
     if found.dtype.kind not in "fiub":
@@ -610,7 +611,7 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
 
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     refuse_masked(values, what="images: some values")
-    return values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    return tensor_of(values)
 
 
 def _whole(values: Tensor, name: str) -> Tensor:

@@ -169,6 +169,7 @@ class Detector:
         self.notices: list[Notice] = []
         """What a user should know of the features, the fits and the thresholds."""
 
+    @np.errstate(under="ignore")
     def fit(
         self,
         data: Any,
@@ -362,6 +363,7 @@ class Detector:
             )
         return pd.concat(sink.found, ignore_index=True)
 
+    @np.errstate(under="ignore")
     def evaluate(
         self,
         test: Any,

@@ -36,6 +36,7 @@ AS_IT_IS = Interface(num_classes=0, in_python=True)
 """The model returns logits in a way that is obvious."""
 
 
+@np.errstate(under="ignore")
 def audit(
     model: nn.Module,
     data: Any,

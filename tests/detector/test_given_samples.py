@@ -542,3 +542,14 @@ def test_mixing_needs_two_classes() -> None:
 def test_a_fit_without_any_ood_set_says_so(fitted) -> None:
     assert any("seen ordinary samples alone" in line for line in make().fit((X, Y), auxiliary=[]).notices)
     assert not any("seen ordinary samples alone" in line for line in fitted.notices)
+
+
+def test_underflow_is_no_error_where_a_program_has_floats_raise() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)).eval()
+        samples, noise = torch.randn(400, 6), torch.randint(0, 3, (400,))
+    labels = torch.where(torch.arange(400) % 6 == 0, noise, model(samples).argmax(1))
+    with np.errstate(all="raise"):
+        make(model).fit((samples, labels), ood={"far": 3 * samples[:100] + 2})
+        gradscore.audit(model, (samples, labels))

@@ -63,6 +63,12 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "pair of tensors": lambda x, y: (x, y),
     "pair of arrays": lambda x, y: (x.numpy(), y.numpy()),
     "float64 array and a list": lambda x, y: (x.numpy().astype(np.float64), y.tolist()),
+    "big-endian arrays": lambda x, y: (x.numpy().astype(">f4"), y.numpy().astype(">i2")),
+    "wide floats and a series": lambda x, y: (
+        x.numpy().astype(np.longdouble),
+        pd.Series(y.numpy(), index=range(len(y), 0, -1)),
+    ),
+    "a negated view": lambda x, y: (torch._neg_view(-x), y),
     "data set": TensorDataset,
     "stream": Stream,
     "loader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=7),
@@ -152,6 +158,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "fewer labels": (lambda: (X, Y[:4]), "one label for each of 6 samples, got 4"),
     "a class too many": (lambda: (X, Y + 1), "label 3 is none of the model's classes 0..2"),
     "a negative class": (lambda: (X, Y - 3), "label -3 is none"),
+    "a class that numbers cannot hold": (
+        lambda: (X, np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)),
+        "label 18446744073709551615 is too large",
+    ),
     "other shapes": (lambda: [X, X[:, :3]], r"sample 6 has shape \(3,\), those before it \(4,\)"),
     "no values": (lambda: X.to("meta"), "device meta"),
     "sparse": (lambda: X.to_sparse(), "wanted dense real numbers"),

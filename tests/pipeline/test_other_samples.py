@@ -169,6 +169,8 @@ RAW: dict[str, Callable[[pd.DataFrame], Any]] = {
     "an array": lambda table: table.to_numpy(),
     "a tensor": lambda table: torch.tensor(table.to_numpy()),
     "lists": lambda table: table.to_numpy().tolist(),
+    "a big-endian array": lambda table: table.to_numpy().astype(">f8"),
+    "a negated view": lambda table: torch._neg_view(-torch.tensor(table.to_numpy())),
 }
 
 
