@@ -1,39 +1,37 @@
 """Logistic regression with a penalty for each coefficient, for many penalties of the same samples.
 
-A matrix of second derivatives costs as much as twenty gradients or more. One serves many steps: those of L-BFGS, which
-it starts from, correct it, and other penalties change nothing but its diagonal.
+A matrix of second derivatives costs as much as twenty gradients or more, and one serves many fits: other penalties
+change nothing but its diagonal. In the coordinates that it makes round, SciPy's L-BFGS needs ten to twenty gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from ..system import BoolArray, FloatArray
 
-MOST_STEPS = 1000
-"""Steps of a fit at most; it takes 5 to 30 of them."""
+MOST_ROUNDS = 50
+"""How often a fit begins anew with second derivatives where it stands; few do."""
 
-TOLERANCE = 1e-14
-"""How far the mean loss may be above its least where a fit ends, as its next step tells."""
+_STEPS = 15
+"""Steps before second derivatives are computed anew."""
 
-_PATIENCE = 4
-"""Steps in which what is left to gain has to fall to a tenth; else second derivatives are computed anew."""
+_GAIN, _SLOPE = 1e-16, 1e-9
+"""A fit ends where a step lowers the mean loss by less than the first, or no slope is above the second."""
+
+_FLAT = 1e-6
+"""Slopes up to this are rounding, where no step lowers the loss."""
 
 _ROWS = 512
 """Rows that are weighted and multiplied at a time, while they are in the cache."""
 
 _RIDGE = 1e-10
 """What is added to the diagonal of second derivatives, relative to it: inputs may be all but collinear."""
-
-_ENOUGH, _SHORTEST = 1e-4, 1e-9
-"""Share of the gain that the slope promises, which a step has to bring (Armijo 1966); else it is halved, down to the
-second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,80 +71,49 @@ class Regression:
     def fit(self, penalties: FloatArray) -> Linear:
         """The least sum of weighted log losses and of half of penalty x coefficient squared.
 
-        Source: Liu and Nocedal 1989, for L-BFGS.
-
         Args:
             penalties: (D,) above zero; the intercept has none.
         """
-        x, ridge = self._x, np.append(penalties, 0.0) / self._total
-        found, best, since = self._found, np.inf, 0
-        past: list[_Past] = []
-        odds = x @ found[:-1] + found[-1]
-        loss, gradient = self._loss(odds, found, ridge), self._gradient(odds, found, ridge)
-        factor = None if self._curved is None else _factor(self._curved, ridge)
+        ridge = np.append(penalties, 0.0) / self._total
         converged = False
-        for _ in range(MOST_STEPS):
-            if factor is None or since == _PATIENCE:
-                self._curved = self._curvature(odds)
-                factor, past, best = _factor(self._curved, ridge), [], np.inf
-            step = -_inverse(factor, past, gradient)
-            left = -float(gradient @ step)
-            best, since = (left, 0) if left < best / 10 else (best, since + 1)
-            converged = left / 2 <= TOLERANCE
+        for _ in range(MOST_ROUNDS):
+            if self._curved is None:
+                self._curved = self._curvature(self._found)
+            root = cholesky(self._curved + np.diag(_RIDGE * self._curved.diagonal() + ridge), check_finite=False)
+
+            def loss(place: FloatArray, root: FloatArray = root) -> tuple[float, FloatArray]:
+                value, slopes = self._loss(solve_triangular(root, place, check_finite=False), ridge)
+                return value, solve_triangular(root, slopes, trans=1, check_finite=False)
+
+            end = minimize(
+                loss,
+                root @ self._found,
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": _STEPS, "maxcor": _STEPS, "ftol": _GAIN, "gtol": _SLOPE},
+            )
+            self._found = solve_triangular(root, end.x, check_finite=False)
+            converged = bool(end.success or np.abs(end.jac).max() < _FLAT)
             if converged:
                 break
-            along, length = x @ step[:-1] + step[-1], 1.0
-            rounding = 16 * np.finfo(np.float64).eps * abs(loss)
-            while True:
-                new = self._loss(odds + length * along, found + length * step, ridge)
-                if new <= loss - _ENOUGH * length * left + rounding or length < _SHORTEST:
-                    break
-                length /= 2
-            found, odds, loss = found + length * step, odds + length * along, new
-            before, gradient = gradient, self._gradient(odds, found, ridge)
-            past.append(_Past(length * step, gradient - before))
-        self._found = found
-        return Linear(coefficients=found[:-1], intercept=float(found[-1]), converged=converged)
+            self._curved = None
+        return Linear(coefficients=self._found[:-1], intercept=float(self._found[-1]), converged=converged)
 
-    def _loss(self, odds: FloatArray, found: FloatArray, ridge: FloatArray) -> float:
-        return float(self._shares @ np.logaddexp(0.0, -self._signs * odds) + ridge @ found**2 / 2)
-
-    def _gradient(self, odds: FloatArray, found: FloatArray, ridge: FloatArray) -> FloatArray:
+    def _loss(self, found: FloatArray, ridge: FloatArray) -> tuple[float, FloatArray]:
+        """The mean loss with coefficients and intercept (D + 1,), and its slopes."""
+        odds = self._x @ found[:-1] + found[-1]
         slopes = self._shares * (expit(odds) - self._target)
-        return np.append(slopes @ self._x, slopes.sum()) + ridge * found
+        loss = self._shares @ np.logaddexp(0.0, -self._signs * odds) + ridge @ found**2 / 2
+        return float(loss), np.append(slopes @ self._x, slopes.sum()) + ridge * found
 
-    def _curvature(self, odds: FloatArray) -> FloatArray:
+    def _curvature(self, found: FloatArray) -> FloatArray:
         """Second derivatives (D + 1, D + 1) of the losses, the intercept last."""
-        p = expit(odds)
+        p = expit(self._x @ found[:-1] + found[-1])
         root = np.sqrt(self._shares * p * (1 - p))
         width = self._x.shape[1]
-        found = np.zeros((width + 1, width + 1))
+        curved = np.zeros((width + 1, width + 1))
         for start in range(0, len(root), _ROWS):
             rows = slice(start, start + _ROWS)
             weighted = np.hstack([self._x[rows] * root[rows, None], root[rows, None]])
-            found += weighted.T @ weighted
-        return found
-
-
-class _Past(NamedTuple):
-    """A step, and by what it changed the gradient."""
-
-    step: FloatArray
-    change: FloatArray
-
-
-def _factor(curved: FloatArray, ridge: FloatArray) -> Any:
-    whole = curved + np.diag(_RIDGE * curved.diagonal() + ridge)
-    return cho_factor(whole, overwrite_a=True, check_finite=False)
-
-
-def _inverse(factor: Any, past: Sequence[_Past], gradient: FloatArray) -> FloatArray:
-    """The gradient times the inverse of the second derivatives, as the factor and past steps tell."""
-    rest, shares = gradient, []
-    for step, change in reversed(past):
-        shares.append(float(step @ rest) / float(step @ change))
-        rest = rest - shares[-1] * change
-    found: FloatArray = cho_solve(factor, rest, check_finite=False)
-    for (step, change), share in zip(past, reversed(shares), strict=True):
-        found = found + (share - float(change @ found) / float(step @ change)) * step
-    return found
+            curved += weighted.T @ weighted
+        return curved

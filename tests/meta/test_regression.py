@@ -82,5 +82,6 @@ def test_without_inputs_the_intercept_is_the_log_odds_of_the_share():
 
 
 def test_a_fit_that_is_cut_short_says_so(monkeypatch):
-    monkeypatch.setattr(regression, "MOST_STEPS", 2)
+    monkeypatch.setattr(regression, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(regression, "_STEPS", 2)
     assert not Regression(X, TARGET, WEIGHTS).fit(PENALTIES).converged
