@@ -42,7 +42,11 @@ IMAGE_KINDS = (
 )  # fmt: skip
 """Auxiliary sets of networks for images, all made of the images that fit."""
 
-VALUE_KINDS = ("feature_mixture", "swapped_fields", "permuted_columns")
+VALUE_KINDS = (
+    "feature_mixture", "swapped_fields", "permuted_columns",
+    "feature_extrapolation", "far_extrapolation", "extrapolated_fields",
+)  # fmt: skip
+TEXT_KINDS = ("shuffled_tokens", "swapped_fields", "random_tokens", "some_random_tokens", "blended_words")
 KNOWN = 8
 """Classes of Fashion-MNIST, and of the digits, that networks know; the other two are out of distribution."""
 
@@ -526,7 +530,7 @@ def of_text(place: Place) -> dict[str, Any]:
         "preprocessing": {"max_length": 64},
         "data": {
             "in_dist": in_dist(place, fit=labelled("fit"), test=labelled("test"), bank=labelled("train")),
-            "ood": sets(place, ood, ("shuffled_tokens", "swapped_fields")),
+            "ood": sets(place, ood, TEXT_KINDS),
         },
     }
 
