@@ -29,13 +29,14 @@ FARTHEST = 2.0
 """Distance of opposite features, which stands where a class has no sample in the bank."""
 
 _PAIRS = 2**23
-"""Pairs of a sample and one of the bank that are looked at together at most: 32 MB."""
+"""Pairs of a sample and one of the bank that are looked at together at most: 64 MB."""
 
 _TOGETHER = 64
-"""Samples that are looked at together: of a bank of ten thousand, pairs stay in the cache."""
+"""Samples that are looked at together: of a bank of ten thousand, pairs stay in the cache. Of wide features it is as
+many as there are features, since the bank is made float64 each time."""
 
-_MORE = 8
-"""Samples that are computed exactly beside those that are wanted: which is nearer is rounded in float32."""
+_ROWS = 4096
+"""Samples of the bank that are made float64 at a time."""
 
 _EXACT = 16
 """Samples of which the features of all neighbours are held at a time."""
@@ -43,7 +44,7 @@ _EXACT = 16
 _GROUP = 16
 """Pairs of which the nearest is looked at first."""
 
-_Number = TypeVar("_Number", np.float32, np.float64, np.int64)
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +158,9 @@ class Bank:
     ) -> tuple[FloatArray, IntArray, FloatArray]:
         """Distances to the nearest and their places, (N, `count` or less), and guidance (N,) if wanted.
 
-        Products of matrices in float32 say what is near. Their last bits depend on the other queries, so some more than
-        wanted are computed once more in float64, sample by sample.
+        Products of matrices say what is near. Their last bits depend on the other queries, so what is near is computed
+        once more, sample by sample. In float32 they would not tell apart what is closer than 0.01, as features that
+        are far from the origin are.
 
         Args:
             queries: (N, D) of unit length.
@@ -167,19 +169,22 @@ class Bank:
             guided: whether guidance is wanted.
         """
         width = min(count, len(self))
-        step = max(1, min(_TOGETHER, _PAIRS // len(self)))
-        space = torch.empty(step, len(self))  # new memory for each block takes its time
-        features, squares = torch.from_numpy(self.features), self._squares
+        step = max(1, min(max(_TOGETHER, queries.shape[1]), _PAIRS // len(self)))
+        space = torch.empty(step, len(self), dtype=torch.float64)  # new memory for each block takes its time
         parts = [(np.empty((0, width)), np.empty((0, width), dtype=np.int64), np.empty(0))]
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
             copies = None if contents is None else contents[0][start : start + step, None] == contents[1]
-            # Squared distances less the square of the query, which is the same for all.
-            found = torch.addmm(squares, torch.from_numpy(block), features.T, alpha=-2, out=space[: len(block)])
+            found, wide = space[: len(block)], torch.from_numpy(block.astype(np.float64))
+            for first in range(0, len(self), _ROWS):
+                rows = slice(first, first + _ROWS)
+                part = torch.from_numpy(self.features[rows].astype(np.float64))
+                # Squared distances less the square of the query, which is the same for all.
+                torch.addmm(self._squares[rows], wide, part.T, alpha=-2, out=found[:, rows])
             distances, places = _smallest(found.numpy(), width, self._distances, block, copies)
             guidance = np.empty(0)
             if guided and self.energies is not None:
-                found.sub_(squares).mul_(self._energies)
+                found.sub_(self._squares).mul_(self._energies)
                 smallest, _ = _smallest(found.numpy(), min(GUIDES, len(self)), self._products, block, copies)
                 guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)
             parts.append((np.where(np.isinf(distances), FARTHEST, distances), places, guidance))
@@ -199,12 +204,12 @@ class Bank:
     @cached_property
     def _squares(self) -> Tensor:
         """(M,) squared lengths of the features: one, but for rounding and for features of zeros."""
-        return torch.from_numpy(np.square(self.features).sum(axis=1))
+        return torch.from_numpy(np.einsum("md,md->m", self.features, self.features, dtype=np.float64))
 
     @cached_property
     def _energies(self) -> Tensor:
         """(M,) energies over -2, which make products of the squared distances less their squares."""
-        return torch.from_numpy(np.asarray(self.energies, dtype=np.float32)) / -2
+        return torch.from_numpy(np.asarray(self.energies)) / -2
 
 
 def too_few(features: FloatArray) -> EvaluationError:
@@ -213,7 +218,7 @@ def too_few(features: FloatArray) -> EvaluationError:
 
 
 def _smallest(
-    rough: NDArray[np.float32],
+    rough: FloatArray,
     count: int,
     exactly: Callable[[NDArray[np.float32], IntArray], FloatArray],
     queries: NDArray[np.float32],
@@ -232,7 +237,7 @@ def _smallest(
     """
     if copies is not None:
         rough[copies] = np.inf
-    places = _lowest(rough, min(count + _MORE, rough.shape[1]))
+    places = _lowest(rough, count)
     some = [slice(start, start + _EXACT) for start in range(0, len(places), _EXACT)]
     values = np.concatenate([exactly(queries[rows], places[rows]) for rows in some])
     values[np.isinf(_at(rough, places))] = np.inf
@@ -242,7 +247,7 @@ def _smallest(
     return _at(values, order), _at(places, order)
 
 
-def _lowest(values: NDArray[np.float32], count: int) -> IntArray:
+def _lowest(values: FloatArray, count: int) -> IntArray:
     """The places (n, count) of the lowest values of each row (n, M), in any order.
 
     They are in those groups whose lowest values are the lowest.

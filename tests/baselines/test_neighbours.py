@@ -5,6 +5,7 @@ import pytest
 from score_names import score_names
 
 from gradscore.baselines import BASELINES, Bank, InDistribution, NetworkOutputs, neighbours
+from gradscore.baselines.formulas import unit_length
 from gradscore.baselines.neighbours import FARTHEST, NEAREST, NEAREST_OF_CLASS
 from gradscore.errors import EvaluationError
 
@@ -125,6 +126,19 @@ def test_blocks_move_no_bit(monkeypatch):
     whole = bank.neighbours(*asked)
     monkeypatch.setattr(neighbours, "_TOGETHER", 3)
     np.testing.assert_equal(vars(bank.neighbours(*asked)), vars(whole))
+
+
+@pytest.mark.parametrize("offset", [10.0, 1000.0])
+def test_neighbours_among_features_far_from_the_origin(offset):
+    """Of unit length they are closer than products in float32 tell apart; ground truth: all distances in float64."""
+    generator = np.random.default_rng(5)
+    bank, asked = (generator.normal(size=(count, D)) + offset for count in (3000, 100))
+    known, new = (unit_length(each).astype(np.float64) for each in (bank, asked))
+    wanted = np.sort(np.linalg.norm(new[:, None] - known, axis=2), axis=1)[:, :NEAREST]
+    classes = np.zeros(3000, dtype=np.int64)
+    found = Bank.of(bank, classes, None).neighbours(asked, classes[:100], None)
+    np.testing.assert_allclose(found.distances, wanted, rtol=1e-9)
+    np.testing.assert_allclose(found.of_class[:, 0], wanted[:, 0], rtol=1e-9)
 
 
 def test_features_of_zeros_are_one_from_all():
