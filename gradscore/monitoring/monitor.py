@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
+from ..data import are_images
 from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable, storable
@@ -29,6 +30,9 @@ NOT_LEARNT = (
     "be expected; gradscore bundle --monitor learns it"
 )
 """What is said of a bundle without shifted copies."""
+
+NO_IMAGES = "samples that are no images have no expected accuracy: changes are noticed without it"
+"""What is said of one for which there can be none."""
 
 SUSPICIOUS = 5
 """Samples of a window to look at."""
@@ -115,7 +119,7 @@ class Monitor:
         """What its user should know of the windows so far."""
         windows = self.windows
         applies = {
-            NOT_LEARNT: not self._learnt,
+            NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
             TOO_ODD: any(each.ood is not None and each.ood > MOST_OOD for each in windows),
             NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),

@@ -137,7 +137,15 @@ def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
     monitor.update(table(100))
     window = monitor.windows[0]
     assert (window.accuracy, window.low, window.high) == (None, None, None)
-    assert "without --monitor" in monitor.notices[0]
+    assert monitor.notices[0].endswith("no accuracy can be expected; gradscore bundle --monitor learns it")
+
+
+def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle, table) -> None:
+    """`gradscore bundle --monitor` refuses them, so nobody is sent there."""
+    rows = replace(bundle.self_test, images=bundle.self_test.images[:, 0, :, 0])
+    plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}), self_test=rows)
+    (notice,) = Monitor(plain, window=100).notices
+    assert notice == "samples that are no images have no expected accuracy: changes are noticed without it"
 
 
 BAD_SETTINGS = {
