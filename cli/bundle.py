@@ -97,7 +97,7 @@ def bundle(
     output.document(document)
     _print(output, made, out=out, sha256=written, replaced=replaced)
     trust = " --trust-code" if folder.names_code else ""
-    output.say(f"Next: gradscore score {quote(str(out))} SAMPLES{trust}", detail=True)
+    output.say(f"Next: gradscore {'monitor' if monitor else 'score'} {quote(str(out))} SAMPLES{trust}", detail=True)
     return document
 
 

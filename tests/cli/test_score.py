@@ -307,14 +307,16 @@ def test_an_interrupted_file_is_not_left_behind(tmp_path: Path, suffix: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bundle_says_what_it_made(small_run, tmp_path: Path) -> None:
-    arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code"]
+@pytest.mark.parametrize(("following", "option"), {"score": [], "monitor": ["--monitor"]}.items())
+def test_bundle_says_what_it_made(small_run, tmp_path: Path, monkeypatch, following: str, option: list[str]) -> None:
+    monkeypatch.setattr("gradscore.deployment.COPIES", 5)
+    arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code", *option]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 0
     assert "of new in-distribution samples that are predicted right, at most 0.1 are rejected" in result.stdout
     assert "sha256: " in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last == f"Next: gradscore score {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"
+    assert last == f"Next: gradscore {following} {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"
     assert (tmp_path / "x.gradscore").is_file()
 
 

@@ -140,7 +140,7 @@ def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
     assert monitor.notices[0].endswith("no accuracy can be expected; gradscore bundle --monitor learns it")
 
 
-def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle, table) -> None:
+def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle) -> None:
     """`gradscore bundle --monitor` refuses them, so nobody is sent there."""
     rows = replace(bundle.self_test, images=bundle.self_test.images[:, 0, :, 0])
     plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}), self_test=rows)
