@@ -109,9 +109,10 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     before = windows[calm : max(since, calm + 1)] if since else []
     sure = in_words(log10(lead.e_value))
     parts = [_what(lead, now, before)]
-    expected = _mean([each.accuracy for each in before]) or usual
+    expected = _mean([each.accuracy for each in before])
     if now.accuracy is not None:
-        parts.append(f"expect an accuracy of {now.accuracy:.2f} instead of {expected:.2f}")
+        instead = f"{usual:.2f} on the calibration samples" if expected is None else f"{expected:.2f}"
+        parts.append(f"expect an accuracy of {now.accuracy:.2f} instead of {instead}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
     change = Change(

@@ -78,7 +78,9 @@ def test_what_began_later_is_another_change() -> None:
     ]
     first, second = changes_of(windows, usual=0.95)
     assert [each.stream for each in first.alarms] == ["novelty", "score_ood"]
-    assert "20 % look out of distribution; expect an accuracy of 0.90 instead of 0.95" in first.sentence
+    assert first.sentence.endswith(
+        "20 % look out of distribution; expect an accuracy of 0.90 instead of 0.95 on the calibration samples"
+    )
     assert second.sentence.endswith("(window 3), 1 in 500 by chance: the predicted classes come in other shares")
 
 
