@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..baselines import describe_baseline
-from ..meta import CHOSEN, CHOSEN_APART, META, ScoreChoice
+from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
 from ..store import RunFolder
 from .choosing import deployed_protocol, ood_place
 from .records import (
@@ -384,24 +384,34 @@ def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], decid
 def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, tuple[str, str]]:
     """The baseline that should decide a question, by task, and the words that follow "note:"; none where none should.
 
-    One score decides a question: of several baselines that are ahead, that on most samples is named.
+    One score decides a question: of several baselines that are ahead, the one is named that catches most in the mean
+    over all sets.
 
     Args:
         found: the verdicts, those on single sets in no group among them.
         deciding: what to add to what to have a score decide, its name in the place of `{}`.
     """
-    advised = [each for each in found if each.baseline_should_decide]
-    by_task = {task: [each for each in advised if each.area.task == task] for task in WHAT}
-    return {task: _advice_on(of_task, deciding) for task, of_task in by_task.items() if of_task}
+    by_task = {task: [each for each in found if each.area.task == task] for task in WHAT}
+    return {
+        task: _advice_on(of_task, deciding)
+        for task, of_task in by_task.items()
+        if any(each.baseline_should_decide for each in of_task)
+    }
 
 
-def _advice_on(advised: Sequence[Verdict], deciding: str) -> tuple[str, str]:
-    most = max(advised, key=lambda each: each.area.n_positive)
-    best, is_ood = most.best or "", most.area.task == "ood"
-    question, when = ("ood", "where such samples are expected, ") if is_ood else ("wrong", "")
+def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
+    advised, sets = [each for each in found if each.baseline_should_decide], verdicts_on_sets(found)
+    caught = {
+        name: round(math.fsum(each.shares.get(name, 0.0) for each in sets), 9)
+        for name in {each.best for each in advised if each.best is not None}
+    }
+    best = min(caught, key=lambda name: (-caught[name], name))
+    fewer = [each.what for each in sets if each.shares.get(best, 1.0) <= (each.caught or 0.0) - MARGIN]
+    question, when = ("ood", "where such samples are expected, ") if found[0].area.task == "ood" else ("wrong", "")
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
-    return best, f"in the report {best} catches more of {on}: {when}add {what}, to have it decide"
+    but = f", and fewer of {_listed(fewer)}" if fewer else ""
+    return best, f"in the report {best} catches more of {on}{but}: {when}add {what}, to have it decide"
 
 
 def _more_caught(verdict: Verdict) -> str:

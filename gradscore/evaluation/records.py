@@ -6,7 +6,7 @@ A verdict is what a reader wants to know first: how well wrong predictions and O
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -402,7 +402,8 @@ class Verdict:
             meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and the regression
             on all of them is not shown to be behind, else it is open.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
-        best_caught: the same by that baseline.
+        aurocs: the AUROC of every score.
+        shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether the chosen score is that baseline.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
@@ -418,7 +419,8 @@ class Verdict:
     by_gradients: Record | None
     gradients: Gradients | None
     caught: float | None = None
-    best_caught: float | None = None
+    aurocs: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
     complete: bool = True
     is_best: bool = False
     sets: tuple[Verdict, ...] = ()
@@ -433,6 +435,11 @@ class Verdict:
     def gained(self) -> float:
         """The AUROC that the chosen score gains over the best baseline; 0 where they cannot be compared."""
         return 0.0 if self.gain is None or self.gain.value is None else self.gain.value
+
+    @property
+    def best_caught(self) -> float | None:
+        """What the best baseline catches."""
+        return None if self.best is None else self.shares.get(self.best)
 
     @property
     def best_auroc(self) -> float | None:
@@ -574,7 +581,6 @@ def _verdict(
     missed = chosen.get("fpr95_id_positive")
     without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
     gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
-    best_missed = figures.get("fpr95_id_positive")
     return Verdict(
         complete=complete,
         is_best=best is not None
@@ -590,7 +596,8 @@ def _verdict(
         gain=None if best is None else chosen.get(GAIN + best),
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
         caught=None if missed is None or missed.value is None else 1 - missed.value,
-        best_caught=None if best_missed is None else 1 - best_missed,
+        aurocs={each.score: each.value or 0.0 for each in same if each.metric == "auroc"},
+        shares={each.score: 1 - (each.value or 0.0) for each in same if each.metric == "fpr95_id_positive"},
     )
 
 

@@ -103,7 +103,7 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     assert (wrong.what, wrong.outcome, noise.what) == ("wrong predictions", "open", "noise")
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == []
     worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
-                     best="energy", is_best=False, caught=0.5, best_caught=0.52) for each in found]  # fmt: skip
+                     best="energy", is_best=False, caught=0.5, shares={"energy": 0.52}) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
@@ -120,19 +120,22 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     run = RunFolder(small_run)
     _, noise = evaluate_run(run).verdicts
     gain = replace(noise.gain, value=-0.05, low=-0.06, p_value=1e-9)
-    lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False, caught=0.5, best_caught=0.6)
-    more = replace(lost, best="doctor", area=replace(lost.area, n_positive=2 * lost.area.n_positive))
+    lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False, caught=0.5,
+                   shares={"energy": 0.6, "doctor": 0.3})  # fmt: skip
+    more = replace(lost, what="more", best="doctor", shares={"energy": 0.4, "doctor": 0.8})
     hardly = replace(lost, gain=replace(gain, value=-0.001, low=-0.002))
     said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
     same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "have it decide" in each]
-    assert [each.split()[3] for each in same] == ["doctor"]
+    assert [each.partition(":")[0] for each in same] == [
+        "in the report doctor catches more of more (80 %, not 50 %), and fewer of noise"
+    ]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
     (notice,) = make_bundle(run, alpha=ALPHA, trust_code=True).notices
     assert notice.split(";")[:1] == same
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [hardly])
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "an AUROC that is hardly higher"
     monkeypatch.setattr(
-        "gradscore.deployment.bundling.stored_verdicts", lambda _run: [replace(lost, best_caught=0.505)]
+        "gradscore.deployment.bundling.stored_verdicts", lambda _run: [replace(lost, shares={"energy": 0.505})]
     )
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that hardly catches more"
 
