@@ -61,6 +61,15 @@ def test_nothing_of_an_untouched_run_is_outdated(made) -> None:
     assert unseen.startswith(f"what the code of python:{made}/net.py:net reads itself")
 
 
+def test_a_run_elsewhere_is_compared_with_the_files_it_names(made, tmp_path) -> None:
+    """A copy of a whole project has its own weights, which may be damaged: its run does not name them."""
+    shutil.copytree(made, tmp_path / "copy")
+    (tmp_path / "copy/net.safetensors").write_bytes(b"")
+    found = outdated(RunFolder(tmp_path / "copy/run"))
+    assert (found.changed, found.gone) == ([], [])
+    assert found.unseen[0].startswith(f"copies of its model and data: this run was made in {made}/run, and the files")
+
+
 def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text((folder / name).read_text().replace(old, new))
 
