@@ -88,6 +88,11 @@ def with_test(
     unknown = [name for name in groups if name not in ood]
     if unknown:
         raise ConfigError(f"groups: no OOD set '{unknown[0]}'; wanted names of {', '.join(ood) or 'none'}")
+    taken = [entry.name for entry in config.data.ood if entry.name in ood]
+    if taken:
+        raise ConfigError(
+            f"ood: '{taken[0]}' is an OOD set that `fit` had; give samples that it did not have, under another name"
+        )
     settings = config.model_dump()
     settings["run"] = run
     settings["data"]["in_dist"]["test"] = _source("test")

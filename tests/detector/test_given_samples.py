@@ -444,7 +444,7 @@ def test_samples_are_called_by_the_content_they_have_in_files(data: Any, samples
 
 
 def test_names_of_sets_that_were_fitted_on_are_taken(fitted) -> None:
-    with pytest.raises(ConfigError, match="far"):
+    with pytest.raises(ConfigError, match=r"^ood: 'far' is an OOD set that `fit` had; .* under another name$"):
         fitted.evaluate((X, Y), ood={"far": FAR})
 
 
