@@ -7,7 +7,7 @@ place. Masks stay as they are. Where the model takes nothing that is made up, it
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -28,12 +28,14 @@ from ..evaluation import (
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
+    Verdict,
     advice_by_task,
     count_or_percent,
     deployed_protocol,
     ood_place,
     specs_of,
     stored_verdicts,
+    where_better,
 )
 from ..extractor import Extractor, input_dtype
 from ..meta import (
@@ -233,8 +235,7 @@ def _deployed_models(
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
             choice = ScoreChoice.of_notes(model.notes, where=folder)
-            ahead = {each.best for each in judged if each.outcome == "worse" and each.area.task == TASKS[name]}
-            notices += _about_request(name, choice, asked, ahead=ahead)
+            notices += _about_request(name, choice, asked, [each for each in judged if each.area.task == TASKS[name]])
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
@@ -267,7 +268,7 @@ def _caught(detector: str, rejections: Sequence[Rejections]) -> str:
     return count_or_percent(rejected / samples, samples)
 
 
-def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahead: Container[str | None]) -> list[str]:
+def _about_request(detector: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:
     """What it costs to ask for another score than the chosen one."""
     if asked in (None, choice.score):
         return []
@@ -276,7 +277,9 @@ def _about_request(detector: str, choice: ScoreChoice, asked: str | None, *, ahe
         cost = (
             f"on {HELD_OUT[choice.judged_by or '']} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, "
             f"which was chosen, {judged[choice.score]:.3f}"
-        ) + ("; in the report it is the better one" if asked in ahead else "")
+        )
+        where = where_better(asked, reported)
+        cost += f"; in the report it is {where}" if where else ""
     return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
 
 

@@ -9,7 +9,15 @@ all together, and compares runs. `choosing` says which score to use, and `answer
 
 from __future__ import annotations
 
-from .answer import Answer, advice_by_task, count_or_percent, score_in_words, share_in_words, without_gradients
+from .answer import (
+    Answer,
+    advice_by_task,
+    count_or_percent,
+    score_in_words,
+    share_in_words,
+    where_better,
+    without_gradients,
+)
 from .choosing import deployed_protocol, ood_place
 from .evaluated_runs import PAGES, Comparison, EvaluationReport, compare_runs, evaluate_run, stored_verdicts
 from .fits import FitReport, Fitted, fit_run, specs_of

@@ -163,18 +163,35 @@ def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Pa
     notes = read_notes(RunFolder(small_run).meta_path / "ood" / "known" / "all")
     choice = ScoreChoice.of_notes(notes)
     (said,) = (line for line in read_bundle(bundle_file).notices if "as asked for" in line)
-    assert f"AUROC of {choice.judged['energy']:.3f}, and {choice.score}, which was chosen" in said
-    assert said.endswith(f"{choice.judged[choice.score]:.3f}")
+    energy, chosen = (f"{choice.judged[name]:.3f}" for name in ("energy", choice.score))
+    assert f"AUROC of {energy}, and {choice.score}, which was chosen, {chosen}" in said
 
 
-def test_a_score_that_is_better_in_the_report_is_said_to_be(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# AUROCs of energy on sets on which the chosen score has 0.8, and what is said of them.
+IN_THE_REPORT = {
+    "on one alone, and on the whole": ([0.9], "it is the better one on a"),
+    "not on it": ([0.7], "it is not the better one"),
+    "on all": ([0.9, 0.81], "it is the better one on a and b, and in the mean over all sets"),
+    "on one": ([0.9, 0.6], "it is the better one on a, but not in the mean over all sets"),
+    "on one by much": ([0.9, 0.79], "it is the better one on a, and in the mean over all sets"),
+    "on none": ([0.8, 0.7, 0.8001], "it is not the better one on any set"),
+}
+
+
+@pytest.mark.parametrize(("aurocs", "words"), IN_THE_REPORT.values(), ids=IN_THE_REPORT)
+def test_where_a_score_asked_for_is_better_in_the_report(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, aurocs: list[float], words: str
+) -> None:
     noise = evaluate_run(RunFolder(small_run)).verdicts[-1]
-    gain = replace(noise.gain, value=-0.05, low=-0.06, p_value=1e-9)
-    lost = replace(noise, gain=gain, over_all=False, best="energy", is_best=False)
-    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: [lost])
+    sets = tuple(
+        replace(noise, what=name, area=replace(noise.area, value=0.8), aurocs={"chosen": 0.8, "energy": value})
+        for name, value in zip("abc", aurocs, strict=False)
+    )
+    found = [*sets] if len(sets) == 1 else [replace(noise, what="all", sets=sets)]
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: found)
     made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=energy"], trust_code=True)
     (said,) = (line for line in made.notices if "as asked for" in line)
-    assert said.endswith("; in the report it is the better one")
+    assert said.endswith(f"; in the report {words}")
 
 
 def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:
