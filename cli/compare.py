@@ -67,6 +67,8 @@ def _doubts(run: RunFolder) -> list[Notice]:
 
 
 def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -> None:
+    from gradscore.evaluation import signed
+
     tables: dict[Path, Table] = {}
     last = ""
     for each in comparison.compared:
@@ -82,7 +84,7 @@ def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -
         positives = str(ours) if ours == theirs else f"{ours}, {theirs}"
         test = each.test
         change = ["-"] * 3 if test is None else [
-            f"{test.difference:+.4f}", f"{test.low:+.3f} to {test.high:+.3f}", f"{test.p_value:.2g}"
+            signed(test.difference, 4), f"{signed(test.low, 3)} to {signed(test.high, 3)}", f"{test.p_value:.2g}"
         ]  # fmt: skip
         name = f"{each.dataset} ({positives}/{each.n})"
         tables[each.run].add_row(name, cell(each.first), cell(each.other), *change)

@@ -171,12 +171,14 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
 
 def _sets_table(found: Sequence[Verdict]) -> Table:
     """A row for each OOD set, each group of several, and wrong predictions, against the baseline that is best there."""
+    from gradscore.evaluation import signed
+
     table = figures_table([""], ["AUROC", "95 %", "gain"])
     table.add_column("over", overflow="fold")
     table.add_column("")
     for name, each in _rows(found).items():
         area, gain = each.area, each.gain
-        gained = "-" if gain is None or gain.value is None else f"{gain.value:+.3f}"
+        gained = "-" if gain is None or gain.value is None else signed(gain.value, 3)
         table.add_row(name, f"{area.value:.3f}", interval(area.low, area.high), gained, each.best or "-", each.outcome)
     return table
 

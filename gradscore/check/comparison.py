@@ -18,6 +18,7 @@ import pandas as pd
 from ..data import TEST
 from ..deployment import DETECTORS
 from ..errors import ExpectedFiguresError
+from ..evaluation import signed
 from ..store import RunFolder
 from .differences import (
     Difference,
@@ -277,7 +278,7 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
     margin = float(getattr(policy, metric))
     judged = judge(found, margin=margin, level=policy.level, tests=tests, higher_is_better=metric != "false_alarm")
     worse = "rise" if metric == "false_alarm" else "drop"
-    change = "no value" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({found.value:+.4f})"
+    change = "no value" if found.value is None else f"{found.before:.4f} -> {found.now:.4f} ({signed(found.value, 4)})"
     endings = {
         "pass": f"no {worse} of more than {margin:g}",
         "fail": f"a {worse} of more than {margin:g}",
@@ -373,7 +374,7 @@ def to_junit(report: CheckReport) -> str:
 
 def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
     """What a test compares, as text: the expected value, the run's, the bounds of the change, and the margin."""
-    bounds = "-" if test.low is None or test.high is None else f"{test.low:+.4f} to {test.high:+.4f}"
+    bounds = "-" if test.low is None or test.high is None else f"{signed(test.low, 4)} to {signed(test.high, 4)}"
     margin = "-" if test.margin is None else f"{test.margin:g}"
 
     def number(value: float | None) -> str:

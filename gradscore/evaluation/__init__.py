@@ -15,6 +15,7 @@ from .answer import (
     count_or_percent,
     score_in_words,
     share_in_words,
+    signed,
     where_better,
     without_gradients,
 )

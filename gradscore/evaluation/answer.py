@@ -315,6 +315,16 @@ def count_or_percent(share: float, samples: int) -> str:
     return percent(share) if samples >= FEW_SAMPLES else f"{round(share * samples)} of {samples}"
 
 
+def signed(change: float, digits: int) -> str:
+    """A change with its sign and so many decimals; what is rounded to nothing has that of more.
+
+    Example:
+        >>> signed(-0.0123, 3), signed(-0.00001, 3), signed(-0.0, 4)
+        ('-0.012', '+0.000', '+0.0000')
+    """
+    return f"{round(change, digits) + 0.0:+.{digits}f}"
+
+
 def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
     if not caught:
         return ""

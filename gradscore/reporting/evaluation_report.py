@@ -32,6 +32,7 @@ from ..evaluation import (
     reliability,
     risk_coverage,
     score_in_words,
+    signed,
 )
 from ..meta import CHOSEN, META, Inputs, MetaModel, group_of
 from ..models import trusting_code
@@ -425,7 +426,7 @@ def _row(verdict: Verdict, name: str) -> Row:
         area=_number(verdict.area),
         interval=_interval(verdict.area),
         caught="-" if verdict.caught is None else count_or_percent(verdict.caught, verdict.area.n_positive),
-        gain="-" if gain is None else f"{round(gain, 3) or 0.0:+.3f}",
+        gain="-" if gain is None else signed(gain, 3),
         best="" if verdict.best is None else _named(verdict.best),
     )
 

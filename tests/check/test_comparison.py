@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gradscore.check.comparison import CheckReport, CheckTest, check_run, to_junit
+from gradscore.check.comparison import CheckReport, CheckTest, cells_of, check_run, to_junit
 from gradscore.check.expected import (
     ExpectedFigures,
     Policy,
@@ -52,6 +52,11 @@ def test_a_run_passes_against_itself(small_run, expected) -> None:
         "features of the probe",
     }
     assert (report.exit_code, report.notices) == (0, [])
+
+
+def test_a_bound_that_is_rounded_to_nothing_has_no_minus(small_run, expected) -> None:
+    first = check_run(RunFolder(small_run), expected).tests[0]
+    assert cells_of(replace(first, low=-1e-6, high=-0.0))[2] == "+0.0000 to +0.0000"
 
 
 def test_figures_are_compared_by_the_score_they_are_of(small_run, expected) -> None:
