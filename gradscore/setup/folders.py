@@ -121,6 +121,12 @@ class SampleSet:
         """Whether its whole name says what its samples are for, not a word of it."""
         return any(self.name.lower() in words for words in ROLES.values())
 
+    @property
+    def by_class(self) -> list[SampleSet]:
+        """The images in folders of classes as a set for each, without a class."""
+        found = {name: tuple(file for file in self.files if file.parent.name == name) for name in self.classes}
+        return [SampleSet(self.path / name, (), files, len(files)) for name, files in found.items()]
+
 
 @dataclass(frozen=True)
 class Factory:

@@ -49,6 +49,9 @@ HEAD = """# Written by gradscore init. gradscore docs configuration explains eve
 FEWEST_HELD_OUT = 80
 """Fewer than these are not held out; the samples to test set the thresholds instead."""
 
+MOST_SETS = 20
+"""More folders than this in one that is called OOD are the classes of one set."""
+
 EXPLAINED = {
     "model": "the classifier",
     "preprocessing": "from a sample to what the network takes",
@@ -390,6 +393,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
+    ood = [part for each in ood for part in (each.by_class if _holds_sets(each, known) else [each])]
     counts = ", ".join(f"{each.count} {noun}" for each in ood)
     made.put("data.ood", list(_ood(made, ood)), f"{counts}; check that they are of none of the classes" if ood else "")
     made.put(
@@ -436,6 +440,12 @@ def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
     if of.role is None:
         return not of.classes or not set(of.classes) & set(known)
     return bool(of.classes) and not of.is_called_so and not set(of.classes) & set(known)
+
+
+def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
+    """Whether the folders in one that is called OOD are sets of their own, not classes of one set."""
+    is_split = of.role == "ood" and not of.is_table and 0 < len(of.classes) <= MOST_SETS
+    return is_split and not {*of.classes} & {*known}
 
 
 def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: Collection[str]) -> None:

@@ -112,6 +112,30 @@ def test_other_images_are_ood(tmp_path: Path, name: str, classes: tuple[str, ...
     assert found == [{"name": name, "source": f"folder:{name}"}]
 
 
+PARTS_OF_OOD = {
+    "kinds": ("ood", ("greek", "runes"), ["ood/greek", "ood/runes"]),
+    "of another name": ("strange_signs", ("greek", "runes"), ["strange_signs/greek", "strange_signs/runes"]),
+    "a class of the network among them": ("ood", ("cat", "greek"), ["ood"]),
+    "as many as classes of a data set": ("ood", tuple(f"n{place}" for place in range(21)), ["ood"]),
+}
+
+
+@pytest.mark.parametrize(("name", "parts", "wanted"), PARTS_OF_OOD.values(), ids=PARTS_OF_OOD)
+def test_folders_in_one_that_is_called_ood_are_sets(
+    tmp_path: Path, name: str, parts: tuple[str, ...], wanted: list[str]
+) -> None:
+    for part in ("val", "test"):
+        images(tmp_path / part, "cat", "dog", "emu")
+    images(tmp_path / name, *parts, count=3)
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.ood"] == [
+        {"name": each.rpartition("/")[2], "source": f"folder:{each}"} for each in wanted
+    ]
+    images_each = 3 * len(parts) // len(wanted)
+    assert made.reasons["data.ood"].startswith(", ".join([f"{images_each} images"] * len(wanted)) + ";")
+    assert not any(name in remark for remark in made.remarks)
+
+
 def test_code_is_read_and_not_run(tmp_path: Path) -> None:
     network(tmp_path / "weights.pt")
     (tmp_path / "net.py").write_text("""
