@@ -455,7 +455,7 @@ def content_hash(raw: Raw) -> str:
             by name; or text.
 
     Returns:
-        Equal for equal samples, whether they came as float32 or float64.
+        Equal for equal samples.
     """
     return hashlib.sha256(_bytes_of(raw)).hexdigest()[:16]
 
@@ -487,4 +487,6 @@ def _bytes_of(raw: Raw) -> bytes:
     width = None if raw.dtype == np.uint8 else _WIDTHS.get(raw.dtype.kind)
     with np.errstate(over="ignore"):
         values = np.asarray(raw, dtype=width)
+    if values.dtype.kind == "f":  # zeros and NaN have two signs
+        values = np.where(np.isnan(values), np.float32(np.nan), values + np.float32(0))
     return shape + b":" + np.ascontiguousarray(values).tobytes()

@@ -79,7 +79,9 @@ class Regression:
         for _ in range(MOST_ROUNDS):
             if self._curved is None:
                 self._curved = self._curvature(self._found)
-            root = cholesky(self._curved + np.diag(_RIDGE * self._curved.diagonal() + ridge), check_finite=False)
+            added = _RIDGE * self._curved.diagonal() + ridge
+            added[-1] += _RIDGE  # where all samples are told apart, nothing else is left of it
+            root = cholesky(self._curved + np.diag(added), check_finite=False)
 
             def loss(place: FloatArray, root: FloatArray = root) -> tuple[float, FloatArray]:
                 value, slopes = self._loss(solve_triangular(root, place, check_finite=False), ridge)

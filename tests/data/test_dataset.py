@@ -127,6 +127,9 @@ def test_content_of_another_width_is_the_same(one: np.dtype, other: np.dtype) ->
 def test_numbers_that_are_the_same_for_the_network_have_the_same_content() -> None:
     values = np.random.default_rng(0).normal(size=5)
     assert content_hash(values) == content_hash(values.astype(np.float32))
+    zeros = np.zeros(3)
+    assert content_hash(zeros) == content_hash(-zeros)
+    assert content_hash(np.array([np.nan])) == content_hash(np.array([-np.nan]))
 
 
 def test_an_image_that_does_not_decode_is_in_one_part_of_several_which_names_it(tmp_path: Path) -> None:

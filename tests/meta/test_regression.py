@@ -65,6 +65,15 @@ def test_samples_that_an_input_separates():
     np.testing.assert_allclose(slopes(x, TARGET, WEIGHTS, 1e-6, found), 0, atol=1e-5)
 
 
+def test_a_stronger_penalty_after_one_that_let_all_samples_be_told_apart():
+    x = np.column_stack([np.where(TARGET, 1.0, -1.0), X[:, 0]])
+    regression = Regression(x, TARGET, WEIGHTS)
+    regression.fit(np.full(2, 1e-12))
+    found = regression.fit(np.full(2, 10.0))
+    assert found.converged
+    np.testing.assert_allclose(slopes(x, TARGET, WEIGHTS, 10.0, found), 0, atol=1e-7)
+
+
 def test_rare_positives_of_little_weight_and_an_input_that_is_zero():
     target, weights = np.arange(400) < 2, np.where(np.arange(400) < 2, 1e-3, 1.0)
     x = X.copy()

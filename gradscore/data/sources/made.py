@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -108,15 +108,19 @@ def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
 
 
 def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:
-    """What lies on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that."""
+    """What lies on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that.
+
+    A value that the other one lacks (NaN) stays the first one's, so that no more are missing than are of samples.
+    """
     values, others = _floats(sample, kind), _floats(other, kind)
     if values.shape != others.shape:
         raise DataError(f"synthetic:{kind} needs samples of one shape, got {values.shape} and {others.shape}")
+    others = np.where(np.isnan(others), values, others)
     return (share * values.astype(np.float64) + (1 - share) * others).astype(values.dtype)
 
 
 def random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
-    """Every token another of the vocabulary, all as likely, rare ones too; the first and the last one stay.
+    """Every token drawn from the vocabulary, all as likely, rare ones too; the first and the last one stay.
 
     Of text it is the words, all of them; the white space stays where it is.
 
@@ -136,7 +140,7 @@ def some_random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
 def _replaced(sample: Raw, vocabulary: Raw, random: Generator, step: int, kind: str) -> Raw:
     """One of `step` tokens another of the vocabulary."""
     if isinstance(sample, str) and isinstance(vocabulary, str):
-        words, drawn = list(_WORD.finditer(sample)), vocabulary.split()
+        words, drawn = list(_WORD.finditer(sample)), _words_of(vocabulary)
         taken = {words[place].start() for place in random.permutation(len(words))[::step]}
         return _WORD.sub(lambda word: drawn[random.integers(len(drawn))] if word.start() in taken else word[0], sample)
     own, known = _tokens(sample, kind), _tokens(vocabulary, kind)
@@ -147,6 +151,11 @@ def _replaced(sample: Raw, vocabulary: Raw, random: Generator, step: int, kind: 
     for name, values in found.items():
         values[places] = known[name][drawn_places]
     return _like(sample, found)
+
+
+@lru_cache(maxsize=1)
+def _words_of(vocabulary: str) -> list[str]:
+    return vocabulary.split()
 
 
 def blended_words(sample: Raw, other: Raw, random: Generator) -> Raw:

@@ -68,6 +68,14 @@ def test_an_extrapolation_lies_opposite_a_sample_of_another_class(kind: str, tim
     assert (LABELS[gaps.argmin(axis=1)] != LABELS).all()
 
 
+@pytest.mark.parametrize("kind", ["feature_mixture", *BEYOND, "extrapolated_fields"])
+def test_no_more_values_are_missing_than_are_of_the_samples(kind: str) -> None:
+    values = VECTORS.copy()
+    values[np.random.default_rng(1).random(values.shape) < 0.3] = np.nan
+    found = np.stack(made(kind, ArraySource(values, IDS, LABELS)))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(values))
+
+
 def test_half_of_the_fields_are_extrapolated() -> None:
     found = np.stack(made("extrapolated_fields", OF_VECTORS))
     stays = found == VECTORS
