@@ -294,7 +294,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     )
     more = [*_weights(built)]
     if names := datasets[split].class_names:
-        more.append(note("classes", f"the outputs are, from 0 on, {some(list(names), 20)}"))
+        more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     classes = config.model.num_classes
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
     for name, dataset in datasets.items():

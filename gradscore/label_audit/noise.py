@@ -42,9 +42,9 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
 
     Each label is taken for the true class, or for another one that it was mistaken for; the true class has the
     probabilities of other samples' last layers, at a temperature that makes the labels most likely, and is as frequent
-    as the labels: where a class is rare, a frequent one's sample that looks like it seldom is. That says how often
-    a class is mistaken for another one. But where two classes look alike, a label that fits worse is seldom known to be
-    wrong: if a mistaken label may be any other class, those are close calls and count as right, which is the lower end.
+    as the labels. That says how often a class is mistaken for another one. But where two classes look alike, a label
+    that fits worse is seldom known to be wrong: if a mistaken label may be any other class, those are close calls and
+    count as right, which is the lower end.
     A network that has learnt wrong labels by heart hides them; `chances` sees more of these, for the upper end.
 
     Args:

@@ -389,7 +389,7 @@ class GaussianProcess:
         return np.array(errors or [0.0])
 
     def _ends(self) -> tuple[float, float]:
-        """Quantiles over groups that are left out, where a group that comes new counts as one that is worst."""
+        """`below` and `above`, from groups left out; a group that comes new counts as one that is worst."""
         groups = self.left_out
         if len(groups) < 2:
             return np.inf, np.inf

@@ -54,7 +54,7 @@ def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
 
 def test_names_of_classes_are_told_in_their_order(config_file: Path) -> None:
     names = "zero,one,two,three,four,five,six,seven,eight,nine"
-    told = "note: classes: the outputs are, from 0 on, zero, one, two, three, four, five, six, seven, eight, nine\n"
+    told = "note: classes: the outputs are in this order: zero, one, two, three, four, five, six, seven, eight, nine\n"
     assert told in doctor(config_file, "--set", f"data.class_names=[{names}]").stdout
 
 
