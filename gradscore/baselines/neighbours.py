@@ -132,7 +132,7 @@ class Bank:
         if content is not None and self.content is not None and np.isin(content, self.content).any():
             numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
             contents = numbers[: len(content)], numbers[len(content) :]
-        distances, places, guidance = self._nearest(queries, contents, NEAREST, guided=self.energies is not None)
+        distances, places, guidance = self._nearest(queries, contents, NEAREST)
         of_class = np.full((len(queries), NEAREST_OF_CLASS), FARTHEST)
         for label in np.unique(predictions):
             rows, members = np.flatnonzero(predictions == label), np.flatnonzero(self.classes == label)
@@ -149,14 +149,9 @@ class Bank:
         )
 
     def _nearest(
-        self,
-        queries: NDArray[np.float32],
-        contents: tuple[IntArray, IntArray] | None,
-        count: int,
-        *,
-        guided: bool = False,
+        self, queries: NDArray[np.float32], contents: tuple[IntArray, IntArray] | None, count: int
     ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Distances to the nearest and their places, (N, `count` or less), and guidance (N,) if wanted.
+        """Distances to the nearest and their places, (N, `count` or less), and guidance (N,) where there are energies.
 
         Products of matrices say what is near. Their last bits depend on the other queries, so what is near is computed
         once more, sample by sample. In float32 they would not tell apart what is closer than 0.01, as features that
@@ -166,7 +161,6 @@ class Bank:
             queries: (N, D) of unit length.
             contents: (N,) numbers of theirs, and (M,) those of the bank; None if no sample is in both.
             count: how many are looked for.
-            guided: whether guidance is wanted.
         """
         width = min(count, len(self))
         step = max(1, min(max(_TOGETHER, queries.shape[1]), _PAIRS // len(self)))
@@ -183,7 +177,7 @@ class Bank:
                 torch.addmm(self._squares[rows], wide, part.T, alpha=-2, out=found[:, rows])
             distances, places = _smallest(found.numpy(), width, self._distances, block, copies)
             guidance = np.empty(0)
-            if guided and self.energies is not None:
+            if self.energies is not None:
                 found.sub_(self._squares).mul_(self._energies)
                 smallest, _ = _smallest(found.numpy(), min(GUIDES, len(self)), self._products, block, copies)
                 guidance = np.where(np.isinf(smallest), 0.0, -smallest).mean(axis=1)

@@ -98,7 +98,7 @@ class Penalty:
     Attributes:
         C: inverse of the penalty on the coefficients of gradients, as in scikit-learn.
         boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square; at
-            0 they take no part.
+            0 they take no part, and gradients take none either where penalties are chosen.
         gradients: whether gradients take part.
         start: the input that log-odds start from, whose coefficient is not held back: all others correct it. None where
             there is none.
@@ -664,6 +664,7 @@ class _Judge:
             "scores": self._widths["scores"] if penalty.boost else 0,
             "starts": self._widths["starts"],
         }
+        # What takes no part stands in front: without scores there are no gradients either.
         seen = self._x[:, self._x.shape[1] - sum(widths.values()) :]
         key = (place, seen.shape[1])
         if key not in self._regressions:
