@@ -144,9 +144,9 @@ def elastic(image: Array, parameters: tuple[float, float, float], random: Genera
     moved = corners + random.uniform(-most, most, (3, 3)) * [1, 1, 0]
     turn = np.linalg.solve(moved, corners)[:, :2]
     grid = np.stack(np.mgrid[:height, :width], axis=-1).astype(float)
-    turned = _taken(image, np.concatenate([grid, np.ones((height, width, 1))], axis=2) @ turn, "mirror")
+    turned = _resampled(image, np.concatenate([grid, np.ones((height, width, 1))], axis=2) @ turn, "mirror")
     noise = random.uniform(-1, 1, (height, width, 2))
-    return _taken(turned, grid + bend * ndimage.gaussian_filter(noise, (sigma, sigma, 0), truncate=3), "reflect")
+    return _resampled(turned, grid + bend * ndimage.gaussian_filter(noise, (sigma, sigma, 0), truncate=3), "reflect")
 
 
 def pixelate(image: Array, size: float, _random: Generator) -> Array:
@@ -280,7 +280,7 @@ def _plasma(side: int, decay: float, random: Generator) -> Array:
     return (heights - heights.min()) / np.ptp(heights)
 
 
-def _taken(image: Array, places: Array, mode: str) -> Array:
+def _resampled(image: Array, places: Array, mode: str) -> Array:
     """The image with the value at (y, x) taken from places (H, W, 2), between pixels."""
     y_x = np.moveaxis(places, 2, 0)
     return np.stack(

@@ -241,7 +241,7 @@ def windows_of(sets: dict[str, Samples], random: Generator) -> dict[str, list[Sa
     return found
 
 
-def rivals_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]:
+def estimators_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]:
     """Published estimators that need no shifted samples, by the heading of their columns."""
     return {
         "mean confidence": mean_confidence,
@@ -255,14 +255,14 @@ def rivals_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]:
 
 
 def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
-    rivals = rivals_of(calibration)
+    others = estimators_of(calibration)
     lines = [
-        f"| windows | how many | accuracy | monitor | {' | '.join([*rivals, *CORRELATED])} | intervals that hold it |",
-        "|---" * (len(rivals) + len(CORRELATED) + 5) + "|",
+        f"| windows | how many | accuracy | monitor | {' | '.join([*others, *CORRELATED])} | intervals that hold it |",
+        "|---" * (len(others) + len(CORRELATED) + 5) + "|",
     ]
     rows: dict[str, list[tuple[float, ...]]] = {}
     for name, some in windows.items():
-        estimators = rivals | lines_without(name, windows)
+        estimators = others | lines_without(name, windows)
         for window in some:
             true, found = float(window.right.mean()), expected.of(window.columns)
             guesses = (found.accuracy, *(each(window) for each in estimators.values()))
@@ -303,12 +303,12 @@ def corruption_tables(
     windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples, chosen: Sequence[str]
 ) -> list[str]:
     """Errors in points over all windows by estimator, and mean ones of some by kind of corruption."""
-    rivals, names = rivals_of(calibration), np.array([kind for kind, some in windows.items() for _ in some])
+    others, names = estimators_of(calibration), np.array([kind for kind, some in windows.items() for _ in some])
     every = [window for some in windows.values() for window in some]
     true, found = np.array([each.right.mean() for each in every]), [expected.of(each.columns) for each in every]
     low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
     errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
-    errors |= {name: np.array([*map(rival, every)]) - true for name, rival in rivals.items()}
+    errors |= {name: np.array([*map(estimate, every)]) - true for name, estimate in others.items()}
     lines_by_kind = {kind: lines_without(kind, windows) for kind in windows}
     for name in CORRELATED:
         guesses = [lines_by_kind[kind][name](window) for kind, some in windows.items() for window in some]

@@ -136,12 +136,12 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 def _catches(made: Bundle) -> str:
     """What a bundle rejects of the samples that its run reports, in the words of the verdict."""
     from gradscore.deployment import RIGHT
-    from gradscore.evaluation import share_in_words
+    from gradscore.evaluation import describe_share
 
     good = [f"{100 * each.rejected / each.samples:.1f}" for each in made.rejections if each.what == RIGHT]
     rejected = good[0] if good else f"at most {100 * made.alpha:.4g}"
     caught = [
-        share_in_words(each.rejected / each.samples, each.samples, each.what, each.group)
+        describe_share(each.rejected / each.samples, each.samples, each.what, each.group)
         for each in made.rejections
         if each.what != RIGHT
     ]
@@ -187,7 +187,7 @@ def _falls_short(made: Bundle) -> Iterator[str]:
 
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bool) -> None:
     from gradscore.deployment import DETECTORS
-    from gradscore.evaluation import score_in_words
+    from gradscore.evaluation import describe_score
 
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
     table = figures_table(["finds", "score"], figures)
@@ -195,7 +195,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
         limit = detector.threshold
         low, high = limit.realised_rate()
         cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
-        table.add_row(DETECTORS[name], score_in_words(detector.model.name), *cells)
+        table.add_row(DETECTORS[name], describe_score(detector.model.name), *cells)
     output.show(table)
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.say(

@@ -33,7 +33,7 @@ from ..data import (
 )
 from ..deployment import DETECTORS, Bundle, Scorer, make_bundle, samples_needed, write_bundle
 from ..errors import ConfigError, EvaluationError
-from ..evaluation import evaluate_run, fit_run, score_in_words, without_gradients
+from ..evaluation import describe_score, evaluate_run, fit_run, without_gradients
 from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
@@ -513,7 +513,7 @@ class Detector:
         if self._scorer is None:
             return f"{name}: not fitted"
         told = [
-            f"{word} by {score_in_words(self.bundle.detectors[each].model.name)}"
+            f"{word} by {describe_score(self.bundle.detectors[each].model.name)}"
             for each, word in DETECTORS.items()
             if each in self.bundle.detectors
         ]

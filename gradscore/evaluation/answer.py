@@ -92,9 +92,9 @@ class DetectionRate:
     samples: int
 
     @property
-    def in_words(self) -> str:
+    def phrase(self) -> str:
         """What is caught, as a part of a sentence."""
-        return share_in_words(self.share, self.samples, self.what, self.group)
+        return describe_share(self.share, self.samples, self.what, self.group)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class Answer:
         return next((each.score for each in self.uses if each.task == task), None)
 
 
-def score_in_words(name: str) -> str:
+def describe_score(name: str) -> str:
     """What a sentence calls a score."""
     return WORDS.get(name) or describe_baseline(name)
 
@@ -188,7 +188,7 @@ def answer_of(
         return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
     useful = [each for each in told if each.area.low is not None and each.area.low > CHANCE]
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
-    uses = [Use(task=task, score=choices[task].score, words=score_in_words(choices[task].score)) for task in tasks]
+    uses = [Use(task=task, score=choices[task].score, words=describe_score(choices[task].score)) for task in tasks]
     caught = [each for each in _caught(found, records, groups) if each.task in tasks]
     sentences = [
         _use(uses),
@@ -293,11 +293,11 @@ def percent(share: float) -> str:
     return f"{100 if share >= 1 else min(99, round(100 * share))} %"
 
 
-def share_in_words(share: float, samples: int, what: str, group: str | None) -> str:
+def describe_share(share: float, samples: int, what: str, group: str | None) -> str:
     """How much of what is caught, and its group if it has one; of few samples their number, as no share is known.
 
     Example:
-        >>> share_in_words(0.7, 800, "bags", "near"), share_in_words(0.75, 4, "wrong predictions", None)
+        >>> describe_share(0.7, 800, "bags", "near"), describe_share(0.75, 4, "wrong predictions", None)
         ('70 % of bags (near)', '3 of 4 wrong predictions')
     """
     name = f"{what}{'' if group is None else f' ({group})'}"
@@ -330,7 +330,7 @@ def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
         return ""
     sets = [each for each in caught if each.task == "ood"]
     shown, more = sets[:SETS_NAMED], sets[SETS_NAMED:]
-    named = [each.in_words for each in [*shown, *(each for each in caught if each.task != "ood")]]
+    named = [each.phrase for each in [*shown, *(each for each in caught if each.task != "ood")]]
     if more:
         lowest, highest = (percent(pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest.removesuffix(' %')} to {highest} of {len(more)} more sets")
@@ -341,11 +341,11 @@ def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
 
 def _apart(caught: Sequence[DetectionRate], apart: Sequence[DetectionRate]) -> str:
     """What is caught of sets, where it differs, that would have another score chosen if they were not known."""
-    known = {each.in_words for each in caught}
-    other = [each for each in apart if each.in_words not in known]
+    known = {each.phrase for each in caught}
+    other = [each for each in apart if each.phrase not in known]
     if not other:
         return ""
-    named = _listed([replace(each, group=None).in_words for each in other])
+    named = _listed([replace(each, group=None).phrase for each in other])
     return f"Had the set not been given, gradscore would have chosen another score for it, which catches {named}."
 
 

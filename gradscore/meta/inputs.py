@@ -151,8 +151,8 @@ class FeatureColumns:
             content = rows["content_hash"].to_numpy(dtype=np.str_)
         plain, *others = (
             NetworkOutputs(
-                logits=_taken(rows, logits),
-                penultimate=_taken(rows, penultimate) if penultimate else None,
+                logits=_columns_at(rows, logits),
+                penultimate=_columns_at(rows, penultimate) if penultimate else None,
             )
             for logits, penultimate in self._outputs
         )
@@ -166,7 +166,7 @@ class FeatureColumns:
         """
         if not self._features and not self._outputs[0][0]:
             raise EvaluationError("features: wanted columns <loss>/<group>/<statistic> or logits, got neither")
-        values = _taken(rows, self._places)
+        values = _columns_at(rows, self._places)
         check_finite(values, self._features)
         above, below = values[:, self._above] * self._signs, values[:, self._below]
         with np.errstate(over="ignore"):
@@ -180,7 +180,7 @@ def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     return FeatureColumns(frame.columns).outputs(frame)
 
 
-def _taken(rows: Rows, places: list[int]) -> FloatArray:
+def _columns_at(rows: Rows, places: list[int]) -> FloatArray:
     """The columns of rows that are at these places."""
     return _array(rows.iloc[:, places]) if isinstance(rows, pd.DataFrame) else np.take(rows, places, axis=1)
 

@@ -107,7 +107,7 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     filled = next((place for place, each in enumerate(windows) if each.first >= lead.last and each.complete), raised)
     now, since = windows[filled], names.index(lead.since)
     before = windows[calm : max(since, calm + 1)] if since else []
-    sure = in_words(log10(lead.e_value))
+    sure = describe_chance(log10(lead.e_value))
     parts = [_what(lead, now, before)]
     expected = _mean([each.accuracy for each in before])
     if now.accuracy is not None:
@@ -142,7 +142,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def in_words(power: float) -> str:
+def describe_chance(power: float) -> str:
     """How sure a decimal logarithm of an e-value is."""
     if power >= CERTAIN:
         return "certain"

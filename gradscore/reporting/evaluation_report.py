@@ -28,10 +28,10 @@ from ..evaluation import (
     ScoreFile,
     Verdict,
     count_or_percent,
+    describe_score,
     positive_of,
     reliability,
     risk_coverage,
-    score_in_words,
     signed,
 )
 from ..meta import CHOSEN, META, Inputs, MetaModel, group_of
@@ -198,7 +198,7 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, input
         shares = _group_shares(weights)
         used = evaluation.answer.score(task) or META
         if used != META:
-            remarks.append(f"For {what}, {score_in_words(used)} decides, which looks at no gradient.")
+            remarks.append(f"For {what}, {describe_score(used)} decides, which looks at no gradient.")
         elif shares.get("gradients", 0.0) < NEGLIGIBLE:
             remarks.append(f"For {what}, gradients weigh nothing in the meta model.")
         else:
@@ -435,7 +435,7 @@ def _named(score: str) -> str:
     """A score in words, as a heading or a legend has them."""
     if score == CHOSEN:
         return "chosen score"
-    return score_in_words(score).removeprefix("the ").replace("averaged over augmentations", "averaged")
+    return describe_score(score).removeprefix("the ").replace("averaged over augmentations", "averaged")
 
 
 def _number(record: Record) -> str:

@@ -324,7 +324,7 @@ def test_what_the_best_baseline_has(said: Said) -> None:
         assert each.best_auroc == pytest.approx(*records)
 
 
-def test_a_rival_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:
+def test_a_baseline_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(fitted, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "logit_lr")
     result = CliRunner().invoke(app, ["evaluate", str(run)])

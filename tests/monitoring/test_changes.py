@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradscore.monitoring.changes import CLASSES, Alarm, Change, changes_of, in_words
+from gradscore.monitoring.changes import CLASSES, Alarm, Change, changes_of, describe_chance
 from gradscore.monitoring.streams import Stream, after_window
 from gradscore.monitoring.windows import Window
 
@@ -18,7 +18,7 @@ WORDS = {
 
 @pytest.mark.parametrize(("power", "words"), WORDS.items())
 def test_e_values_in_words(power: float, words: str) -> None:
-    assert in_words(power) == words
+    assert describe_chance(power) == words
 
 
 def window(number: int, alarms: list[Alarm] = (), *, accuracy: float | None = 0.9, ood: float = 0.04) -> Window:
