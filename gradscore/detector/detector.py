@@ -41,7 +41,15 @@ from ..notices import Notice, by_urgency, notes
 from ..pipeline import NO_BANK, Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, described
-from .detector_runs import Folder, Report, check_recipe, config_of_fit, fit_without_reported, with_test
+from .detector_runs import (
+    Folder,
+    Report,
+    check_recipe,
+    choice_notes,
+    config_of_fit,
+    fit_without_reported,
+    with_test,
+)
 from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
 
 ONE_CLASS = (
@@ -188,7 +196,7 @@ class Detector:
         Args:
             data: labelled in-distribution samples that did not train the model.
             bank: samples such as those that trained it: neighbours are looked for among them.
-            ood: OOD sets by name, to fit on.
+            ood: OOD sets by name, to fit on and to choose the score by.
             calibration: labelled in-distribution samples that set thresholds; without, a share of `data` does.
             auxiliary: synthetic OOD sets made of `data`, by kind. `auto` makes, as `data.auxiliary` in a configuration,
                 `rotate90`, `mixup`, `cutmix`, `jigsaw` and `permuted_pixels` of images (1 or 3, H, W), and others of
@@ -380,7 +388,8 @@ class Detector:
 
         Args:
             test: labelled in-distribution samples.
-            ood: OOD sets by name; other names than those that `fit` had.
+            ood: OOD sets by name; other names than those that `fit` had. They take no part in the choice of the score,
+                as half of each set of a configuration does: give `fit` samples of the kinds that you expect.
             shifted: labelled sets of the same classes under covariate shift by name.
             groups: what OOD sets are reported together: `near` or `far`, by the name of the set.
             run: an empty or new folder that becomes a run folder; a temporary one if None.
@@ -416,7 +425,7 @@ class Detector:
         found = evaluate_run(opened, skipped=skipped)
         shown = replace(
             found,
-            notices=by_urgency([*first, *found.notices]),
+            notices=by_urgency([*first, *found.notices, *choice_notes(opened, self.run)]),
             next_command='detector.save("scorer.gradscore")'
             + ("" if self._recipe else "  # for Python; Detector(..., recipe=...) for gradscore score too"),
             without_gradients=without_gradients(opened, how="With losses=[], a detector"),

@@ -18,7 +18,7 @@ from torch import nn
 from ..config import Config, ModelConfig, section
 from ..data import CALIBRATION, GIVEN
 from ..errors import ConfigError, EvaluationError, ModelError, OutputError, StoreError
-from ..evaluation import EvaluationReport, Verdict, fit_run
+from ..evaluation import EvaluationReport, Verdict, deployed_protocol, fit_run
 from ..models import build_model, trusting_code, weights_sha256
 from ..notices import Notice, urgent
 from ..reporting import write_report
@@ -196,6 +196,21 @@ def fit_without_reported(
         f"{were} among those that fit; the models of this report were fitted anew without them and are not those that "
         "score() uses"
     ], skipped
+
+
+def choice_notes(run: RunFolder, fitted: RunFolder) -> list[str]:
+    """Says whether the OOD sets that a run reports took part in the choice of its score; nothing without such sets."""
+    if not any(info.is_reported_ood for info in run.splits()):
+        return []
+    if deployed_protocol(run) != deployed_protocol(fitted):
+        return [
+            "half of each OOD set of this report was fitted on, so its OOD model is not the one that score() uses; "
+            "with that half in fit(ood=...) it is"
+        ]
+    return [
+        "the OOD sets of this report took no part in choosing the score; on the command line half of each does, which "
+        "may choose another: give fit(ood=...) samples of the kinds that you expect"
+    ]
 
 
 class Report:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from gradscore.config import Config, dump_config
 from gradscore.data.sources.made import IMAGE_SETS
 from gradscore.deployment import read_bundle
 from gradscore.errors import EvaluationError
+from gradscore.evaluation.protocols import first_half
+from gradscore.meta import ScoreChoice
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -40,9 +42,14 @@ def digits(start: int, stop: int) -> dict[str, Any]:
     return {"source": "sklearn:digits", "select": {"start": start, "stop": stop}}
 
 
-def command(*arguments: object) -> None:
+def printed(*arguments: object) -> str:
     result = CliRunner().invoke(app, [*map(str, arguments)], env={"GRADSCORE_TRUST_CODE": "1"})
     assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def command(*arguments: object) -> None:
+    printed(*arguments)
 
 
 @dataclass
@@ -107,12 +114,16 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
 
 @pytest.fixture(scope="module")
 def detector(by_commands: ByCommands) -> gradscore.Detector:
-    """Of raw pixels in one piece."""
+    return fitted_on(by_commands)
+
+
+def fitted_on(by_commands: ByCommands, **ood: np.ndarray) -> gradscore.Detector:
+    """Of raw pixels in one piece, and these sets beside noise."""
     return gradscore.Detector(by_commands.model, recipe=by_commands.config.model.source, **SETTINGS).fit(
         (PIXELS[:150], LABELS[:150]),
         bank=(PIXELS[500:600], LABELS[500:600]),
         calibration=(PIXELS[300:420], LABELS[300:420]),
-        ood={"noise": by_commands.raw("ood.noise")},
+        ood={"noise": by_commands.raw("ood.noise"), **ood},
     )
 
 
@@ -154,6 +165,38 @@ def test_thresholds_are_those_of_the_bundle_command(detector, by_commands) -> No
 def test_metrics_are_those_of_the_evaluate_command(report, by_commands) -> None:
     wanted = json.loads((by_commands.run / "evaluation" / "metrics.json").read_text())
     assert json.loads((report.run.evaluation_path / "metrics.json").read_text()) == wanted
+
+
+def test_the_answer_is_that_of_the_command_line_with_the_same_protocols(report, by_commands) -> None:
+    wanted = json.loads(printed("evaluate", by_commands.run, "--json"))["answer"]
+    assert [*report.evaluation.answer.sentences] == wanted["sentences"]
+
+
+def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line_do(by_commands, tmp_path) -> None:
+    """`known` fits half of each reported set by content, chooses by it, and reports the rest."""
+    run = shutil.copytree(by_commands.run, tmp_path / "run")
+    command("fit-meta", run, "--protocols", "known,leave_one_dataset_out,auxiliary,in_dist_only")
+    by_default = json.loads(printed("evaluate", run, "--json"))
+    shapes, contents = by_commands.raw("ood.shapes"), RunFolder(run).read("ood.shapes", ["content_hash"])
+    fits = first_half(contents["content_hash"], seed=by_commands.config.evaluate.seed)
+    report = fitted_on(by_commands, shapes=shapes[fits]).evaluate(
+        (PIXELS[150:300], LABELS[150:300]), ood={"new_shapes": shapes[~fits]}
+    )
+    answer = report.evaluation.answer
+    assert [asdict(each) for each in answer.uses] == by_default["answer"]["uses"]
+    wanted = ScoreChoice.of_notes(json.loads((run / "meta/ood/known/all/model.json").read_text())["notes"]).judged
+    found = report.evaluation.choices["ood"].judged
+    of_models = {"meta", "score_lr", "logit_lr"}  # their penalties are chosen by auxiliary sets, which `shapes` joins
+    assert {name: found[name] for name in found.keys() - of_models} == {
+        name: wanted[name] for name in wanted.keys() - of_models
+    }
+
+
+def test_a_report_says_that_its_sets_took_no_part_in_the_choice(report, detector) -> None:
+    told = "the OOD sets of this report took no part in choosing the score; on the command line half of each does"
+    assert [each for each in report.notices if each.startswith(told)]
+    without = detector.evaluate((PIXELS[150:300], LABELS[150:300]))
+    assert not [each for each in without.notices if "took no part" in each]
 
 
 def test_preprocessed_samples_from_loaders_give_the_same_scores(by_commands, tmp_path) -> None:

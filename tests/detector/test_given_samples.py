@@ -273,6 +273,8 @@ def test_other_protocols_are_fitted_for_a_report() -> None:
     detector = make(evaluate=evaluate).fit((X, Y), ood={"far": FAR})
     report = detector.evaluate((X[:100] + 0.01, Y[:100]), ood={"farther": 2 * FAR})
     assert {"known", "leave_one_dataset_out", "auxiliary"} == set(report.figures.query("task == 'ood'")["protocol"])
+    told = "half of each OOD set of this report was fitted on, so its OOD model is not the one that score() uses"
+    assert any(each.startswith(told) for each in report.notices)
 
 
 def test_reported_samples_that_fit_are_told_of_first(fitted, report) -> None:
