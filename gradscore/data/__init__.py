@@ -50,7 +50,7 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import ID_NAMES, check_columns
+from .sources.columns import check_columns
 from .sources.image_changes import SEVERITIES, SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from PIL import Image
 
 from ..data import (
     DECODING_ERRORS,
-    ID_NAMES,
     IMAGE_SUFFIXES,
     ImageSource,
     class_names_of,
     describe_raw,
     file_kinds,
-    input_columns_of,
     is_image,
     open_source,
     text_columns,
@@ -63,9 +60,6 @@ ROLES = {
 TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images"}
 """What the names of classifiers have in them, and what these take."""
 
-LARGEST = 1 << 27
-"""Tables of more bytes are not looked into."""
-
 TITLE = b"<title>gradscore: "
 """Pages of gradscore have it."""
 
@@ -85,16 +79,14 @@ class SampleSet:
         classes: names of its classes; empty where samples have none.
         files: the images of a folder.
         count: how many samples there are.
-        empty: names of folders beside those of classes that hold no image, which count as classes all the same.
-        columns: of a table, by what they are taken to hold, `labels` or `ids`, though their names do not say so.
+        labels: the column of a table that is taken to hold its classes, though its name does not say so.
     """
 
     path: Path
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     count: int
-    empty: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    labels: str | None = None
 
     @property
     def is_table(self) -> bool:
@@ -114,12 +106,7 @@ class SampleSet:
     @property
     def role(self) -> str | None:
         """What its name says that its samples are for; None if it says nothing."""
-        return role_of(self.name)
-
-    @property
-    def is_called_so(self) -> bool:
-        """Whether its whole name says what its samples are for, not a word of it."""
-        return any(self.name.lower() in words for words in ROLES.values())
+        return next((role for role, names in ROLES.items() if self.name.lower() in names), None)
 
     @property
     def by_class(self) -> list[SampleSet]:
@@ -158,15 +145,6 @@ class Found:
     programs: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """The names of folders, and of files that are images or others, in one folder."""
-
-    folders: tuple[Path, ...]
-    images: tuple[Path, ...]
-    others: tuple[Path, ...]
-
-
 def look(places: Sequence[Path]) -> Found:
     """Looks into folders; a file counts as a checkpoint unless its ending says that it holds samples.
 
@@ -186,18 +164,14 @@ def look(places: Sequence[Path]) -> Found:
                 "images, or files of weights"
             )
     trees = {place: _tree(place) for place in places if place.is_dir()}
-    files = [place for place in places if not place.is_dir()]
-    below = [path for tree in trees.values() for inside in tree.values() for path in inside.others]
+    named = [place for place in places if not place.is_dir()]
+    below = [path for tree in trees.values() for files in tree.values() for path in files]
     endings = file_kinds()
-    tables = [path for path in (*files, *below) if path.suffix.lower() in endings]
-    programs = [path for path in (*files, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
-    checkpoints = [path for path in files if path not in (*tables, *programs)]
+    tables = [path for path in (*named, *below) if path.suffix.lower() in endings]
+    programs = [path for path in (*named, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
+    checkpoints = [path for path in named if path not in (*tables, *programs)]
     checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
-    images = {
-        os.path.realpath(each.path): each
-        for place, tree in trees.items()
-        for each in _sets(place, tree, _above_images(tree))
-    }
+    images = {os.path.realpath(each.path): each for place, tree in trees.items() for each in _sets(place, tree)}
     return Found(
         checkpoints=tuple(checkpoints),
         images=tuple(images.values()),
@@ -216,66 +190,39 @@ def _has_page(folder: Path) -> bool:
     return any(TITLE in page.read_bytes()[:1024] for page in folder.glob("*.html") if page.is_file())
 
 
-def _tree(root: Path) -> dict[Path, _Inside]:
-    """What lies in a folder and in those below; nothing hidden, and nothing of what gradscore wrote."""
-    found: dict[Path, _Inside] = {}
+def _tree(root: Path) -> dict[Path, list[Path]]:
+    """The files of a folder and of those below; nothing hidden, and nothing of what gradscore wrote."""
+    found: dict[Path, list[Path]] = {}
     for base, folders, names in os.walk(root, followlinks=True):
         place = Path(base)
         is_ours = _is_run(place) or (place != root and _has_page(place))
         goes_on = len(place.relative_to(root).parts) < DEEPEST and not is_ours
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__"))) if goes_on else []
-        names = [] if is_ours else sorted(name for name in names if not name.startswith("."))
-        files = [path for name in names if (path := place / name).is_file()]  # no pipe, no broken link
-        images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
-        others = [path for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
-        found[place] = _Inside(tuple(place / name for name in folders), tuple(images), tuple(others))
+        paths = (place / name for name in sorted(names) if not name.startswith(".") and not is_ours)
+        found[place] = [path for path in paths if path.is_file()]  # no pipe, no broken link
     return found
 
 
-def _above_images(tree: Mapping[Path, _Inside]) -> set[Path]:
-    return {parent for path, inside in tree.items() if inside.images for parent in path.parents}
-
-
-def _sets(folder: Path, tree: Mapping[Path, _Inside], above: set[Path]) -> Iterator[SampleSet]:
-    """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else.
-
-    Args:
-        folder: what is looked into.
-        tree: what lies in it and in those below.
-        above: the folders below which there are images.
-    """
-    inside = tree[folder]
-    if inside.images:
-        yield SampleSet(folder, (), inside.images, len(inside.images))
-    classes = [path for path in inside.folders if tree[path].images]
-    deeper = any(path in above and not tree[path].images for path in inside.folders)
-    # Words in longer names do not count here, as in a class `bullet_train`.
+def _sets(folder: Path, tree: Mapping[Path, Sequence[Path]]) -> Iterator[SampleSet]:
+    """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else."""
+    images = _images(tree[folder])
+    if images:
+        yield SampleSet(folder, (), images, len(images))
+    below = {path: _images(tree[path]) for path in tree if path.parent == folder != path}
+    classes = {path: files for path, files in below.items() if files}
+    above = [path for path in below if path not in classes]
+    deeper = any(_images(tree[path]) for each in above for path in tree if each in path.parents)
     are_parts = any(path.name.lower() in names for path in classes for names in ROLES.values())
-    if len(classes) > 1 and not (inside.images or deeper or are_parts):
-        files = tuple(file for path in classes for file in tree[path].images)
-        empty = tuple(path.name for path in inside.folders if not tree[path].images)
-        yield SampleSet(folder, tuple(path.name for path in classes), files, len(files), empty)
+    if len(classes) > 1 and not (images or deeper or are_parts):
+        together = tuple(file for files in classes.values() for file in files)
+        yield SampleSet(folder, tuple(path.name for path in classes), together, len(together))
     else:
-        for path in inside.folders:
-            yield from _sets(path, tree, above)
+        for path in below:
+            yield from _sets(path, tree)
 
 
-def role_of(name: str) -> str | None:
-    """What the name of a table or of a folder of images says these are for.
-
-    The whole name counts, or else the only word in it that is one of `ROLES`, but for "out" ("held out"). Of several it
-    is that which the network is least likely to be new to.
-
-    Example:
-        >>> role_of("val"), role_of("train_labels"), role_of("photos")
-        ('fit', 'bank', None)
-    """
-    roles = {word: role for role, words in ROLES.items() for word in words}
-    if name.lower() in roles:
-        return roles[name.lower()]
-    words = re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower())
-    found = {roles[word] for word in words if word in roles and word != "out"}
-    return "bank" if "bank" in found else found.pop() if len(found) == 1 else None
+def _images(files: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in files if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def _factories(path: Path) -> Iterator[Factory]:
@@ -374,96 +321,52 @@ def saved_classifier(checkpoints: Sequence[Path]) -> SavedClassifier | None:
     return None
 
 
-@dataclass(frozen=True)
-class Tables:
-    """What tables hold.
-
-    Attributes:
-        sets: those of images, texts and rows of numbers, by this word.
-        unused: why others are not used, in a sentence each, by path.
-        widths: how many numbers a row has, by path.
-    """
-
-    sets: dict[str, list[SampleSet]] = field(default_factory=dict)
-    unused: dict[Path, str] = field(default_factory=dict)
-    widths: dict[Path, int] = field(default_factory=dict)
-
-
-def look_at_tables(paths: Sequence[Path], *, names: Sequence[str] | None = None, texts: bool = True) -> Tables:
+def look_at_tables(
+    paths: Sequence[Path], *, names: Sequence[str] | None = None
+) -> tuple[dict[str, list[SampleSet]], list[str]]:
     """Reads tables as `extract` reads them where a configuration gives no arguments, or says which column has labels.
 
     Args:
         paths: of the tables.
         names: of the classes of the network, if they are known.
-        texts: whether the network may take texts.
+
+    Returns:
+        Sets of images, texts and rows of numbers, by this word; and why other tables are not used, in a sentence each.
     """
-    found = Tables()
+    found: dict[str, list[SampleSet]] = {}
+    unused = []
     for path in paths:
         kind = file_kinds()[path.suffix.lower()]
         try:
-            if kind not in ("csv", "parquet") or path.stat().st_size > LARGEST:
-                raise DataError(
-                    "init reads .csv, .tsv and .parquet of less than 128 MiB; gradscore docs data has other kinds"
-                )
-            source, columns = _opened(kind, path, names, texts=texts)
+            if kind not in ("csv", "parquet"):
+                raise DataError("init reads .csv, .tsv and .parquet; gradscore docs data has other kinds")
+            source, labels = _opened(f"{kind}:{path}", path, names)
             first = source.sample(0)
-            if isinstance(first, np.ndarray) and first.ndim == 1:
-                noun, found.widths[path] = "rows", len(first)
-            elif isinstance(first, str) or is_image(first):
-                noun = "texts" if isinstance(first, str) else "images"
+            if isinstance(first, str):
+                noun = "texts"
+            elif is_image(first):
+                noun = "images"
+            elif isinstance(first, np.ndarray) and first.ndim == 1:
+                noun = "rows"
             else:
                 raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
-            samples = replace(_set_of(path, source), columns=columns)
-            found.sets.setdefault(noun, []).append(samples)
+            found.setdefault(noun, []).append(_set_of(path, source, labels))
         except (GradscoreError, OSError) as error:
-            found.unused[path] = f"{path}: not used: {str(error).splitlines()[0]}"
-    return found
+            unused.append(f"{path}: not used: {str(error).splitlines()[0]}")
+    return found, unused
 
 
-def _opened(kind: str, path: Path, names: Sequence[str] | None, *, texts: bool) -> tuple[ImageSource, dict[str, str]]:
-    """The samples of a table, and the columns of their classes and names where these are not called so."""
-    if not texts:
-        with suppress(DataError):
-            source, columns = _labelled(kind, path, names, {"ids": _id_column(path)})
-            if isinstance(source.sample(0), np.ndarray) and not {*ID_NAMES} & {*(input_columns_of(source) or ())}:
-                return source, columns
-    return _labelled(kind, path, names, {})
-
-
-def _labelled(
-    kind: str, path: Path, names: Sequence[str] | None, columns: dict[str, str]
-) -> tuple[ImageSource, dict[str, str]]:
-    try:
-        source, problem = open_source(f"{kind}:{path}", columns), None
-    except DataError as error:
-        source, problem = None, error
-    if source is None or source.labels is None:
-        with suppress(DataError):  # then the file is damaged, or the column holds the samples
-            column = _class_column(path, names)
-            if column is not None:
-                columns = {**columns, "labels": column}
-                return open_source(f"{kind}:{path}", columns), columns
-    if source is None:
-        assert problem is not None
-        raise problem
-    return source, columns
-
-
-def _id_column(path: Path) -> str:
-    """The only column of text that has another word in each row, and no name of a file.
-
-    Raises:
-        DataError: there is none.
-    """
-    found = [
-        name
-        for name, values in text_columns(path).items()
-        if len(set(values)) == len(values)
-        and not any(value is None or " " in value or (path.parent / value).is_file() for value in values)
-    ]
-    if len(found) != 1:
-        raise DataError(f"{path}: no column names the samples")
-    return found[0]
+def _opened(source: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, str | None]:
+    """The samples of a table, and the column of their classes where that is not called so."""
+    with suppress(DataError):
+        found = open_source(source)
+        if found.labels is not None:
+            return found, None
+    with suppress(DataError):  # then the file is damaged, or the column holds the samples
+        column = _class_column(path, names)
+        if column is not None:
+            return open_source(source, {"labels": column}), column
+    return open_source(source), None
 
 
 def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
@@ -477,11 +380,12 @@ def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _set_of(path: Path, source: ImageSource) -> SampleSet:
+def _set_of(path: Path, source: ImageSource, labels: str | None) -> SampleSet:
     if source.labels is None:
         return SampleSet(path, (), (), len(source.ids))
     numbers = np.unique(source.labels[source.labels >= 0]).tolist()
     names = class_names_of(source)
     if len(numbers) < 2:
         raise DataError(f"its samples have {len(numbers)} classes, wanted two at least; {FORM}")
-    return SampleSet(path, tuple(str(each) if names is None else names[each] for each in numbers), (), len(source.ids))
+    classes = tuple(str(each) if names is None else names[each] for each in numbers)
+    return SampleSet(path, classes, (), len(source.ids), labels)

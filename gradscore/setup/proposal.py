@@ -13,8 +13,8 @@ import yaml
 
 from ..config import load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
-from ..errors import ConfigError, ModelError, OutputError
-from ..models import StateDict, read_weights
+from ..errors import ConfigError, OutputError
+from ..models import read_weights
 from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
 from .folders import (
@@ -25,7 +25,6 @@ from .folders import (
     Found,
     SampleSet,
     SavedClassifier,
-    Tables,
     image_sizes,
     look,
     look_at_tables,
@@ -109,40 +108,29 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
 
     Raises:
         ConfigError: a place does not exist, is a run folder, or holds nothing that is known.
-        ModelError: a checkpoint that was named cannot be read.
+        ModelError: the first checkpoint cannot be read.
     """
     found = look(places)
-    if not (found.checkpoints or found.programs or found.images or found.factories or found.tables):
-        raise ConfigError(
-            f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a network "
-            f"({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds it, and "
-            "samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
-        )
     saved = saved_classifier(found.checkpoints)
-    names = None if saved is None else saved.names
-    no_ids = bool(found.images) or saved is not None  # then a column of other words may name images, or be texts
-    tables = look_at_tables(found.tables, names=names, texts=no_ids)
-    noun = _noun(found, saved, tables)
-    if saved is None:
-        no_texts = "no classifier of transformers is there; see gradscore docs tutorial-text"
-        texts = tables.sets.pop("texts", [])
-        tables.unused.update({each.path: f"{each.path}: not used: it holds texts, and {no_texts}" for each in texts})
-    if not (found.checkpoints or found.programs or found.images or found.factories or tables.sets):
-        raise ConfigError("; ".join(tables.unused.values()))
-    made = Proposal(base)
-    sets = tables.sets.get(noun, [])
-    silent: set[Path] = set()
-    if noun == "images" and found.images:
-        silent = set(tables.widths)  # beside images a history of training is no matter
-        naming = [each.path for each in sets] + [path for path in tables.unused if path not in silent]
-        sets = [each for each in (*found.images, *sets) if not _may_be_named(made, each, naming)]
-    made.remarks += [reason for path, reason in tables.unused.items() if path not in silent]
-    for kind, others in tables.sets.items():
-        made.remarks += [
-            f"{each.path}: not used: it holds {kind}, and the network is taken to be one for {noun}"
-            for each in others
-            if kind != noun and each.path not in silent
-        ]
+    tables, unused = look_at_tables(found.tables, names=None if saved is None else saved.names)
+    if saved is not None:
+        noun = saved.takes
+    else:
+        noun = "rows" if "rows" in tables and not (found.images or "images" in tables) else "images"
+    sets = [*(found.images if noun == "images" else ()), *tables.get(noun, ())]
+    for kind, others in tables.items():
+        why = f"the network is taken to be one for {noun}"
+        if kind == "texts" and saved is None:
+            why = "no classifier of transformers is there; see gradscore docs tutorial-text"
+        unused += [f"{each.path}: not used: it holds {kind}, and {why}" for each in others if kind != noun]
+    if not (found.checkpoints or found.programs or found.factories or sets):
+        raise ConfigError(
+            "; ".join(unused)
+            or f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a "
+            f"network ({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds "
+            "it, and samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
+        )
+    made = Proposal(base, remarks=unused)
     shapes: Shapes = {}
     architecture: Architecture | None = None
     class_names: tuple[str, ...] = ()
@@ -157,44 +145,12 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         _propose_preprocessing(made, found, shapes, architecture)
     elif noun == "rows":
         _propose_levels(made, "of each column in training, a list as long as a row")
-        _compare_widths(made, sets, tables, shapes)
     _propose_data(made, sets, noun, class_names)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
     made.put("run", made.near(base / "run"))
     return made
-
-
-def _noun(found: Found, saved: SavedClassifier | None, tables: Tables) -> str:
-    """What the samples are, as far as one sees."""
-    if saved is not None:
-        return saved.takes
-    return "rows" if "rows" in tables.sets and not (found.images or "images" in tables.sets) else "images"
-
-
-def _compare_widths(made: Proposal, sets: Sequence[SampleSet], tables: Tables, shapes: Shapes) -> None:
-    """Says which tables have other columns of numbers than the network takes."""
-    taken = next((shape[1] for shape in shapes.values() if len(shape) == 2), None)
-    for each in sets:
-        width = tables.widths[each.path]
-        if taken not in (None, width):
-            made.remarks.append(
-                f"{each.path} has {width} columns of numbers, and the first layer takes {taken}: say by arguments: "
-                "{inputs: [COLUMN, ...], labels: COLUMN} which ones these are, and which has the classes"
-            )
-
-
-def _may_be_named(made: Proposal, images: SampleSet, tables: Sequence[Path]) -> bool:
-    """Whether a table above images without classes may say theirs: then they may well be what the network knows."""
-    above = [path for path in tables if images.path.resolve().is_relative_to(path.parent.resolve())]
-    if images.is_table or images.classes or images.role == "ood" or not above:
-        return False
-    made.remarks.append(
-        f"{images.path}: not used, since {above[0]} may have the classes of these images; name it in data.ood if they "
-        "are of none of the network's classes"
-    )
-    return True
 
 
 def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shapes:
@@ -224,21 +180,6 @@ def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
         made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
 
 
-def _read_one(made: Proposal, checkpoints: Sequence[Path]) -> tuple[Path, StateDict]:
-    """The first checkpoint that can be read, and what it holds; the remarks say which could not."""
-    problems: list[ModelError] = []
-    for path in checkpoints:
-        try:
-            weights = read_weights(path)
-        except ModelError as error:
-            problems.append(error)
-            continue
-        made.remarks += [f"passed over: {str(error).partition('; ')[0]}" for error in problems]
-        _note_others(made, checkpoints[len(problems) + 1 :])
-        return path, weights
-    raise problems[0]
-
-
 def _propose_model(
     made: Proposal, found: Found, likely: Collection[int], progress: Callable[[str], None] | None
 ) -> tuple[Shapes, Architecture | None, tuple[str, ...]]:
@@ -248,7 +189,9 @@ def _propose_model(
     names: tuple[str, ...] = ()
     architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
-        checkpoint, weights = _read_one(made, found.checkpoints)
+        checkpoint = found.checkpoints[0]
+        weights = read_weights(checkpoint)
+        _note_others(made, found.checkpoints[1:])
         names, state = weights.class_names or (), shapes_of(weights.tensors)
         layers = {name.partition(".")[0] for name in state}
         own = [each for each in found.factories if layers <= each.parts]
@@ -347,29 +290,17 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
     known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
-    ood = [each for each in sets if each not in in_dist and _is_ood(each, known)]
-    parts: dict[str, SampleSet] = {}
-    for each in sorted(in_dist, key=lambda each: not each.is_called_so):
-        parts.setdefault(each.role or "", each)
-    parts.pop("", None)
-    rest = [each for each in in_dist if each not in parts.values()]
+    ood = [each for each in sets if each not in in_dist and _is_ood(each, known, in_dist)]
+    parts = {each.role: each for each in reversed(in_dist) if each.role is not None}
+    rest = [each for each in in_dist if each.role is None]
     for role in ("fit", "test"):
-        spare = next((each for each in rest if each.role is None), None)
-        if role not in parts and spare is not None:
-            parts[role] = spare
-            rest.remove(spare)
+        if role not in parts and rest:
+            parts[role] = rest.pop(0)
     for each in sets:
-        if each in rest:
-            made.remarks.append(f"{each.path}: not used, since another set is for the same part; {NAME_AS_OOD}")
-        elif each in ood and each.role not in ("ood", None):
-            made.remarks.append(f"{each.path}: taken as out of distribution, since it has none of the classes; check")
-        elif each not in in_dist and each not in ood:
-            shared = some(sorted(known.intersection(each.classes)))
-            lacking = (
-                f"it has other classes beside {shared}" if shared and each.classes else f"its {noun} have no classes"
-            )
-            lacking = "it has other classes" if each.classes and not shared else lacking
-            made.remarks.append(f"{each.path}: not used, since {lacking}; {NAME_AS_OOD}")
+        if each not in ood and each not in parts.values():
+            lacking = "it has other classes" if each.classes else f"its {noun} have no classes"
+            why = "another set is for the same part" if each in in_dist else lacking
+            made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
     entries = {role: (_entry(made, each), "") for role, each in parts.items()}
     if ("fit" in parts) != ("test" in parts) or ("bank" in parts and "fit" not in parts):
         only = next(parts[role] for role in ("fit", "test", "bank") if role in parts)
@@ -386,8 +317,8 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
         key = f"data.in_dist.{role}"
         if role in parts:
             entry, why = entries[role]
-            why += "".join(f"; {MEANT[what]} column {name!r}, check" for what, name in parts[role].columns.items())
-            why += "" if parts[role].is_called_so or parts[role].role is None else "; by a word of its name, check"
+            labels = parts[role].labels
+            why += f"; classes of column {labels!r}, check" if labels is not None else ""
             made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
         elif role in wanted:
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
@@ -416,8 +347,6 @@ def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, An
     entries["calibration"] = ({**entry, "select": calibrates}, f"; the other quarter of {whole}, sets thresholds")
 
 
-MEANT = {"labels": "classes of", "ids": "names of samples of"}
-
 NOT_TRAINED = "must not have trained the network"
 
 NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
@@ -428,18 +357,23 @@ def _main(sets: Sequence[SampleSet]) -> SampleSet:
 
     def rank(of: SampleSet) -> tuple[int, bool, int]:
         within = sum(set(each.classes) <= set(of.classes) for each in sets)
-        return within, of.is_called_so, of.count
+        return within, of.role is not None, of.count
 
     return max(sets, key=rank)
 
 
-def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
-    """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes."""
-    if of.role == "ood" or not known:
+def _is_ood(of: SampleSet, known: Collection[str], in_dist: Sequence[SampleSet]) -> bool:
+    """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes.
+
+    Images without classes below a table of classes are those that it names.
+    """
+    if of.role is not None or not known:
         return of.role == "ood"
-    if of.role is None:
-        return not of.classes or not set(of.classes) & set(known)
-    return bool(of.classes) and not of.is_called_so and not set(of.classes) & set(known)
+    if not of.classes and not of.is_table:
+        return not any(
+            each.is_table and of.path.resolve().is_relative_to(each.path.parent.resolve()) for each in in_dist
+        )
+    return not set(of.classes) & set(known)
 
 
 def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
@@ -451,12 +385,6 @@ def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
 def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: Collection[str]) -> None:
     if "data.class_names" in made.settings:
         return
-    for each in dict.fromkeys(parts.values()):
-        if each.empty:
-            made.remarks.append(
-                f"{each.path} has class folders without an image, which count as classes: {some(each.empty)}; remove "
-                "those that are none of the network, or name its classes in their order in data.class_names"
-            )
     classes = made.settings["model.num_classes"]
     if "fit" in parts and classes != FILL_IN and len(parts["fit"].classes) != max(classes, 2):
         fit = parts["fit"]
@@ -472,7 +400,7 @@ def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: C
 
 
 def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
-    arguments = {"arguments": dict(of.columns)} if of.columns else {}
+    arguments = {} if of.labels is None else {"arguments": {"labels": of.labels}}
     return {"source": f"{of.source}:{made.near(of.path)}", **arguments}
 
 
