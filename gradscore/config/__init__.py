@@ -20,6 +20,5 @@ from .schema import (
     dump_config,
     load_config,
     parse_config,
-    placed,
     section,
 )

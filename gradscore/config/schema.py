@@ -33,7 +33,6 @@ from ..system import (
     Seed,
     anchored,
     as_address,
-    is_address,
     without_repeats,
 )
 from .yaml_source import explain, parse_settings, read_settings
@@ -225,21 +224,6 @@ def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str) 
         return kind.model_validate(dict(settings))
     except ValidationError as error:
         raise ConfigError(f"{where}: {'; '.join(explain(error, kind))}") from None
-
-
-def placed(config: Config, out: Path | None) -> Config:
-    """The settings of a run in another folder than they say, if one is given.
-
-    Raises:
-        ConfigError: the run is in object storage, where nothing can work directly.
-    """
-    run = config.run if out is None else out
-    if is_address(run):
-        raise ConfigError(
-            f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.objects.working_copy("
-            "address) as copy, give copy.path as the run folder and copy.telling() as progress"
-        )
-    return config if out is None else config.model_copy(update={"run": out.absolute()})
 
 
 def dump_config(config: Config) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..config import Config, dump_config, parse_config, placed
+from ..config import Config, dump_config, parse_config
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
@@ -82,9 +82,8 @@ def extract_with_ray(
             "--engine ray: the package ray is not installed; run `pip install 'gradscore[ray]'` and the same command "
             "again"
         )
-    config = placed(config, out)
+    plan = RunPlan.of(config, out=out, trust_code=trust_code)
     with trusting_code(trust_code):
-        plan = RunPlan.of(config)
         job = Job.of(plan)
     with closing(_Workers(plan, job, options)) as workers:
         return complete_run(
@@ -119,9 +118,8 @@ def opened(job: Job) -> RunPlan:
         StoreError: this machine sees other data, code or packages.
         GradscoreError: as `RunPlan.of` and `RunPlan.warm_up`.
     """
-    config = placed(parse_config(job.config, where="the settings of the driver"), job.run)
-    with trusting_code(job.trust_code):
-        plan = RunPlan.of(config)
+    config = parse_config(job.config, where="the settings of the driver")
+    plan = RunPlan.of(config, out=job.run, trust_code=job.trust_code)
     if identity_of(plan.inputs, package_versions()) != job.identity:
         raise StoreError(
             "a worker sees other data, code, weights, packages or another kind of device than the process that "

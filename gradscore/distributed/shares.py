@@ -18,9 +18,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError
 
-from ..config import Config, placed
+from ..config import Config
 from ..errors import ConfigError, StoreError
-from ..models import trusting_code
 from ..pipeline import Counter, ExtractSummary, OnBatch, Progress, RunPlan, complete_run, write_shards
 from ..printable import printable
 from ..store import (
@@ -140,9 +139,7 @@ def extract_share(
         StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
         GradscoreError: as `gradscore.pipeline.extract`.
     """
-    config = placed(config, out)
-    with trusting_code(trust_code):
-        plan = RunPlan.of(config)
+    plan = RunPlan.of(config, out=out, trust_code=trust_code)
     config, run = plan.config, plan.config.run
     target = check_target(run, config, plan.inputs)
     shards = table_shards(plan)[share.index :: share.count]
@@ -219,8 +216,7 @@ def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = No
     """
     run = run.absolute()
     folder = RunFolder(run)
-    with trusting_code(trust_code):
-        plan = RunPlan.of(folder.config.model_copy(update={"run": run}))
+    plan = RunPlan.of(folder.config, out=run, trust_code=trust_code)
     records: list[ShareRecord] = []
     if not is_complete(run, folder.manifest):
         if folder.manifest.finished:

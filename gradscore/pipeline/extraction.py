@@ -1,27 +1,51 @@
-"""The sink that is a run folder: feature tables of the samples of a configuration, or of those that a program gives."""
+"""`gradscore extract`: from a configuration to a run folder with feature tables.
+
+`RunPlan.of` opens all that the configuration names and settles what it leaves open; `complete_run` has the shards made
+that are lacking, here by `write_shards`.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+import torch
+from torch import nn
 
 from ..columns import logit_columns
-from ..config import Config, placed
-from ..data import BANK, FIT, Batch, naming_lost_workers, planned_splits
-from ..errors import DataError, StoreError
-from ..extractor import Extractor
-from ..models import trusting_code, weight_files_sha256
+from ..config import AUTO, Config, FeaturesConfig, check_features
+from ..data import (
+    BANK,
+    FIT,
+    Batch,
+    Raw,
+    Sample,
+    SampleDataset,
+    Samples,
+    check_usable,
+    collate,
+    load_batches,
+    naming_lost_workers,
+    open_made,
+    open_splits,
+    planned_splits,
+    split_samples,
+    with_made,
+)
+from ..errors import ConfigError, DataError, StoreError
+from ..extractor import FAILURES, WARM_UP, Extractor
+from ..losses import with_labels
+from ..models import build_model, class_names, find_last_layer, trusting_code, weight_files_sha256
 from ..notices import Notice, notes
 from ..statistics import find_statistic
 from ..store import (
     RunFolder,
+    RunInputs,
     RunWriter,
     ShardNote,
     Skipped,
@@ -30,14 +54,11 @@ from ..store import (
     is_complete,
     label_warnings,
     refuse_doubtful_labels,
-    shard_path,
     split_folder,
     write_head,
-    write_shard,
 )
-from ..system import rows_of
-from .loop import Counter, Cut, OnBatch, Pace, Progress, RowExtractor, Sink, Values, run, shard_rows
-from .run_plan import RunPlan
+from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of
+from .loop import Counter, OnBatch, Pace, Progress, RowExtractor, ShardSink, check_labelled, run
 
 PROBED = 8
 """Samples of each split whose logits are computed again where kept rows are checked."""
@@ -158,15 +179,292 @@ def extract(
         StoreError: a run folder made from other inputs, or with a damaged shard.
         EngineError: gradients that cannot be computed.
     """
-    config = placed(config, out)
-    with trusting_code(trust_code):
-        plan = RunPlan.of(config)
+    plan = RunPlan.of(config, out=out, trust_code=trust_code)
     summary = complete_run(plan, check_labels=check_labels, progress=progress)
     if check_kept:
         for split in summary.splits:
             if split.computed < split.samples:
                 _check_kept_rows(plan, RunFolder(summary.run), split.name)
     return summary
+
+
+KEPT = "; the same run folder keeps what is there"
+"""What a user is told of a sample that ends an extraction."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run is made of.
+
+    Attributes:
+        config: the settings.
+        datasets: the samples of each split, in order.
+        extractor: the model and what computes its features.
+        inputs: as the manifest has them.
+        model_notices: what the reader should know of the model.
+    """
+
+    config: Config
+    datasets: dict[str, SampleDataset]
+    extractor: Extractor
+    inputs: RunInputs
+    model_notices: Sequence[str]
+
+    @classmethod
+    def of(cls, config: Config, *, out: Path | None = None, trust_code: bool = False) -> Self:
+        """Builds the model and opens the data; nothing is computed or written.
+
+        Args:
+            config: the settings.
+            out: the run folder, instead of `config.run`.
+            trust_code: allow a `python:` model and augmentations, whose code is run.
+
+        Raises:
+            ConfigError: an unknown loss, statistic, augmentation or parameter pattern, or a device that is not there;
+                or the run is in object storage, where nothing can work directly.
+            ModelError: a model that cannot be built.
+            DataError: data that cannot be used, or without the labels that a loss looks at.
+        """
+        run = config.run if out is None else out
+        if is_address(run):
+            raise ConfigError(
+                f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.objects."
+                "working_copy(address) as copy, give copy.path as the run folder and copy.telling() as progress"
+            )
+        config = config if out is None else config.model_copy(update={"run": out.absolute()})
+        device = resolve_device(config.extract.device)
+        check_features(config.features)
+        with trusting_code(trust_code):
+            built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+            model = built.model.to(device)
+            opened = open_datasets(config)
+            given, config = config.data, _settled(config, model, opened[FIT])
+            made = config.data.ood[len(given.ood) :]
+            opened |= open_made(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
+            extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
+        datasets = {name: opened[name] for name in planned_splits(config.data)}
+        if losses := with_labels(config.features.losses):
+            for name in (each for each in datasets if each != BANK):
+                check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
+        inputs = extractor.describe(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
+        left_out = [NO_BANK] if BANK in opened and BANK not in datasets else []
+        return cls(config, datasets, extractor, inputs, [*built.notices, *left_out])
+
+    @property
+    def notices(self) -> list[str]:
+        """What the reader of the values should know, as far as they are computed."""
+        autocast = self.config.features.autocast
+        ran = [] if autocast is None else [f"features.autocast: the network ran in {autocast}, which all features show"]
+        return [*self.model_notices, *self.extractor.notices, *ran]
+
+    def warm_up(self) -> None:
+        """Shows the engine the first samples of the run; raises as `Extractor.warm_up`, and `DataError`."""
+        dataset = self.datasets[FIT]
+        batch = collate([dataset[place] for place in range(min(len(dataset), WARM_UP))])
+        check_usable(batch, split=FIT, on_error=self.config.extract.on_error, advice=KEPT)
+        if batch.ids:
+            self.extractor.warm_up(batch.inputs)
+
+    def count_shards(self, split: str) -> int:
+        """The number of shards of a split."""
+        return ceil(len(self.datasets[split]) / self.config.extract.part_size)
+
+    def samples_of(self, split: str, shards: Iterable[int]) -> int:
+        """The number of samples of some shards of a split."""
+        size, samples = self.config.extract.part_size, len(self.datasets[split])
+        return sum(min((shard + 1) * size, samples) - shard * size for shard in shards)
+
+    def batches(self, split: str, shards: Iterable[int] | None = None) -> Iterator[Batch]:
+        """The samples of some shards of a split, or of all of them.
+
+        Raises:
+            DataError: a sample that cannot be used, or a worker that was killed.
+        """
+        options = self.config.extract
+        return load_batches(
+            self.datasets[split],
+            split=split,
+            batch_size=options.batch_size,
+            shard_size=options.part_size,
+            shards=range(self.count_shards(split)) if shards is None else shards,
+            workers=options.workers,
+            pin=self.extractor.device.type == "cuda",
+            on_error=options.on_error,
+            advice=KEPT,
+        )
+
+
+NO_BANK = (
+    "the bank was left out: samples are compared with it by what enters the linear layer that makes the logits, and in "
+    "this network none does (features.penultimate is auto)"
+)
+"""What is said where a bank is of no use."""
+
+LOOKED_AT = 16
+"""Samples among which one that can be read is looked for."""
+
+
+def resolved(
+    config: Config,
+    model: nn.Module,
+    *,
+    sample: Raw | None,
+    inputs: Inputs | None,
+    samples: int | None,
+    has_classes: bool = True,
+) -> Config:
+    """The settings of a run without `auto`: what is stored of each sample, and which auxiliary sets are made.
+
+    Without penultimate features there is no bank, see `NO_BANK`.
+
+    Args:
+        config: the settings.
+        model: returns logits, where it computes.
+        sample: one of `in_dist.fit` before preprocessing; None where none can be read.
+        inputs: a few of them as the model takes them; None likewise.
+        samples: how many there are; None where that is not known.
+        has_classes: whether their labels tell two classes apart.
+    """
+    bank = config.data.in_dist.bank
+    features = resolved_features(config.features, model, inputs, needed=bank is not None)
+    data = with_made(config.data, sample, samples=samples, has_classes=has_classes)
+    if bank is not None and features.penultimate is False:
+        data = data.model_copy(update={"in_dist": data.in_dist.model_copy(update={"bank": None})})
+    return config.model_copy(update={"features": features, "data": data})
+
+
+def resolved_features(
+    features: FeaturesConfig, model: nn.Module, inputs: Inputs | None, *, needed: bool = False
+) -> FeaturesConfig:
+    """The settings of features without `auto`.
+
+    Args:
+        features: the settings.
+        model: returns logits, where it computes.
+        inputs: a few samples as it takes them.
+        needed: penultimate features are stored where no sample says whether a linear layer makes the logits.
+    """
+    if features.penultimate != AUTO:
+        return features
+    found = needed if inputs is None else _ends_in_linear_layer(model, inputs)
+    return features.model_copy(update={"penultimate": found})
+
+
+def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> Config:
+    """As `resolved`, with the samples to fit on as a configuration opens them."""
+    if config.features.penultimate != AUTO and config.data.auxiliary == []:
+        return config
+    places = range(min(len(fit), LOOKED_AT))
+    place, first = next(((place, each) for place in places if isinstance(each := fit[place], Sample)), (0, None))
+    labels = fit.labels
+    return resolved(
+        config,
+        model,
+        sample=None if first is None else fit.images.sample(place),
+        inputs=None if first is None else collate([first]).inputs,
+        samples=len(fit),
+        has_classes=labels is not None and len(set(labels[labels >= 0].tolist())) > 1,
+    )
+
+
+def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
+    """Whether a linear layer makes the logits, as the first sample shows."""
+    try:
+        layer = find_last_layer(model, True)
+        if layer is None:
+            return False
+        device = layer.module.weight.device
+        # Twice, since some networks take no single one.
+        first = each_input(inputs, lambda each: torch.cat([each[:1].to(device)] * 2))
+        with torch.no_grad():
+            return layer.catch(lambda: model(first))[1] is not None
+    except (*FAILURES, SystemExit):  # where the model itself fails, it is refused by what computes
+        return False
+
+
+def open_datasets(
+    config: Config,
+    *,
+    only: Collection[str] | None = None,
+) -> dict[str, SampleDataset]:
+    """Opens the data of the splits of a configuration, by name and in order.
+
+    Args:
+        config: the settings.
+        only: names of the splits that are wanted; all of them if None.
+
+    Raises:
+        DataError: data that cannot be used.
+        ModelError: code that is not trusted, not what it should be, or fails when it is imported.
+    """
+    return open_splits(
+        config.data,
+        preprocessing=config.preprocessing,
+        num_classes=config.model.num_classes,
+        seed=config.extract.seed,
+        only=only,
+        model_names=class_names(config.model),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSplit:
+    """A model and the samples of a split.
+
+    Attributes:
+        model: on its device.
+        dataset: all samples.
+        samples: those of them that can be used, batch by batch.
+        model_notices: how the model was built.
+        skipped: names of samples that cannot be used, as they come.
+    """
+
+    model: nn.Module
+    dataset: SampleDataset
+    samples: Samples
+    model_notices: Sequence[str]
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def notices(self) -> list[str]:
+        """How the model was built, and which samples were skipped so far."""
+        return [*self.model_notices, *(f"{skipped} was skipped" for skipped in self.skipped)]
+
+
+def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSplit:
+    """Opens the samples of a split and the model of a configuration.
+
+    Args:
+        config: the settings.
+        split: which samples.
+        loss: where it looks at labels, all samples need one.
+        command: begins the message if there is no such split.
+
+    Raises:
+        ConfigError: no such split or device.
+        ModelError: a model that cannot be built.
+        DataError: samples that cannot be used, or have no label where the loss looks at it.
+    """
+    planned = planned_splits(config.data)
+    if split not in planned:
+        raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
+    device = resolve_device(config.extract.device)
+    dataset = open_datasets(config, only=[split])[split]
+    check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)
+    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    skipped: list[str] = []
+    options = config.extract
+    samples = split_samples(
+        dataset,
+        name=split,
+        batch_size=options.batch_size,
+        workers=options.workers,
+        on_error=options.on_error,
+        skipped=skipped,
+    )
+    return OpenSplit(
+        model=built.model.to(device), dataset=dataset, samples=samples, model_notices=built.notices, skipped=skipped
+    )
 
 
 MakeShards = Callable[[str, Sequence[int], OnBatch], None]
@@ -221,7 +519,7 @@ def complete_run(
         if not was_complete:
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)
-    return _summary(writer, extractor, splits, was_complete=was_complete, changes=changes)
+    return summary_of(writer, extractor, splits, was_complete=was_complete, changes=changes)
 
 
 def _completed(
@@ -251,10 +549,10 @@ def _completed(
     ordered = [notes[number] for number in shards]
     seconds = time.perf_counter() - began
     share = None if of_gradients is None else min(1.0, round(of_gradients / seconds, 3))
-    return _finished(writer, split, ordered, computed=computed, seconds=seconds, rate=pace.rate, gradients=share)
+    return finished_split(writer, split, ordered, computed=computed, seconds=seconds, rate=pace.rate, gradients=share)
 
 
-def _finished(
+def finished_split(
     writer: RunWriter,
     split: str,
     notes: Sequence[ShardNote],
@@ -273,7 +571,7 @@ def _finished(
     return SplitSummary.of(split, entry, computed=computed, seconds=seconds, rate=rate)
 
 
-def _summary(
+def summary_of(
     writer: RunWriter,
     extractor: Extractor,
     splits: list[SplitSummary],
@@ -281,6 +579,7 @@ def _summary(
     was_complete: bool = False,
     changes: Sequence[str] = (),
 ) -> ExtractSummary:
+    """What an extraction did, when its run is written."""
     folder = RunFolder(writer.path)
     return ExtractSummary(
         run=writer.path,
@@ -328,135 +627,6 @@ def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch:
         shards=numbers,
         on_batch=on_batch,
     )
-
-
-class ShardSink(Sink[Values]):
-    """Writes the shards of a run; `shards` says how many of each split were there last.
-
-    Args:
-        path: the run folder.
-        extractor: computes the rows.
-        num_classes: K.
-    """
-
-    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
-        self._path, self._extractor, self._num_classes = path, extractor, num_classes
-        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
-        self.shards: dict[str, int] = {}
-
-    def take(self, cut: Cut, found: Values | None) -> None:
-        """See `Sink`."""
-        assert found is not None
-        split = cut.batch.split
-        self._waiting.setdefault(split, []).append((cut.batch, found))
-        self.shards[split] = cut.shard + 1
-        if cut.is_last:
-            self._write(split)
-
-    def close(self) -> None:
-        """See `Sink`."""
-        for split, waiting in self._waiting.items():
-            if waiting:
-                self._write(split)
-
-    def _write(self, split: str) -> None:
-        waiting, self._waiting[split] = self._waiting[split], []
-        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
-        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
-
-
-def extract_given(
-    config: Config,
-    extractor: Extractor,
-    samples: Iterable[Batch],
-    *,
-    onto: RunFolder | None = None,
-    progress: Progress | None = None,
-    total: int = 0,
-) -> ExtractSummary:
-    """Computes the feature tables of a run, or of splits that are new to it, from samples as a program gives them.
-
-    Args:
-        config: the settings; where it says that samples come from does not matter.
-        extractor: of the model, warmed up.
-        samples: of the splits that are not there yet, perhaps mixed; they are looked at once, in the order they come.
-        onto: the run in `config.run` that goes on; None for a new one.
-        progress: called after every batch.
-        total: how many samples there are, for `progress`; 0 if that is unknown.
-
-    Returns:
-        A summary of the run.
-
-    Raises:
-        DataError: samples that cannot be used, or none of a split.
-        ModelError: the model cannot take them.
-        StoreError: a run folder of something else, or made with other weights or settings.
-        EngineError: gradients that cannot be computed.
-    """
-    before = {} if onto is None else onto.manifest.inputs.data
-    planned = planned_splits(config.data)
-    # Fingerprints of samples that nobody has seen yet are empty.
-    inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
-    rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
-    seen: dict[str, _ReadSamples] = {}
-    with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-        if onto is None and extractor.last_layer is not None:
-            write_head(config.run, extractor.last_layer.head)
-        sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
-        extractor.take_gradient_seconds()
-        then = time.perf_counter()
-
-        def on_batch(split: str, samples: int) -> None:
-            nonlocal then
-            before, then = then, time.perf_counter()
-            seen[split].seconds += then - before
-            seen[split].pace.add(samples)
-            counter.add(split, samples)
-
-        run(
-            _noted(samples, seen),
-            rows,
-            sink,
-            batch_size=options.batch_size,
-            shard_size=options.part_size,
-            on_batch=on_batch,
-        )
-        whole = sum(each.seconds for each in seen.values())
-        share = min(1.0, round(extractor.take_gradient_seconds() / whole, 3)) if whole else None
-        known = [name for name in planned if onto is not None and name in onto.manifest.splits]
-        summaries = [SplitSummary.of(name, writer.manifest.splits[name]) for name in known]
-        for split in (name for name in planned if name not in known):
-            if split not in seen:
-                raise DataError(f"split {split}: wanted samples, got none; give more")
-            found = seen[split]
-            writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
-            computed, rate = len(found.content_hashes), found.pace.rate
-            notes = [*writer.existing(split, range(sink.shards[split])).values()]
-            summaries.append(
-                _finished(writer, split, notes, computed=computed, seconds=found.seconds, rate=rate, gradients=share)
-            )
-        writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
-    return _summary(writer, extractor, summaries)
-
-
-@dataclass
-class _ReadSamples:
-    """What is known of the samples of a split that were read."""
-
-    content_hashes: list[str] = field(default_factory=list)
-    digest: Any = field(default_factory=hashlib.sha256)
-    pace: Pace = field(default_factory=Pace)
-    seconds: float = 0.0
-
-
-def _noted(samples: Iterable[Batch], seen: dict[str, _ReadSamples]) -> Iterator[Batch]:
-    """Notes ids, labels and content of samples as they pass."""
-    for batch in samples:
-        found = seen.setdefault(batch.split, _ReadSamples())
-        found.content_hashes += batch.content_hashes
-        for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
-            found.digest.update(json.dumps(row).encode())
-        yield batch
 
 
 def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str) -> None:

@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import pandas as pd
 from ..data import BANK, FIT, Batch
 from ..errors import DataError
 from ..extractor import Extractor
-from ..store import Recomputed, ShardRows, Skipped
+from ..store import Recomputed, ShardRows, Skipped, shard_path, split_folder, write_shard
 from ..system import FloatArray, described
 
 Found = TypeVar("Found")
@@ -326,6 +327,41 @@ def shard_rows(found: Sequence[tuple[Batch, Values]], *, names: Sequence[str], n
         recomputed=again,
         signatures=signatures or None,
     )
+
+
+class ShardSink(Sink[Values]):
+    """Writes the shards of a run; `shards` says how many of each split were there last.
+
+    Args:
+        path: the run folder.
+        extractor: computes the rows.
+        num_classes: K.
+    """
+
+    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
+        self._path, self._extractor, self._num_classes = path, extractor, num_classes
+        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
+        self.shards: dict[str, int] = {}
+
+    def take(self, cut: Cut, found: Values | None) -> None:
+        """See `Sink`."""
+        assert found is not None
+        split = cut.batch.split
+        self._waiting.setdefault(split, []).append((cut.batch, found))
+        self.shards[split] = cut.shard + 1
+        if cut.is_last:
+            self._write(split)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        for split, waiting in self._waiting.items():
+            if waiting:
+                self._write(split)
+
+    def _write(self, split: str) -> None:
+        waiting, self._waiting[split] = self._waiting[split], []
+        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
+        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
 
 
 class FrameSink(Sink[Values]):

@@ -98,7 +98,7 @@ def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monke
     def opened(config: Config, **options: Any) -> dict[str, Any]:
         return {name: OfOneClass(each) for name, each in open_datasets(config, **options).items()}
 
-    monkeypatch.setattr("gradscore.pipeline.run_plan.open_datasets", opened)
+    monkeypatch.setattr("gradscore.pipeline.extraction.open_datasets", opened)
     monkeypatch.setattr("gradscore.label_audit.audits.audited_features", None)
     found = audit(small_run, "--trust-code")
     assert found.exit_code == 2, found.output

@@ -126,7 +126,7 @@ def test_samples_that_were_skipped_stay_known(small_run: Path, tmp_path: Path, m
     def opened(config: Config, **options: Any) -> dict[str, Any]:
         return {name: WithoutFirst(each) for name, each in open_datasets(config, **options).items()}
 
-    monkeypatch.setattr("gradscore.pipeline.run_plan.open_datasets", opened)
+    monkeypatch.setattr("gradscore.pipeline.extraction.open_datasets", opened)
     config = RunFolder(small_run).config
     config = config.model_copy(update={"extract": config.extract.model_copy(update={"on_error": "skip"})})
     (tmp_path / "config.yaml").write_text(dump_config(config))

@@ -340,7 +340,7 @@ def with_faults(monkeypatch: pytest.MonkeyPatch, faulty: set[int]) -> None:
         datasets = open_datasets(config, **options)
         return {**datasets, "in_dist.test": Faulty(datasets["in_dist.test"], faulty)}
 
-    monkeypatch.setattr("gradscore.pipeline.run_plan.open_datasets", opened)
+    monkeypatch.setattr("gradscore.pipeline.extraction.open_datasets", opened)
 
 
 def test_a_sample_that_does_not_decode_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

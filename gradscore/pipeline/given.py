@@ -1,10 +1,13 @@
-"""The sink that is a data frame: `gradscore.features`, of any samples and any loss."""
+"""Samples that a program gives: to a data frame, `gradscore.features`, of any loss, or to a run folder."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -12,23 +15,26 @@ import pandas as pd
 from torch import Tensor, nn
 
 from ..columns import feature_columns
-from ..config import ExtractConfig, FeaturesConfig, check_features, section
+from ..config import Config, ExtractConfig, FeaturesConfig, check_features, section
 from ..data import (
+    Batch,
     Preprocessing,
     PreprocessingConfig,
     Samples,
     check_classes,
+    planned_splits,
     refuse_shuffled,
     samples_of,
     whole_batches,
 )
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..extractor import Extractor, LossExtractor, Tokens, check_mode, count_classes, input_dtype
 from ..gradients import GradientWarning
 from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
-from .defaults import resolved_features
-from .loop import Counter, Cut, FrameSink, ListSink, Progress, RowExtractor, Values, run
+from ..store import RunFolder, RunWriter, write_head
+from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
+from .loop import Counter, Cut, FrameSink, ListSink, Pace, Progress, RowExtractor, ShardSink, Values, run
 
 OF_FUNCTIONS = ("parameters", "granularity")
 """Settings of the section `features` that go with a loss which is a function."""
@@ -275,3 +281,99 @@ def _refuse_others(settings: Mapping[str, Any]) -> None:
             f"{foreign[0]}: does not go with a loss that is a function, which calls the model itself; wanted "
             f"{', '.join(('statistics', *OF_FUNCTIONS))} or tokens: prepare batches and choose outputs in the function"
         )
+
+
+def extract_given(
+    config: Config,
+    extractor: Extractor,
+    samples: Iterable[Batch],
+    *,
+    onto: RunFolder | None = None,
+    progress: Progress | None = None,
+    total: int = 0,
+) -> ExtractSummary:
+    """Computes the feature tables of a run, or of splits that are new to it, from samples as a program gives them.
+
+    Args:
+        config: the settings; where it says that samples come from does not matter.
+        extractor: of the model, warmed up.
+        samples: of the splits that are not there yet, perhaps mixed; they are looked at once, in the order they come.
+        onto: the run in `config.run` that goes on; None for a new one.
+        progress: called after every batch.
+        total: how many samples there are, for `progress`; 0 if that is unknown.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        DataError: samples that cannot be used, or none of a split.
+        ModelError: the model cannot take them.
+        StoreError: a run folder of something else, or made with other weights or settings.
+        EngineError: gradients that cannot be computed.
+    """
+    before = {} if onto is None else onto.manifest.inputs.data
+    planned = planned_splits(config.data)
+    # Fingerprints of samples that nobody has seen yet are empty.
+    inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
+    rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
+    seen: dict[str, _ReadSamples] = {}
+    with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
+        if onto is None and extractor.last_layer is not None:
+            write_head(config.run, extractor.last_layer.head)
+        sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
+        extractor.take_gradient_seconds()
+        then = time.perf_counter()
+
+        def on_batch(split: str, samples: int) -> None:
+            nonlocal then
+            before, then = then, time.perf_counter()
+            seen[split].seconds += then - before
+            seen[split].pace.add(samples)
+            counter.add(split, samples)
+
+        run(
+            _noted(samples, seen),
+            rows,
+            sink,
+            batch_size=options.batch_size,
+            shard_size=options.part_size,
+            on_batch=on_batch,
+        )
+        whole = sum(each.seconds for each in seen.values())
+        share = min(1.0, round(extractor.take_gradient_seconds() / whole, 3)) if whole else None
+        known = [name for name in planned if onto is not None and name in onto.manifest.splits]
+        summaries = [SplitSummary.of(name, writer.manifest.splits[name]) for name in known]
+        for split in (name for name in planned if name not in known):
+            if split not in seen:
+                raise DataError(f"split {split}: wanted samples, got none; give more")
+            found = seen[split]
+            writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
+            computed, rate = len(found.content_hashes), found.pace.rate
+            notes = [*writer.existing(split, range(sink.shards[split])).values()]
+            summaries.append(
+                finished_split(
+                    writer, split, notes, computed=computed, seconds=found.seconds, rate=rate, gradients=share
+                )
+            )
+        writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
+    return summary_of(writer, extractor, summaries)
+
+
+@dataclass
+class _ReadSamples:
+    """What is known of the samples of a split that were read."""
+
+    content_hashes: list[str] = field(default_factory=list)
+    digest: Any = field(default_factory=hashlib.sha256)
+    pace: Pace = field(default_factory=Pace)
+    seconds: float = 0.0
+
+
+def _noted(samples: Iterable[Batch], seen: dict[str, _ReadSamples]) -> Iterator[Batch]:
+    """Notes ids, labels and content of samples as they pass."""
+    for batch in samples:
+        found = seen.setdefault(batch.split, _ReadSamples())
+        found.content_hashes += batch.content_hashes
+        for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
+            found.digest.update(json.dumps(row).encode())
+        yield batch
