@@ -617,7 +617,7 @@ def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch:
         GradscoreError: as `RunPlan.batches` and `Extractor.values`.
     """
     options, extractor = plan.config.extract, RowExtractor(plan.extractor)
-    sink = ShardSink(plan.config.run, extractor, num_classes=plan.config.model.num_classes)
+    sink = ShardSink(plan.config.run, extractor)
     run(
         plan.batches(split, numbers),
         extractor,

@@ -34,7 +34,7 @@ from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
 from ..store import RunFolder, RunWriter, write_head
 from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
-from .loop import Counter, Cut, FrameSink, ListSink, Pace, Progress, RowExtractor, ShardSink, Values, run
+from .loop import Counter, Cut, ListSink, Pace, Progress, RowExtractor, ShardSink, Values, run
 
 OF_FUNCTIONS = ("parameters", "granularity")
 """Settings of the section `features` that go with a loss which is a function."""
@@ -190,11 +190,11 @@ def feature_table(
         with trusting_code():
             extractor = Extractor(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)
-        sink = FrameSink(rows, num_classes=classes)
+        sink = ListSink[tuple[Batch, Values]]()
 
-        def computed(cut: Cut) -> Values:
+        def computed(cut: Cut) -> tuple[Batch, Values]:
             check_classes(cut.batch, classes, name=samples.name)
-            return rows(cut)
+            return cut.batch, rows(cut)
 
         counter = Counter(samples.count or 0, progress)
         extractor.warm_up(samples.first.inputs)
@@ -206,7 +206,17 @@ def feature_table(
             shard_size=options.part_size,
             on_batch=lambda _, samples: counter.add("features", samples),
         )
-        return sink.table()
+    found = rows.rows(sink.found)
+    correct = pd.array(found.predictions == found.labels, dtype="boolean")
+    correct[found.labels < 0] = pd.NA
+    columns = {
+        "sample_id": found.sample_ids,
+        "label": found.labels,
+        "prediction": found.predictions,
+        "correct": correct,
+        "content_hash": found.content_hashes,
+    }
+    return pd.concat([pd.DataFrame(columns), pd.DataFrame(found.values, columns=list(found.names))], axis=1)
 
 
 def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None) -> pd.DataFrame:
@@ -320,7 +330,7 @@ def extract_given(
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
         if onto is None and extractor.last_layer is not None:
             write_head(config.run, extractor.last_layer.head)
-        sink = ShardSink(config.run, rows, num_classes=config.model.num_classes)
+        sink = ShardSink(config.run, rows)
         extractor.take_gradient_seconds()
         then = time.perf_counter()
 

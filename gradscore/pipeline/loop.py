@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ..data import BANK, FIT, Batch
 from ..errors import DataError
@@ -60,19 +59,11 @@ class Counter:
             self.progress(split, self.done, max(self.total, self.done) if self.total else 0)
 
 
-@dataclass
 class Pace:
-    """How fast samples are done, apart from the first batch, which also compiles loops.
+    """How fast samples are done, apart from the first batch, which also compiles loops."""
 
-    Attributes:
-        samples: done after the first batch.
-        began: when the first batch was done, in seconds of `time.perf_counter`; 0 before.
-        ended: when the last one was.
-    """
-
-    samples: int = 0
-    began: float = 0.0
-    ended: float = 0.0
+    def __init__(self) -> None:
+        self.samples, self.began, self.ended = 0, 0.0, 0.0
 
     def add(self, samples: int) -> None:
         """Counts the samples of a batch that is done now."""
@@ -247,10 +238,6 @@ class RowExtractor:
         self._extractor = extractor
         self._lacking = TWICE
 
-    def names(self, split: str) -> list[str]:
-        """The columns of the values of a split."""
-        return self._extractor.forward_names if split == BANK else self._extractor.names
-
     def __call__(self, cut: Cut) -> Values:
         """Computes a batch; raises the same as `Extractor.values`.
 
@@ -271,6 +258,30 @@ class RowExtractor:
             return Values(values)
         again = self._values(batch.rows(chosen.tolist()), nudged=True)
         return Values(values, Recomputed(chosen, again))
+
+    def rows(self, found: Sequence[tuple[Batch, Values]]) -> ShardRows:
+        """Joins batches of one split, in order, and their values; the prediction is the first of the largest logits."""
+        batches, split = [batch for batch, _ in found], found[0][0].split
+        values = np.concatenate([each.first for _, each in found])
+        again: Recomputed | None = None
+        if split == FIT:
+            starts = np.cumsum([0, *(len(batch.ids) for batch in batches)])
+            twice = [(start, each.again) for start, (_, each) in zip(starts, found, strict=False) if each.again]
+            places = [np.empty(0, dtype=np.intp), *(start + once.places for start, once in twice)]
+            second = [values[:0], *(once.values for _, once in twice)]
+            again = Recomputed(np.concatenate(places), np.concatenate(second))
+        return ShardRows(
+            split=split,
+            sample_ids=[name for batch in batches for name in batch.ids],
+            labels=np.concatenate([batch.labels.numpy() for batch in batches]),
+            predictions=values[:, : self._extractor.num_classes].argmax(axis=1),
+            content_hashes=[name for batch in batches for name in batch.content_hashes],
+            names=self._extractor.forward_names if split == BANK else self._extractor.names,
+            values=values,
+            skipped=[Skipped(sample_id=bad.id, error=bad.error) for batch in batches for bad in batch.bad],
+            recomputed=again,
+            signatures=[signature for batch in batches for signature in batch.signatures] or None,
+        )
 
     def _values(self, batch: Batch, *, nudged: bool = False) -> FloatArray:
         extractor = self._extractor
@@ -294,52 +305,16 @@ def from_least_to_most_certain(logits: FloatArray, count: int) -> npt.NDArray[np
     return order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.intp))]
 
 
-def shard_rows(found: Sequence[tuple[Batch, Values]], *, names: Sequence[str], num_classes: int) -> ShardRows:
-    """Joins batches to the rows of one shard.
-
-    Args:
-        found: the batches of the shard in order, and their values.
-        names: of the columns of values; the first `num_classes` are the logits.
-        num_classes: K.
-
-    Returns:
-        The rows; a prediction is the class with the largest logit, the first of equal ones.
-    """
-    batches = [batch for batch, _ in found]
-    values = np.concatenate([each.first for _, each in found])
-    again: Recomputed | None = None
-    if batches[0].split == FIT:
-        starts = np.cumsum([0, *(len(batch.ids) for batch in batches)])
-        twice = [(start, each.again) for start, (_, each) in zip(starts, found, strict=False) if each.again is not None]
-        places = [np.empty(0, dtype=np.intp), *(start + once.places for start, once in twice)]
-        second = [values[:0], *(once.values for _, once in twice)]  # noqa: PD011
-        again = Recomputed(np.concatenate(places), np.concatenate(second))
-    signatures = [signature for batch in batches for signature in batch.signatures]
-    return ShardRows(
-        split=batches[0].split,
-        sample_ids=[name for batch in batches for name in batch.ids],
-        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
-        predictions=values[:, :num_classes].argmax(axis=1),
-        content_hashes=[name for batch in batches for name in batch.content_hashes],
-        names=names,
-        values=values,
-        skipped=[Skipped(sample_id=bad.id, error=bad.error) for batch in batches for bad in batch.bad],
-        recomputed=again,
-        signatures=signatures or None,
-    )
-
-
 class ShardSink(Sink[Values]):
     """Writes the shards of a run; `shards` says how many of each split were there last.
 
     Args:
         path: the run folder.
         extractor: computes the rows.
-        num_classes: K.
     """
 
-    def __init__(self, path: Path, extractor: RowExtractor, *, num_classes: int) -> None:
-        self._path, self._extractor, self._num_classes = path, extractor, num_classes
+    def __init__(self, path: Path, extractor: RowExtractor) -> None:
+        self._path, self._extractor = path, extractor
         self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
         self.shards: dict[str, int] = {}
 
@@ -360,41 +335,8 @@ class ShardSink(Sink[Values]):
 
     def _write(self, split: str) -> None:
         waiting, self._waiting[split] = self._waiting[split], []
-        rows = shard_rows(waiting, names=self._extractor.names(split), num_classes=self._num_classes)
-        write_shard(shard_path(split_folder(self._path, split), self.shards[split] - 1), rows)
-
-
-class FrameSink(Sink[Values]):
-    """Keeps rows in memory, for a data frame.
-
-    Args:
-        extractor: computes them.
-        num_classes: K.
-    """
-
-    def __init__(self, extractor: RowExtractor, *, num_classes: int) -> None:
-        self._extractor, self._num_classes = extractor, num_classes
-        self._found: list[tuple[Batch, Values]] = []
-
-    def take(self, cut: Cut, found: Values | None) -> None:
-        """See `Sink`."""
-        assert found is not None
-        self._found.append((cut.batch, found))
-
-    def table(self) -> pd.DataFrame:
-        """One row for each sample; `correct` is missing without a label."""
-        names = self._extractor.names(self._found[0][0].split)
-        rows = shard_rows(self._found, names=names, num_classes=self._num_classes)
-        correct = pd.array(rows.predictions == rows.labels, dtype="boolean")
-        correct[rows.labels < 0] = pd.NA
-        samples = {
-            "sample_id": rows.sample_ids,
-            "label": rows.labels,
-            "prediction": rows.predictions,
-            "correct": correct,
-            "content_hash": rows.content_hashes,
-        }
-        return pd.concat([pd.DataFrame(samples), pd.DataFrame(rows.values, columns=list(rows.names))], axis=1)
+        path = shard_path(split_folder(self._path, split), self.shards[split] - 1)
+        write_shard(path, self._extractor.rows(waiting))
 
 
 def check_labelled(
