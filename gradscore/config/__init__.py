@@ -1,8 +1,8 @@
 """What is asked for: the settings of a run.
 
 In comes a YAML file with overrides and environment variables; out comes a checked `Config` with every default filled
-in. The sections `model`, `preprocessing` and `data` belong to the packages they are about; `schema` has the others and
-puts all together, `yaml_source` reads and words errors.
+in. The sections `model`, `preprocessing` and `data` belong to the packages they are about; `schema` has the others,
+puts all together, reads and words errors.
 """
 
 from __future__ import annotations

@@ -1,19 +1,29 @@
-"""The settings of a run: what a configuration file may say, its defaults and its checks.
+"""The settings of a run: what a configuration file may say, its defaults and its checks; reading, and wording errors.
 
-The sections `model`, `preprocessing` and `data` belong to the packages they are about. `load_config` reads a file,
-`dump_config` writes one; the YAML side of both (environment, overrides, messages) is in `yaml_source`.
+The sections `model`, `preprocessing` and `data` belong to the packages they are about. `load_config` reads a file, with
+overrides and environment variables; `dump_config` writes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    model_validator,
+)
 
-from ..data import DataConfig, PreprocessingConfig, check_augmentations
+from ..data import FILL_IN, DataConfig, PreprocessingConfig, check_augmentations
 from ..errors import ConfigError
 from ..losses import LOSSES
 from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
@@ -33,9 +43,9 @@ from ..system import (
     Seed,
     anchored,
     as_address,
+    closest,
     without_repeats,
 )
-from .yaml_source import explain, parse_settings, read_settings
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -200,8 +210,14 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: the file cannot be read, is not a YAML mapping, or holds an unknown, missing or unusable setting.
     """
     path = Path(path)
-    settings = read_settings(path, overrides)
-    config = _validated(settings, where=str(path), base=path.absolute().parent)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such configuration file; give the path of a YAML file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a configuration file: {error}") from None
+    settings = _with_environment(_settings(text, where=str(path), overrides=overrides), where=str(path))
+    config = section(Config, settings, where=str(path), base=path.absolute().parent)
     try:
         check_features(config.features)
     except ConfigError as error:
@@ -211,19 +227,25 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:
     """Reads back what `dump_config` wrote: paths and `$` are taken as they stand; `where` names the text in errors."""
-    return _validated(parse_settings(text, where=where, overrides=overrides), where=where, base=None)
+    return section(Config, _settings(text, where=where, overrides=overrides), where=where)
 
 
-def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str) -> AnySection:
-    """Reads one section of settings that a program gives.
+def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str, base: Path | None = None) -> AnySection:
+    """Reads one section of settings, that of a program for one.
+
+    Args:
+        kind: of the section.
+        settings: by name.
+        where: names the section in messages.
+        base: what relative paths are relative to; they stay as they are without.
 
     Raises:
-        ConfigError: an unknown or unusable setting; the message names `where`.
+        ConfigError: an unknown or unusable setting.
     """
     try:
-        return kind.model_validate(dict(settings))
+        return kind.model_validate(dict(settings), context={"base": base})
     except ValidationError as error:
-        raise ConfigError(f"{where}: {'; '.join(explain(error, kind))}") from None
+        raise ConfigError(f"{where}: {'; '.join(_explained(error, kind))}") from None
 
 
 def dump_config(config: Config) -> str:
@@ -250,8 +272,153 @@ def check_features(features: FeaturesConfig) -> None:
             )
 
 
-def _validated(settings: dict[str, Any], *, where: str, base: Path | None) -> Config:
+_MOST_VALUES = 1_000_000
+"""Far more than any configuration has; a few lines of nested aliases can stand for more than memory holds."""
+
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML where a key given twice is an error instead of the last one winning."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _settings(text: str, *, where: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The mapping a YAML text holds, with `key.path=value` overrides put in; `where` names it in errors."""
+    settings = _parse_yaml(text, where=where)
+    if not isinstance(settings, dict):
+        found = "nothing" if settings is None else f"a {type(settings).__name__}"
+        raise ConfigError(f"{where}: wanted a YAML mapping of settings (model:, data:, ...), got {found}")
+    for override in overrides:
+        _override(settings, override)
+    return settings
+
+
+def _explained(error: ValidationError, root: type[BaseModel]) -> list[str]:
+    """One message per unusable setting: its dotted path, what was wanted and what was found; unknown keys first."""
+    messages: dict[str, str] = {}
+    for problem in sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"):
+        keys, section = _locate(problem["loc"], root)
+        messages.setdefault(".".join(keys), _describe(dict(problem), section))
+    return [f"{path}: {message}" if path else message for path, message in messages.items()]
+
+
+def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key; {closest(str(problem['loc'][-1]), section.model_fields)}"
+    if problem["type"] == "missing":
+        return "missing; this setting has no default"
+    if problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        return f"wanted a section of settings, got {problem['input']!r}"
+    if FILL_IN in (problem["input"] if isinstance(problem["input"], list) else [problem["input"]]):
+        return f"still to be filled in ('{FILL_IN}'), as the comment beside it says"
+    message = str(problem["msg"]).replace("Input should be ", "wanted ")
+    return f"{message}, got {problem['input']!r}"
+
+
+def _locate(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[str], type[BaseModel]]:
+    """The keys of a location, without pydantic's names for members of unions, and the section of the last one."""
+    keys: list[str] = []
+    section = root
+    nested: type[BaseModel] | None = root
+    for part in location:
+        if isinstance(part, str):
+            if nested is None:
+                break
+            section = nested
+            field = section.model_fields.get(part)
+            nested = None if field is None else _section_of(field.annotation)
+        keys.append(str(part))
+    return keys, section
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for found in map(_section_of, get_args(annotation)) if found is not None), None)
+
+
+def _parse_yaml(text: str, *, where: str) -> Any:
     try:
-        return Config.model_validate(settings, context={"base": base})
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {'; '.join(explain(error, Config))}") from None
+        value = yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
+        size = _size(value, {})
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: nested too deeply, or an alias (*) stands inside what it names") from None
+    if size > _MOST_VALUES:
+        raise ConfigError(f"{where}: its aliases (*) make {size} values of it, wanted {_MOST_VALUES} at most")
+    return value
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        entries = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(entry, known) for entry in entries)
+    return known[id(value)]
+
+
+def _override(settings: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"override '{override}': wanted key.path=value, for example extract.batch_size=32")
+    target: Any = settings
+    for depth, key in enumerate(keys[:-1]):
+        target = _entry(target, key, where=f"override '{override}'", path=keys[: depth + 1])
+    value = _parse_yaml(text, where=f"override '{override}'")
+    if isinstance(target, list):
+        target[_position(target, keys[-1], where=f"override '{override}'", path=keys)] = value
+    else:
+        target[keys[-1]] = value
+
+
+def _entry(target: Any, key: str, *, where: str, path: list[str]) -> Any:
+    if isinstance(target, list):
+        found = target[_position(target, key, where=where, path=path)]
+    else:
+        if target.get(key) is None:
+            target[key] = {}
+        found = target[key]
+    if not isinstance(found, dict | list):
+        raise ConfigError(f"{where}: {'.'.join(path)} is {found!r}, not a section; it has no settings inside")
+    return found
+
+
+def _position(target: list[Any], key: str, *, where: str, path: list[str]) -> int:
+    if not key.isdecimal() or int(key) >= len(target):
+        raise ConfigError(
+            f"{where}: {'.'.join(path)} wanted a position 0 to {len(target) - 1} in the list, got '{key}'"
+        )
+    return int(key)
+
+
+def _with_environment(value: Any, *, where: str, path: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _with_environment(entry, where=where, path=f"{path}.{key}") for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(entry, where=where, path=f"{path}.{place}") for place, entry in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        found = os.environ.get(match["name"], match["default"])
+        if found is None:
+            raise ConfigError(
+                f"{where}: {path[1:]}: environment variable {match['name']} is not set; "
+                f"set it, or write ${{{match['name']}:-default}}"
+            )
+        return found
+
+    return _VARIABLE.sub(variable, value)

@@ -18,10 +18,9 @@ from torch.utils.checkpoint import CheckpointError
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
 from ..system import Inputs, each_input, rows_of, sample_count
-from .collect import Collection, Sink, try_plan
 from .graph import Gradients, Graph, backward_to, read_graph, visited
 from .per_sample import Dense, PerSample
-from .plan import Plan, make_plan
+from .plan import Collection, Plan, Sink, make_plan, try_plan
 
 SINGLE = "a single sample"
 

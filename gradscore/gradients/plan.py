@@ -1,24 +1,42 @@
-"""How each parameter of a graph is going to be covered: by rules, by a parameter-side product, or by the reference.
+"""How each parameter of a graph is covered: by rules, by a parameter-side product, or by the reference.
 
-A plan is made on the first batch and holds for every graph of equal signature, unless a node may send rows of samples
-to where its numbers say. A product with a matrix of zeros and ones deals rows out as an index does, without one that
-could be looked at: experts that get their tokens by such a product, pooling of graphs of several sizes. What a probe
-finds there holds for its batch alone.
+A plan is made on the first batch, tried there (`try_plan`), and holds for every graph of equal signature, unless a node
+may send rows of samples to where its numbers say. A product with a matrix of zeros and ones deals rows out as an index
+does, without one that could be looked at: experts that get their tokens by such a product, pooling of graphs of several
+sizes. What a probe finds there holds for its batch alone.
+
+`Collection` carries a plan out, in one backward pass in which rules turn output gradients into per-sample gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from math import isfinite, prod
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node
+from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
-from .graph import Edge, Gradients, Graph, backward_to, is_parameter_side, is_renaming, output_shape
-from .layout import Layout, probe
-from .rules import RULES
+from ..system import SQUARABLE
+from .graph import (
+    ACCUMULATE,
+    TRANSPOSE,
+    Edge,
+    Gradients,
+    Graph,
+    backward_to,
+    is_parameter_side,
+    is_renaming,
+    output_shape,
+    visited,
+)
+from .layout import Layout, moderate, probe
+from .per_sample import Dense, Factored, PerSample, add, sample_slices
+from .rules import RULES, EntryPerSampleError, NotCoveredError, Use
 
 BATCH_NORMS = ("CudnnBatchNormBackward0", "MiopenBatchNormBackward0", "NativeBatchNormBackward0")
 
@@ -252,3 +270,279 @@ def _is_of_parameters(node: Node, slot: int, uses: Container[Edge]) -> bool:
     """Whether an input is made of parameters alone, as far as the plan or a look at views can tell."""
     edge = Edge(node, slot)
     return edge in uses or (node.next_functions[slot][0] is not None and not is_parameter_side(edge))
+
+
+Sink = Callable[[str, slice, PerSample], None]
+"""Takes a parameter's name, the samples that arrive and their gradients, and is done with them when it returns."""
+
+PRODUCT_BUDGET = 1 << 22
+"""Elements of gradients held at a time on the parameter's side: 16 MiB of float32, to bound memory rather than time."""
+
+NO_FAULT_OF_A_RULE = (MemoryError, torch.OutOfMemoryError, CheckpointError, CoupledSamplesError)
+"""What the machine or the model is to blame for: no other way of computing the gradients would help."""
+
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
+"""Largest accepted difference of a gradient from the reference, relative to its norm, by precision.
+
+Seen on seven torchvision networks: rounding of 8e-16 and 6e-7 at most. A wrong rule is off by a share of the norm
+itself, and other networks, longer sums and other processors round more.
+"""
+
+HALF_TOLERANCE = 5e-2
+"""The same where a part of the network computes in half precision; seen: 2e-2 at most with bfloat16, whose numbers
+carry 8 bits, and 2e-3 with float16."""
+
+NEGLIGIBLE = 1e-5
+"""Gradients this much smaller than the sample's whole gradient may be rounding noise: differences are compared with
+this share of the whole gradient's norm at least.
+
+The bias of the keys of an attention, which its softmax cancels, has 2e-10 of the whole norm in float32.
+"""
+
+HALF_NEGLIGIBLE = 1e-2
+"""The same where a part of the network computes in half precision: biases of Swin-T's norms with 5e-4 of the whole norm
+are 6 % off in bfloat16."""
+
+
+class Collection:
+    """The state of one pass: contributions that wait until the last use of their parameter was visited.
+
+    Args:
+        parameters: the wanted parameters by name.
+        graph: the graph of the outputs.
+        plan: where the parameters meet the batch.
+        sink: takes what is complete.
+        samples: N.
+        is_trial: an exception of the sink means that the parameter is not covered.
+
+    Attributes:
+        not_covered: parameters whose rule gave up or raised anything, and why; nothing of them has reached the sink.
+        late: parameters whose gradients are complete only after the pass.
+        cause: the first exception of a rule that did not give up by itself.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        graph: Graph,
+        plan: Plan,
+        sink: Sink,
+        samples: int,
+        *,
+        is_trial: bool = False,
+    ) -> None:
+        self.not_covered: dict[str, str] = {}
+        self.cause: Exception | None = None
+        self._parameters, self._sink, self._samples, self._is_trial = parameters, sink, samples, is_trial
+        order = graph.order
+        self._layouts = {order[place]: layout for place, layout in plan.layouts.items()}
+        self._waiting: dict[str, set[Edge]] = {}
+        self._owners: dict[Edge, list[str]] = {}
+        for name, uses in plan.uses.items():
+            if name in plan.references:
+                continue
+            edges = [Edge(order[place], slot) for place, slot in uses]
+            self._waiting[name] = set(edges)
+            for edge in edges:
+                self._owners.setdefault(edge, []).append(name)
+        self._edges: dict[Node, list[Edge]] = {}
+        for edge in self._owners:
+            self._edges.setdefault(edge.node, []).append(edge)
+        for edges in self._edges.values():  # a rule may leave something for later inputs: `Use.memo`
+            edges.sort(key=lambda edge: edge.slot)
+        self._direct: dict[str, list[PerSample]] = {name: [] for name in self._waiting}
+        self._products: dict[Edge, PerSample] = {}
+        self.late = plan.parameter_side & self._waiting.keys()
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that the pass has to visit."""
+        return [*self._edges]
+
+    def visit(self, node: Node, gradients: Gradients) -> None:
+        """Takes the output gradients of a node."""
+        memo: dict[str, Tensor] = {}
+        for edge in self._edges.get(node, ()):
+            owners = [name for name in self._owners[edge] if name not in self.not_covered]
+            if owners and any(gradient is not None for gradient in gradients):
+                with self._giving_up(owners, f"{node.name()}: "):
+                    self._apply_rule(edge, owners[0], memo, gradients)
+            for name in owners:
+                self._waiting[name].discard(edge)
+                if not self._waiting[name] and name not in self.late:
+                    self._deliver(name)
+
+    def _apply_rule(self, edge: Edge, owner: str, memo: dict[str, Tensor], gradients: Gradients) -> None:
+        kind = edge.node.name()
+        try:
+            found = RULES[kind](Use(edge, self._layouts[edge.node], memo), gradients)
+        except EntryPerSampleError as reason:
+            if not is_parameter_side(edge):
+                raise
+            raise CoupledSamplesError(
+                f"the losses of the samples depend on one another: {owner} reaches {kind} through a tensor that mixes "
+                "the samples; compute the outputs of each sample from that sample alone"
+            ) from reason
+        if owner in self.late and is_parameter_side(edge):
+            self._products[edge] = found
+        else:
+            self._direct[owner].append(_through_views(found, edge))
+
+    @contextmanager
+    def _giving_up(self, names: Iterable[str], where: str = "") -> Iterator[None]:
+        """Notes that parameters are not covered where anything is raised that a rule is to blame for."""
+        try:
+            yield
+        except NO_FAULT_OF_A_RULE:
+            raise
+        except NotCoveredError as reason:
+            self.not_covered.update(dict.fromkeys(names, f"{where}{reason}"))
+        except Exception as error:  # noqa: BLE001  # a rule may be anyone's and raise anything
+            self.cause = self.cause or error
+            why = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            self.not_covered.update(dict.fromkeys(names, where + why))
+
+    def _deliver(self, name: str) -> None:
+        """Hands a parameter's gradients to the sink: all its uses were visited."""
+        parts = self._direct.pop(name)
+        if parts and name not in self.not_covered:
+            with self._giving_up([name]) if self._is_trial else nullcontext():
+                self._sink(name, slice(0, self._samples), add(parts))
+
+    def finish_products(self) -> None:
+        """Carries gradients that wait at parameter-side nodes back to the parameters, a few samples at a time."""
+        with self._giving_up(self.late) if self._is_trial else nullcontext():
+            self._carry_back()
+
+    def _carry_back(self) -> None:
+        names = [name for name in self._parameters if name in self.late and name not in self.not_covered]
+        edges = [edge for edge in self._products if any(name in names for name in self._owners[edge])]
+        if not names or not edges:
+            return
+        parameters = [self._parameters[name] for name in names]
+        elements = sum(prod(edge.shape) for edge in edges) + sum(parameter.numel() for parameter in parameters)
+        sources = [GradientEdge(*edge.source) for edge in edges]
+        for rows in sample_slices(self._samples, elements, PRODUCT_BUDGET):
+            cotangents = [self._products[edge].dense(rows).reshape(-1, *edge.shape) for edge in edges]
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
+                sources, parameters, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+            for name, parameter, gradient in zip(names, parameters, found, strict=True):
+                if gradient is None:
+                    gradient = parameter.new_zeros(rows.stop - rows.start, *parameter.shape)
+                parts: list[PerSample] = [Dense(gradient), *(Dense(part.dense(rows)) for part in self._direct[name])]
+                self._sink(name, rows, add(parts))
+
+
+def _through_views(gradient: PerSample, edge: Edge) -> PerSample:
+    """Undoes the views between a parameter and the edge at which it is used."""
+    node, _ = edge.source
+    while node.name() != ACCUMULATE:
+        before = Edge(node, 0)
+        shape = tuple(before.shape)
+        if node.name() != TRANSPOSE or len(shape) < 2:
+            gradient = gradient.reshaped(shape)
+        elif isinstance(gradient, Factored) and gradient.is_matrix:
+            gradient = Factored(gradient.right, gradient.left, shape)
+        else:
+            gradient = Dense(gradient.dense(slice(None)).transpose(1, 2))
+        node, _ = before.source
+    return gradient
+
+
+def try_plan(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    *,
+    compare: bool,
+) -> dict[str, str]:
+    """Runs a plan before it is trusted: do the rules cover it, and do they agree with the reference?
+
+    Args:
+        parameters: the wanted parameters by name.
+        graph: the graph of the outputs.
+        plan: the plan to try.
+        outputs: (N, ...).
+        grad_outputs: gradient at the outputs.
+        compare: compare two samples with the reference: both in one pass that goes on to the parameters, unless there
+            are no others that show whether the two were exchanged.
+
+    Returns:
+        For each parameter that the rules do not cover, for which they raise anything, or for which they differ from the
+        reference, the reason.
+    """
+    samples = len(outputs)
+    # Of two samples one has at least twice the size of the other, so that they do not cancel where they are opposite.
+    passes = [{0: 1.0, samples - 2: 4.0}] if samples > 2 else [{index: 1.0} for index in range(samples)]
+    failed: dict[str, str] = {}
+    for chosen in passes if compare else [{}]:
+        failed = _failed_checks(parameters, graph, plan, outputs, grad_outputs, chosen) | failed
+    return failed
+
+
+def _failed_checks(
+    parameters: Mapping[str, Tensor],
+    graph: Graph,
+    plan: Plan,
+    outputs: Tensor,
+    grad_outputs: Tensor,
+    chosen: Mapping[int, float],
+) -> dict[str, str]:
+    """One pass of `try_plan`: the sums over the chosen samples, times these factors, are compared; others are zero."""
+    seeds = grad_outputs
+    if chosen:
+        sized, seeds = moderate(grad_outputs), torch.zeros_like(grad_outputs)
+        for index, factor in chosen.items():
+            seeds[index] = factor * sized[index]
+    found: dict[str, Tensor] = {}
+    sizes: dict[str, float] = {}
+
+    def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        wanted, got = (rows.stop - rows.start, *parameters[name].shape), (len(gradient), *gradient.shape)
+        if got != wanted:
+            raise ValueError(f"the gradients have shape {got}, not {wanted}")
+        places = [index - rows.start for index in chosen if rows.start <= index < rows.stop]
+        # Neighbours are written out together: a product of two costs less than two products.
+        starts = [place for place in places if place - 1 not in places]
+        stops = [place + 1 for place in places if place + 1 not in places]
+        for start, stop in zip(starts, stops, strict=True):
+            for one in gradient.dense(slice(start, stop)).reshape(stop - start, *gradient.shape):
+                found[name] = found[name] + one if name in found else one.clone()
+                sizes[name] = max(sizes.get(name, 0.0), _norm(one))
+
+    collection = Collection(parameters, graph, plan, sink, len(outputs), is_trial=True)
+    covered = {name: parameters[name] for name in plan.uses if name not in plan.references} if chosen else {}
+    if covered:
+        with visited(collection.nodes, collection.visit):
+            sums = torch.autograd.grad(
+                outputs, list(covered.values()), seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+        truth = {name: total.to_dense() for name, total in zip(covered, sums, strict=True)}
+    else:
+        backward_to(outputs, seeds, graph, collection.nodes, collection.visit, retain_graph=True)
+        truth = {}
+    collection.finish_products()
+    failed = dict(collection.not_covered)
+    half = graph.half_precision() is not None
+    tolerance = HALF_TOLERANCE if half else max(TOLERANCES.get(each, 0.0) for each in {outputs.dtype, *graph.dtypes()})
+    norms = {name: _norm(gradient) for name, gradient in truth.items()}
+    floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(norm**2 for norm in norms.values()) ** 0.5
+    for name, gradient in truth.items():
+        if name not in failed and isfinite(norms[name]):
+            difference = _norm(found.get(name, torch.zeros_like(gradient)) - gradient)
+            # Parts that cancel in the sum of the samples still round by their own size.
+            if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
+                failed[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
+    return failed
+
+
+def _norm(gradient: Tensor) -> float:
+    """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    low, high = SQUARABLE[torch.float32]
+    if low < norm < high or not gradient.any():
+        return norm
+    return float(torch.linalg.vector_norm(gradient, dtype=torch.float64))

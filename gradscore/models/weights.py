@@ -1,4 +1,4 @@
-"""Weights: read from files without running any code in them, and brought into a model.
+"""Weights: read from files without running any code in them, brought into a model, and told apart there.
 
 What a file is, its content says, before anything parses it: `torch.load` hands a TorchScript archive to another loader,
 `weights_only` or not.
@@ -6,13 +6,15 @@ What a file is, its content says, before anything parses it: `torch.load` hands 
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelError, reason
 from ..system import some
+from .interface import Interface
 
 COUNTER = "num_batches_tracked"
 """Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
@@ -407,3 +410,55 @@ def _weights(path: Path) -> StateDict:
     files = [read_state_dict(file) for file in (weight_files(path) if path.is_dir() else [path])]
     tensors = {name: value for file in files for name, value in file.tensors.items()}
     return replace(files[0], tensors=tensors)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """The hash of all parameters and buffers of a model: names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        dense = tensor.detach().cpu().to_dense()  # a strided tensor is itself
+        digest.update(dense.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def memory_state(model: nn.Module) -> list[object]:
+    """What changes where a program goes on with a model: its weights, what is frozen, and hooks.
+
+    Of each tensor it has where it lies, how often it was written to, and its sum, since PyTorch does not count what is
+    written through `.data`. Hooks of an interface come and go with every call and do not count.
+    """
+    tensors = [each for each in chain(model.parameters(), model.buffers()) if not each.is_meta]
+    hooks = (hook for module in model.modules() for kind in _HOOKS for hook in getattr(module, kind).values())
+    return [
+        *(
+            (
+                each.data_ptr() if each.layout == torch.strided else None,
+                None if each.is_inference() else each._version,
+                each.requires_grad,
+            )
+            for each in tensors
+        ),
+        *_sums(tensors),
+        *(id(hook) for hook in hooks if getattr(hook, "__module__", "") != Interface.__module__),
+    ]
+
+
+@torch.no_grad()
+def _sums(tensors: Sequence[Tensor]) -> Iterator[list[float]]:
+    """Sums of tensors, device by device, so that an accelerator is waited for once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for each in tensors:
+        parts = torch.view_as_real(each) if each.is_complex() else each
+        is_coarse = parts.is_floating_point() and parts.element_size() < 4
+        by_device.setdefault(each.device, []).append(parts.sum(dtype=torch.float32 if is_coarse else None))
+    yield from (torch.stack(sums).tolist() for sums in by_device.values())
+
+
+def coarsest_dtype(model: nn.Module) -> str:
+    """The coarsest type of floating numbers among the parameters, such as `float32`."""
+    kinds = {each.dtype for each in model.parameters() if each.is_floating_point()}
+    return str(max(kinds, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)).removeprefix("torch.")

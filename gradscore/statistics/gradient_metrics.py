@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from ..gradients import Engine, PerSample
-from .moments import Moments, measure_exactly
+from .measure import Moments, measure_exactly
 from .reduce import Pool
 from .statistic import evaluate, needs
 

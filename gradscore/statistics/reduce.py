@@ -13,14 +13,16 @@ from ..errors import ConfigError
 from ..gradients import Dense, Engine, Factored, PerSample, sample_slices
 from .measure import (
     SMALL_ELEMENTS,
+    Moments,
     UnwrittenSums,
+    Wanted,
     has_closed_form,
     measure,
+    measure_together,
     of_all_unwritten,
     of_outer_products,
     sums_to_wait,
 )
-from .moments import Moments, Wanted, measure_together
 from .statistic import evaluate, needs
 
 WAITING_ELEMENTS = 1 << 22

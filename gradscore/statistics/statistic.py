@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..system import Registry
-from .moments import Array, Moments, Wanted
+from .measure import Array, Moments, Wanted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from torch import nn
 from trusted import built
 
 from gradscore.errors import ModelError
-from gradscore.models import ModelConfig, memory_state, trusting_code, weights_sha256
-from gradscore.models.build import build_model
+from gradscore.models import ModelConfig, build_model, memory_state, trusting_code, weights_sha256
 
 SOURCE = """
 from torch import nn

@@ -14,7 +14,7 @@ from torch import nn
 
 from gradscore import Detector
 from gradscore.config import Config
-from gradscore.models import build
+from gradscore.models import sources
 from gradscore.pipeline import extract, outdated
 from gradscore.store import RunFolder
 
@@ -124,8 +124,8 @@ def test_no_code_runs(kept, monkeypatch) -> None:
 
 
 def test_the_file_of_the_weights_is_hashed_once(made, monkeypatch) -> None:
-    hashed, compute = [], build.file_sha256
-    monkeypatch.setattr(build, "file_sha256", lambda path: hashed.append(path.name) or compute(path))
+    hashed, compute = [], sources.file_sha256
+    monkeypatch.setattr(sources, "file_sha256", lambda path: hashed.append(path.name) or compute(path))
     outdated(RunFolder(made / "run"))
     assert hashed == ["net.safetensors"]
 

@@ -11,7 +11,7 @@ import gradscore
 from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
 from gradscore.kernels import dispatch
-from gradscore.statistics import measure, moments
+from gradscore.statistics import measure
 
 WAITING = ("cpu", "item", "tolist", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
 """Methods of tensors that wait until a device is done."""
@@ -34,7 +34,7 @@ class Block(nn.Module):
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Counts the methods that wait, with the ways of computing that an accelerator has."""
-    monkeypatch.setattr(moments, "as_array", lambda values: values.detach())
+    monkeypatch.setattr(measure, "as_array", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "loops", lambda name: None)
     monkeypatch.setattr(measure, "_on_cpu", measure._on_accelerator)
     counts: Counter = Counter()

@@ -6,13 +6,11 @@ import torch
 from torch import nn
 
 from gradscore.errors import ConfigError
-from gradscore.gradients import Engine, GradientWarning, collect, reference_gradients
+from gradscore.gradients import Engine, GradientWarning, plan, reference_gradients
 from gradscore.gradients.per_sample import Dense, Factored, TableRows, Total, add
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
-from gradscore.statistics import moments
-from gradscore.statistics.measure import measure
-from gradscore.statistics.moments import measure_exactly
+from gradscore.statistics.measure import measure, measure_exactly
 from gradscore.statistics.reduce import reduce_gradients
 from gradscore.statistics.statistic import STATISTICS, evaluate, find_statistic, needs
 
@@ -86,7 +84,7 @@ def test_equals_numpy(gradient):
 @pytest.fixture
 def accelerator(monkeypatch):
     """As on an accelerator: moments are tensors, kernels of the CPU are not there, and no sample is looked at twice."""
-    monkeypatch.setattr(moments, "as_array", lambda values: values.detach())
+    monkeypatch.setattr(measuring, "as_array", lambda values: values.detach())
     monkeypatch.setattr(dispatch, "loops", lambda name: None)
     monkeypatch.setattr(measuring, "_on_cpu", measuring._on_accelerator)
 
@@ -228,7 +226,7 @@ def test_non_finite_elements_show():
 def test_gradients_that_come_in_parts_are_not_gathered(monkeypatch):
     """Small ones wait for each other, but not for their own other samples: those may be large."""
     sizes = []
-    monkeypatch.setattr(collect, "PRODUCT_BUDGET", 1)
+    monkeypatch.setattr(plan, "PRODUCT_BUDGET", 1)
     monkeypatch.setattr(
         measuring, "measure_exactly", lambda block, wanted: sizes.append(len(block)) or measure_exactly(block, wanted)
     )

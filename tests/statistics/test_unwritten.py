@@ -6,8 +6,7 @@ import torch
 
 from gradscore.gradients import Dense, Factored
 from gradscore.statistics import reduce
-from gradscore.statistics.measure import measure, of_all_unwritten, sums_to_wait
-from gradscore.statistics.moments import Wanted
+from gradscore.statistics.measure import Wanted, measure, of_all_unwritten, sums_to_wait
 from gradscore.statistics.reduce import Pool
 
 ALL = Wanted(extrema=True, mean=True, deviation=True, orders=(1.0,))
