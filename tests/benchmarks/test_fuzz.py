@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from fuzz_targets import TARGETS
 from fuzzing import fuzz
 
+pytestmark = pytest.mark.slow
+
 CASES = 60
 
 
