@@ -141,13 +141,13 @@ def extract_share(
     """
     plan = RunPlan.of(config, out=out, trust_code=trust_code)
     config, run = plan.config, plan.config.run
-    target = check_target(run, config, plan.inputs)
+    before, changed = check_target(run, config, plan.inputs)
     shards = table_shards(plan)[share.index :: share.count]
     summary = ShareSummary(run, str(share), len(shards))
-    if is_complete(run, target.manifest):
+    if is_complete(run, before):
         _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
         return replace(summary, was_complete=True)
-    if changes := [*target.changes.sentences(), *target.changes.added]:
+    if changes := [*changed.sentences(), *changed.added]:
         raise StoreError(
             f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot go "
             "on from; extract without --shard, or give another folder (--out)"

@@ -496,9 +496,9 @@ def complete_run(
     """
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
-    target = check_target(config.run, config, plan.inputs)
-    changes = target.changes.sentences(lambda split: split_folder(config.run, split).exists())
-    was_complete = is_complete(config.run, target.manifest)
+    before, changed = check_target(config.run, config, plan.inputs)
+    changes = changed.sentences(lambda split: split_folder(config.run, split).exists())
+    was_complete = is_complete(config.run, before)
     if not was_complete:
         plan.warm_up()
     with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:

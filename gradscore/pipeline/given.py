@@ -358,7 +358,7 @@ def extract_given(
                 raise DataError(f"split {split}: wanted samples, got none; give more")
             found = seen[split]
             writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
-            computed, rate = len(found.content_hashes), found.pace.rate
+            computed, rate = found.samples, found.pace.rate
             notes = [*writer.existing(split, range(sink.shards[split])).values()]
             summaries.append(
                 finished_split(
@@ -373,7 +373,7 @@ def extract_given(
 class _ReadSamples:
     """What is known of the samples of a split that were read."""
 
-    content_hashes: list[str] = field(default_factory=list)
+    samples: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
     pace: Pace = field(default_factory=Pace)
     seconds: float = 0.0
@@ -383,7 +383,7 @@ def _noted(samples: Iterable[Batch], seen: dict[str, _ReadSamples]) -> Iterator[
     """Notes ids, labels and content of samples as they pass."""
     for batch in samples:
         found = seen.setdefault(batch.split, _ReadSamples())
-        found.content_hashes += batch.content_hashes
+        found.samples += len(batch.ids)
         for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
             found.digest.update(json.dumps(row).encode())
         yield batch

@@ -16,7 +16,7 @@ from ..columns import LOGIT
 from ..data import FIT, TEST, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
 from ..notices import Notice
-from ..system import BoolArray, IntArray, some
+from ..system import IntArray, some
 from .run_folder import RunFolder
 
 ENOUGH = 50
@@ -98,7 +98,9 @@ def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classe
     Returns:
         The accuracy; None where no other order is right so often.
     """
-    half = _half(labels)
+    order = np.argsort(labels, kind="stable")
+    half = np.empty(len(labels), dtype=np.bool_)  # every other sample of each class
+    half[order] = (np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])) % 2 == 0
     right = sum(
         int((_best_names(labels[fit], predictions[fit], classes)[labels[~fit]] == predictions[~fit]).sum())
         for fit in (half, ~half)
@@ -106,15 +108,6 @@ def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classe
     if right <= 2 * (labels == predictions).sum() or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
         return None
     return right / len(labels)
-
-
-def _half(labels: IntArray) -> BoolArray:
-    """Every other sample of each class."""
-    order = np.argsort(labels, kind="stable")
-    first = np.searchsorted(labels[order], labels[order])
-    half = np.empty(len(labels), dtype=np.bool_)
-    half[order] = (np.arange(len(labels)) - first) % 2 == 0
-    return half
 
 
 def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
@@ -162,8 +155,19 @@ def renaming_advice(
     renamed = any(label != found for label, found in seen.items())
     if not distinct or not renamed or counts.max(1).sum() < RELABELLED * len(labels):
         return ""
+    named = dict(seen)
+    free = [each for each in range(classes) if each not in named.values()]
+    unseen = [label for label in range(classes) if label not in named]
+    for label in sorted(unseen, key=lambda label: label not in free):
+        named[label] = free.pop(free.index(label) if label in free else 0)
     own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
-    return _advice(seen, classes, own, are_names=are_names, how=how)
+    ordered = sorted(own.items(), key=lambda pair: (pair[0], "") if isinstance(pair[0], int) else (0, pair[0]))
+    pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
+    names = [_in_yaml(raw) for raw, label in sorted(own.items(), key=lambda pair: named.get(pair[1], pair[1]))]
+    order = f"set data.class_names to [{', '.join(names)}], or " if are_names else ""
+    guessed = [str(raw) for raw, label in ordered if label in unseen]
+    doubt = f" (no input had label {some(guessed)}, so check what stands there)" if guessed else ""
+    return f"the classes are named otherwise: {order}{how} {{{', '.join(pairs)}}}{doubt}"
 
 
 def raw_labels(
@@ -185,32 +189,9 @@ def raw_labels(
     return {key: value for key, value in known.items() if isinstance(value, int)}
 
 
-def _advice(
-    seen: Mapping[int, int], classes: int, label_map: Mapping[int | str, int], *, are_names: bool, how: str
-) -> str:
-    named = dict(seen)
-    free = [each for each in range(classes) if each not in named.values()]
-    unseen = [label for label in range(classes) if label not in named]
-    for label in sorted(unseen, key=lambda label: label not in free):
-        named[label] = free.pop(free.index(label) if label in free else 0)
-    ordered = sorted(label_map.items(), key=_in_order)
-    pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
-    names = [_in_yaml(raw) for raw, label in sorted(label_map.items(), key=lambda pair: named.get(pair[1], pair[1]))]
-    order = f"set data.class_names to [{', '.join(names)}], or " if are_names else ""
-    guessed = [raw for raw, label in ordered if label in unseen]
-    doubt = (
-        f" (no input had label {some([str(raw) for raw in guessed])}, so check what stands there)" if guessed else ""
-    )
-    return f"the classes are named otherwise: {order}{how} {{{', '.join(pairs)}}}{doubt}"
-
-
 def _in_yaml(raw: int | str) -> str:
     """A label as YAML reads it back: names that look like something else than text stand in quotes."""
     return str(raw) if isinstance(raw, int) or yaml.safe_load(raw) == raw else json.dumps(raw)
-
-
-def _in_order(pair: tuple[int | str, int]) -> tuple[int, str]:
-    return (pair[0], "") if isinstance(pair[0], int) else (0, pair[0])
 
 
 GAP = 0.1
@@ -234,14 +215,9 @@ class _Labelled:
     advice: str = ""
 
     @property
-    def accuracy(self) -> float:
-        """Share that is predicted as labelled."""
-        return self.agreement.accuracy
-
-    @property
     def doubt(self) -> str:
         """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
-        measured, other = f"accuracy on {self.split} is {self.accuracy:.2f}", self.agreement.in_another_order
+        measured, other = f"accuracy on {self.split} is {self.agreement.accuracy:.2f}", self.agreement.in_another_order
         if other is not None:
             return f"{measured}, and would be {other:.2f} with the classes in another order"
         if self.agreement.is_at_chance:
@@ -270,7 +246,8 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     classes = run.config.model.num_classes
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
-    doubts = [*(_gap(*found) if len(found) == 2 else []), *(each.doubt for each in found if each.doubt)]
+    gaps = [_gap(*found)] if len(found) == 2 else []
+    doubts = [line for line in (*gaps, *(each.doubt for each in found)) if line]
     return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
 
 
@@ -303,12 +280,12 @@ def refuse_doubtful_labels(run: RunFolder) -> None:
     """
     refuse_unlabelled(run)
     fit, declared = _labelled(run, FIT, run.config.model.num_classes), run.config.model.declared_accuracy
-    is_expected = declared is not None and declared - fit.accuracy < GAP
+    is_expected = declared is not None and declared - fit.agreement.accuracy < GAP
     if is_expected or not (fit.agreement.is_at_chance or fit.agreement.in_another_order is not None):
         return
     raise DoubtfulLabelsError(
         f"{fit.doubt}: {_reason(run, [fit])}. Nothing was computed after {FIT}; if that is all the network can do, "
-        f"go on with --set model.declared_accuracy={fit.accuracy:.2f}"
+        f"go on with --set model.declared_accuracy={fit.agreement.accuracy:.2f}"
     )
 
 
@@ -337,7 +314,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
         why = f"{named}; figures that depend on labels mean nothing until then"
     elif not doubted:
-        low, high = (each.split for each in sorted(found, key=lambda each: each.accuracy))
+        low, high = (each.split for each in sorted(found, key=lambda each: each.agreement.accuracy))
         why = (
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
@@ -388,12 +365,14 @@ def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label
     )
 
 
-def _gap(first: _Labelled, second: _Labelled) -> list[str]:
-    gap = abs(first.accuracy - second.accuracy)
+def _gap(first: _Labelled, second: _Labelled) -> str:
+    """That two accuracies differ by more than chance explains; empty where they do not."""
+    one, other = first.agreement.accuracy, second.agreement.accuracy
+    gap = abs(one - other)
     if not first.count or not second.count or gap <= GAP:
-        return []
-    pooled = (first.accuracy * first.count + second.accuracy * second.count) / (first.count + second.count)
+        return ""
+    pooled = (one * first.count + other * second.count) / (first.count + second.count)
     error = sqrt(pooled * (1 - pooled) * (1 / first.count + 1 / second.count))
     if erfc(gap / error / sqrt(2)) >= SIGNIFICANT:
-        return []
-    return [f"accuracy is {first.accuracy:.2f} on {first.split} and {second.accuracy:.2f} on {second.split}"]
+        return ""
+    return f"accuracy is {one:.2f} on {first.split} and {other:.2f} on {second.split}"

@@ -232,7 +232,9 @@ def changing(run: Path, parts: Sequence[str], *, rewritten: Sequence[str] | None
             # was begun look like somebody else's.
             if before:
                 with suppress(GradscoreError, OSError):  # what went wrong first is what counts
-                    _write(run, known | _unchanged(run, before, gone))
+                    still_gone = {name for name in gone if not (run / name).is_file()}
+                    unchanged = {name for name in before if name in still_gone or _is_as(run, name, before)}
+                    _write(run, known | {name: before[name] for name in unchanged})
             raise
         made = [name for name in _files(run) if _is_in(name, parts) and name not in known]
         missed = {name for name in gone if not _is_in(name, fresh) and not (run / name).is_file()}
@@ -304,15 +306,6 @@ def verify_run(run: Path) -> Verification:
 
 def _is_as(run: Path, name: str, known: Mapping[str, str]) -> bool:
     return (run / name).is_file() and file_sha256(run / name) == known[name]
-
-
-def _unchanged(run: Path, before: Mapping[str, str], gone: set[str]) -> dict[str, str]:
-    """The records of what has its recorded content, and of what was gone and still is."""
-    return {
-        name: digest
-        for name, digest in before.items()
-        if _is_as(run, name, before) or (name in gone and not (run / name).is_file())
-    }
 
 
 def _listed(run: Path) -> set[str]:

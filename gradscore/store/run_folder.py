@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -102,6 +101,7 @@ class RunFolder:
         """Opens the run folder at `path`, with other settings than are stored in it if they are given."""
         self.path = Path(path)
         self._given = config
+        self._hashes: dict[Path, str] = {}
         self.manifest = Manifest.read(self.path)
 
     @cached_property
@@ -271,29 +271,22 @@ class RunFolder:
         entry = self._finished(split_name)
         folder = split_folder(self.path, split_name)
         paths = [shard_path(folder, number) for number in range(entry.parts)]
-        if columns is not None:
-            _check_columns(columns, [*shard_columns(paths[0]), *BESIDE], split_name=split_name)
+        available = [] if columns is None else [*shard_columns(paths[0]), *BESIDE]
+        if unknown := [name for name in columns or () if name not in set(available)]:
+            raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
         found = 0
         for path in paths:
             table = read_shard(path, columns)
-            self._check_recorded(path)
+            recorded = self._recorded.get(path.relative_to(self.path).as_posix())
+            if recorded is not None and self._sha256_of(path) != recorded:
+                raise StoreError(
+                    f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
+                    "extract command again, which makes it anew"
+                )
             found += table.num_rows
             if path == paths[-1] and found != entry.rows:
                 raise StoreError(f"{folder}: wanted {entry.rows} rows as in {MANIFEST}, got {found}; extract again")
             yield path, table
-
-    def _check_recorded(self, path: Path) -> None:
-        """Makes sure that a shard is the one that was recorded, once for each.
-
-        Raises:
-            StoreError: it is another one, of another run for example, or damaged.
-        """
-        wanted = self._recorded.get(path.relative_to(self.path).as_posix())
-        if wanted is not None and self._sha256_of(path) != wanted:
-            raise StoreError(
-                f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
-                "extract command again, which makes it anew"
-            )
 
     def _sha256_of(self, path: Path) -> str:
         """The hash of a file, computed when it is first asked for."""
@@ -304,11 +297,6 @@ class RunFolder:
     @cached_property
     def _recorded(self) -> dict[str, str]:
         return read_checksums(self.path)
-
-    @cached_property
-    def _hashes(self) -> dict[Path, str]:
-        """The hashes of the files that were looked at already."""
-        return {}
 
     def columns(self, split_name: str) -> list[str]:
         """The names of the columns of a split's feature table.
@@ -359,12 +347,6 @@ class RunFolder:
         if not splits[split_name].finished:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
-
-
-def _check_columns(columns: Sequence[str], available: Sequence[str], *, split_name: str) -> None:
-    unknown = [name for name in columns if name not in set(available)]
-    if unknown:
-        raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
 
 
 def _frame(table: pa.Table, *, where: Path) -> pd.DataFrame:
@@ -427,18 +409,18 @@ class RunWriter:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
         planned = planned_splits(config.data)
-        target = check_target(path, config, inputs)
-        fresh = planned if target.manifest is None else target.changes.added
-        gone = [*target.changes.stale, *target.changes.removed]
+        before, changes = check_target(path, config, inputs)
+        fresh = planned if before is None else changes.added
+        gone = [*changes.stale, *changes.removed]
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
         rewritten = [MANIFEST, CONFIG, *(f"features/{name}" for name in (*fresh, *gone))]
         with changing(path, (MANIFEST, CONFIG, HEAD, "features"), rewritten=rewritten):
-            target = check_target(path, config, inputs)
-            manifest = target.manifest or Manifest.begun(inputs)
-            gone = [*target.changes.stale, *target.changes.removed]
+            before, changes = check_target(path, config, inputs)
+            manifest = before or Manifest.begun(inputs)
+            gone = [*changes.stale, *changes.removed]
             for name in (*gone, *(name for name in planned if name not in manifest.splits)):
                 shutil.rmtree(split_folder(path, name), ignore_errors=True)
             if gone or manifest.finished:
@@ -450,7 +432,7 @@ class RunWriter:
             manifest.splits = splits
             manifest.write(path)
             write_text(path / CONFIG, dump_config(config))
-            if target.manifest is None and not (path / GIT_IGNORE).exists():
+            if before is None and not (path / GIT_IGNORE).exists():
                 write_text(path / GIT_IGNORE, "*\n")
             yield cls(path, manifest)
 
@@ -502,21 +484,12 @@ class RunWriter:
         shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a run is written.
-
-    Attributes:
-        manifest: of the run that goes on there, with its present inputs; None where a new run starts.
-        changes: since it was made.
-    """
-
-    manifest: Manifest | None = None
-    changes: Changes = field(default_factory=Changes)
-
-
-def check_target(path: Path, config: Config, inputs: RunInputs) -> Target:
+def check_target(path: Path, config: Config, inputs: RunInputs) -> tuple[Manifest | None, Changes]:
     """Looks how the run in `path` can go on with these settings and inputs; nothing is changed there.
+
+    Returns:
+        The manifest of the run that goes on there, with its present inputs, and what changed since it was made; None,
+        and no changes, where a new run starts.
 
     Raises:
         StoreError: `path` is a file or a folder of something else, or a run made from other inputs, or by other
@@ -530,9 +503,9 @@ def check_target(path: Path, config: Config, inputs: RunInputs) -> Target:
         now = before.going_on(changes, inputs)
         if not is_complete(path, now) and before.versions != package_versions():
             raise other_inputs(path, differences({"versions": before.versions}, {"versions": package_versions()}))
-        return Target(now, changes)
+        return now, changes
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: wanted a folder for the run, got a file; give another path")
     if path.exists() and not all(is_temporary(each) or each.name == GIT_IGNORE for each in path.iterdir()):
         raise StoreError(f"{path}: this folder is not empty and not a run folder; give an empty or new one")
-    return Target()
+    return None, Changes()
