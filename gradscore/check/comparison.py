@@ -6,7 +6,7 @@ nothing of it, and a network that never predicts a class passes every comparison
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,7 +18,7 @@ import pandas as pd
 from ..data import TEST
 from ..deployment import DETECTORS
 from ..errors import ExpectedFiguresError
-from ..evaluation import signed
+from ..evaluation import signed, specs_of
 from ..store import RunFolder
 from .differences import (
     Difference,
@@ -144,7 +144,7 @@ def check_run(
     same_weights = found.model["weights_sha256"] == expected.model["weights_sha256"]
     drift = feature_drift(expected.probe, table, tolerance=policy.feature)
     tests.append(_feature_test(drift, policy=policy, same_weights=same_weights))
-    notices = [*expected.notices, *_notices(expected, found)]
+    notices = [*expected.notices, *_notices(expected, found), *_duplicates(run, pairs)]
     chosen = chosen_scores(run, expected.protocol)
     changed = [target for target, name in expected.scored_by.items() if chosen.get(target, name) != name]
     notices += [
@@ -347,6 +347,24 @@ def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
     if keys := current.changed_from(expected):
         lines.append(f"the model is another one: {', '.join(keys)} changed")
     return lines
+
+
+def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
+    """Says how many copies there are in the splits that are compared, and what they do not count in."""
+    found, both = specs_of(run), set(compared)
+    copies = [
+        f"{each.split.name}: {each.in_words}, and each is compared once"
+        for each in found.copies
+        if each.split.name in both
+    ]
+    overlaps = [
+        f"{each}; left out of the AUROC for {each.second.name}"
+        if both.issuperset((each.first.name, each.second.name))
+        else f"{each}; {each.consequence}"
+        for each in found.overlaps
+        if not both.isdisjoint((each.first.name, each.second.name))
+    ]
+    return [f"duplicates: {each}" for each in (*copies, *overlaps)]
 
 
 def to_junit(report: CheckReport) -> str:

@@ -105,14 +105,18 @@ class Copies:
     copies: int
     samples: int
 
+    @property
+    def in_words(self) -> str:
+        """How many copies there are."""
+        are = "is a copy of another" if self.copies == 1 else "are copies of others"
+        return f"{self.copies} of {self.samples} samples {are} in it"
+
     def __str__(self) -> str:
         """How many copies there are, and what follows."""
-        are = "is a copy of another" if self.copies == 1 else "are copies of others"
         count = "it counts as if it were" if self.copies == 1 else "they count as if they were"
         return (
-            f"{self.split.name}: {self.copies} of {self.samples} samples {are} in it; {count} independent, so "
-            "intervals are too narrow: remove copies, unless samples come again as often in use (rows of a few "
-            "categories)"
+            f"{self.split.name}: {self.in_words}; {count} independent, so intervals are too narrow: remove copies, "
+            "unless samples come again as often in use (rows of a few categories)"
         )
 
 

@@ -1,5 +1,6 @@
 """A run against expected figures: itself, harmless changes and damage, and what machines read of it."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from written_runs import rows_of, written_run
 
 from gradscore.check.comparison import CheckReport, CheckTest, cells_of, check_run, to_junit
 from gradscore.check.expected import (
@@ -23,8 +25,9 @@ from gradscore.check.expected import (
     write_expected,
 )
 from gradscore.errors import ExpectedFiguresError, StoreError
+from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.score_tables import read_scores
-from gradscore.store import RunFolder
+from gradscore.store import RunFolder, ShardRows
 
 LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 
@@ -52,6 +55,48 @@ def test_a_run_passes_against_itself(small_run, expected) -> None:
         "features of the probe",
     }
     assert (report.exit_code, report.notices) == (0, [])
+
+
+def test_copies_that_are_not_compared_are_counted(tmp_path) -> None:
+    """Three of the test samples are copies there, two are OOD samples as well, and four are in the fit."""
+    copies = {"in_dist.test": [*range(57), 0, 0, 1], "ood.a": [*range(58), 100, 101], "in_dist.fit": range(60)}
+    names = {
+        "in_dist.test": dict(zip((20, 21, 30, 31, 32, 33), ("x", "y", "f0", "f1", "f2", "f3"), strict=True)),
+        "ood.a": {100: "x", 101: "y"},
+        "in_dist.fit": {place: f"f{place}" for place in range(4)},
+    }
+
+    def rows(split: str) -> ShardRows:
+        generator = np.random.default_rng([*split.encode()])
+        wrong = np.arange(60) % 5 == 0
+        contents = [names[split].get(place, f"{split}-{place}") for place in copies[split]]
+        values = generator.normal(0.0, 1.0, (60, 2)) + np.array([3.0, 0.0]) * (split != "ood.a")
+        labels = np.full(60, -1) if split == "ood.a" else wrong.astype(np.int64)
+        predictions = np.zeros(60, dtype=np.int64)
+        columns = ["logit_0", "logit_1"]
+        return rows_of(
+            split, columns, values, labels=labels, predictions=predictions, content_hashes=[*map(hashed, contents)]
+        )
+
+    run = written_run(
+        tmp_path / "run",
+        rows,
+        ood=[{"name": "a"}],
+        meta={"cv_folds": 2, "Cs": [0.01]},
+        evaluate={"near_duplicates": "ignore"},
+    )
+    fit_run(run)
+    evaluate_run(run)
+    report = check_run(run, make_expected(run, LOOSE, sources="left out"), sources="left out")
+    assert [line for line in report.notices if "duplicates" in line] == [
+        "duplicates: in_dist.test: 3 of 60 samples are copies of others in it, and each is compared once",
+        "duplicates: 4 samples are both in in_dist.fit and in in_dist.test; left out where they would fit",
+        "duplicates: 2 samples are both in in_dist.test and in ood.a; left out of the AUROC for ood.a",
+    ]
+
+
+def hashed(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def test_a_bound_that_is_rounded_to_nothing_has_no_minus(small_run, expected) -> None:
