@@ -192,51 +192,24 @@ WIDEST = 8e307
 """Half the width of the widest range: float64 ends at 1.8e308, and the width has to be a number."""
 
 
-@dataclass(frozen=True)
-class BinAdaptation:
-    """A range symmetric about zero that holds everything the last period saw.
+def range_up_to(largest: float, narrowest: float) -> Range:
+    """A range symmetric about zero for values up to a magnitude, at least so wide, and not wider than float64 allows.
 
-    A period is what lies between two resets of a histogram: an epoch or, with a reset after every step, a step. The new
-    range holds from the next period on, since counts over different bins cannot be added.
-
-    Attributes:
-        padding: the range is wider than what was seen by this share.
-        min_size: the range is never narrower than this from end to end.
-
-    Raises:
-        ConfigError: a negative padding, or a smallest size that is not positive.
+    Example:
+        >>> range_up_to(2.0, 1e-6), range_up_to(0.0, 1e-6)
+        ((-2.0, 2.0), (-5e-07, 5e-07))
     """
-
-    padding: float = 0.0
-    min_size: float = 1e-6
-
-    def __post_init__(self) -> None:
-        """Checks the settings."""
-        if not self.padding >= 0 or not self.min_size > 0:
-            raise ConfigError(
-                f"bin adaptation needs padding of at least 0 and min_size above 0, got {self.padding} and "
-                f"{self.min_size}"
-            )
-
-    def new_range(self, largest: float) -> Range:
-        """The range for values up to a magnitude.
-
-        Args:
-            largest: the largest magnitude of a finite value.
-
-        Returns:
-            (-r, r) with r = (1 + padding) * max(min_size / 2, largest), or `WIDEST` if that is smaller.
-
-        Example:
-            >>> BinAdaptation(padding=0.5).new_range(2.0)
-            (-3.0, 3.0)
-        """
-        radius = min(WIDEST, (1 + self.padding) * max(self.min_size / 2, largest))
-        return -radius, radius
+    radius = min(WIDEST, max(narrowest / 2, largest))
+    return -radius, radius
 
 
 class _Histograms(SampleGradientQuantity):
-    """Histograms of parameters, or of the model."""
+    """Histograms of parameters, or of the model.
+
+    Where a range adapts, it holds everything that the last period saw. A period is what lies between two resets: an
+    epoch or, with a reset after every step, a step. The new range holds from the next period on, since counts over
+    different bins cannot be added.
+    """
 
     @abstractmethod
     def of_layers(self) -> dict[str, Histogram]:
@@ -260,7 +233,7 @@ class GradHist1d(_Histograms):
     Args:
         bins: number of bins.
         span: lowest and highest value; what lies beyond is counted in the outermost bins.
-        adapt: how the range follows what was seen; it stays by default.
+        adapt: have the range follow what was seen, and be at least so wide; it stays by default.
         per_parameter: give every parameter a range of its own when adapting, instead of one for the model.
         options: see `Quantity`.
 
@@ -281,7 +254,7 @@ class GradHist1d(_Histograms):
         *,
         bins: int = 100,
         span: Range = (-2.0, 2.0),
-        adapt: BinAdaptation | None = None,
+        adapt: float | None = None,
         per_parameter: bool = False,
         **options: Any,
     ) -> None:
@@ -318,9 +291,9 @@ class GradHist1d(_Histograms):
         super().reset()
         if self.adapt is not None and self.histograms:
             largest = {name: histogram.largest[0] for name, histogram in self.histograms.items()}
-            self.span = self.adapt.new_range(max(largest.values()))
+            self.span = range_up_to(max(largest.values()), self.adapt)
             if self.per_parameter:
-                self._spans = {name: self.adapt.new_range(value) for name, value in largest.items()}
+                self._spans = {name: range_up_to(value, self.adapt) for name, value in largest.items()}
         self.histograms = {}
 
     @override
@@ -341,7 +314,7 @@ class GradHist2d(_Histograms):
     Args:
         bins: number of bins of both axes.
         spans: lowest and highest value of both axes; what lies beyond is counted in the outermost bins.
-        adapt: how the range of each axis follows what was seen; it stays by default.
+        adapt: have the range of each axis follow what was seen, and be at least so wide; it stays by default.
         options: see `Quantity`.
 
     Attributes:
@@ -361,15 +334,10 @@ class GradHist2d(_Histograms):
         *,
         bins: tuple[int, int] = (40, 50),
         spans: tuple[Range, Range] = ((-1.0, 1.0), (-2.0, 2.0)),
-        adapt: tuple[BinAdaptation | None, BinAdaptation | None] = (None, None),
+        adapt: tuple[float | None, float | None] = (None, None),
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        for values, what in ((bins, "bins"), (spans, "spans"), (adapt, "adapt")):
-            if len(values) != 2:
-                raise ConfigError(
-                    f"{what}: wanted one for the gradient axis and one for the parameter axis, got {values}"
-                )
         self.bins, self.spans, self.adapt = bins, spans, adapt
         self.model = Histogram(self.bins, self.spans)
 
@@ -386,7 +354,7 @@ class GradHist2d(_Histograms):
         super().reset()
         if self.model.total:
             gradient, parameter = (
-                span if adapt is None else adapt.new_range(largest)
+                span if adapt is None else range_up_to(largest, adapt)
                 for adapt, span, largest in zip(self.adapt, self.spans, self.model.largest, strict=True)
             )
             self.spans = (gradient, parameter)

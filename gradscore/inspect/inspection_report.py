@@ -14,7 +14,7 @@ from ..reporting import Line, Part, Plot, ToolFiles, colour, file_name, heat_map
 from ..system import FloatArray, clear_page, replacing
 from .findings import SCOPE
 from .histograms import GradHist1d, GradHist2d
-from .quantity import MODEL, Quantity, Running, Series, band_of, layer_of, model_order
+from .quantity import MODEL, Quantity, Running, band_of, layer_of, model_order
 from .sample_gradients import MeanGSNR
 from .saved_model import Inspection
 
@@ -72,7 +72,11 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Tool
     """
     clear_page(folder / PAGE, *(folder / name for name in TABLES))
     tables = _write_tables(inspection, folder)
-    content = _heading(name) | {
+    content = {
+        "name": name,
+        "title": f"gradients of {name}",
+        "brand": "gradscore inspect",
+        "footer": FOOTER,
         "facts": [(group, f"{count} samples") for group, count in inspection.samples.items()],
         "findings": inspection.findings,
         "verdict": inspection.verdict,
@@ -86,10 +90,6 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Tool
         template=TEMPLATE,
         again="inspect again",
     )
-
-
-def _heading(name: str) -> dict[str, Any]:
-    return {"name": name, "title": f"gradients of {name}", "brand": "gradscore inspect", "footer": FOOTER}
 
 
 def _parts_of_inspection(inspection: Inspection) -> list[Part]:
@@ -153,11 +153,12 @@ def _line(name: str, values: FloatArray, number: int, bands: Sequence[tuple[Floa
 
 
 def _aggregated(
-    name: str, aggregates: Mapping[str, Running | Series], layers: Sequence[str], number: int, quantity: Quantity
+    name: str, aggregates: Mapping[str, Running], layers: Sequence[str], number: int, quantity: Quantity
 ) -> Line:
     """The first line and the first band that a quantity is to be drawn with."""
-    rows = [aggregates.get(layer, Series()).figures() for layer in layers]
-    figures = pd.DataFrame(rows, columns=list(Series().figures()), dtype=np.float64)
+    nothing = Running(keeps=True).figures()
+    rows = [aggregates[layer].figures() if layer in aggregates else nothing for layer in layers]
+    figures = pd.DataFrame(rows, columns=list(nothing), dtype=np.float64)
     bands = [ends for name in quantity.bands[:1] if (ends := band_of(figures, name)) is not None]
     return _line(
         name, figures[quantity.lines[0]].to_numpy(), number, [(low.to_numpy(), high.to_numpy()) for low, high in bands]

@@ -3,7 +3,7 @@
 A quantity is fed by an `Inspector`, or by hand: every kind has one method that takes what is to be looked at. It keeps
 what it finds by measure ("norm") and layer, and answers in three ways: `value` (aggregates), `summary()` (rows for
 tables) and `reset()` (a new epoch). Two quantities that saw different batches can be merged. What becomes of a value
-that is observed again and again is at the end: moments, the values themselves, or moments over time.
+that is observed again and again is at the end: moments, also with the values themselves, or over time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -160,7 +159,7 @@ class Quantity(ABC):
                         "set inplace=False"
                     )
         self.schedule = schedule or every(1)
-        self._aggregates: dict[str, dict[str, Running | Series]] = {}
+        self._aggregates: dict[str, dict[str, Running]] = {}
         self._waiting: list[tuple[str, str, Tensor, int | None]] = []
         self.step: int | None = None
         self.timelines: dict[str, dict[str, Timeline]] = {}
@@ -176,7 +175,7 @@ class Quantity(ABC):
             layer: of which layer.
             value: a number, or a tensor of any shape.
         """
-        self._aggregates.setdefault(measure, {}).setdefault(layer, Running() if self.inplace else Series())
+        self._aggregates.setdefault(measure, {}).setdefault(layer, self._nothing())
         if isinstance(value, Tensor):
             self._waiting.append((measure, layer, value.detach().double().flatten(), self.step))
             if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
@@ -190,7 +189,7 @@ class Quantity(ABC):
         return self.captions.get(measure, "")
 
     @property
-    def value(self) -> dict[str, dict[str, Running | Series]]:
+    def value(self) -> dict[str, dict[str, Running]]:
         """Aggregates by measure and layer, of everything since the start or the last `reset`."""
         self._flush()
         return self._aggregates
@@ -217,7 +216,7 @@ class Quantity(ABC):
         """
         if type(other) is not type(self) or other.inplace != self.inplace:
             raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
-        _merge(self.value, other.value, Running if self.inplace else Series)
+        _merge(self.value, other.value, self._nothing)
         _merge(self.timelines, other.timelines, Timeline)
 
     def join(self) -> None:
@@ -229,6 +228,9 @@ class Quantity(ABC):
         """Whether a layer is looked at; all are, unless a class says otherwise."""
         del module
         return True
+
+    def _nothing(self) -> Running:
+        return Running(keeps=not self.inplace)
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -350,14 +352,19 @@ class SampleGradientQuantity(Quantity):
 
 
 POINTS = ("mean", "std", "min", "max")
-"""Statistics that both aggregates have."""
+"""Statistics that need no values."""
 
 QUARTILES = ("median", "Q1", "Q3", "IQR")
 """Statistics that need the values themselves."""
 
 
 class Running:
-    """Count, mean, population variance, minimum and maximum of values, without keeping them.
+    """Count, mean, population variance, minimum and maximum of values; and, where these are kept, quartiles.
+
+    Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
+
+    Args:
+        keeps: keep the values.
 
     Attributes:
         count: of finite values.
@@ -365,6 +372,7 @@ class Running:
         mean: of the finite values; NaN without any.
         minimum: smallest finite value; NaN without any.
         maximum: largest finite value; NaN without any.
+        values: everything that was added, in order, finite or not, where values are kept.
 
     Source: Welford 1962, "Note on a method for calculating corrected sums of squares and products"; Chan, Golub,
         LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances", for `merge`.
@@ -379,12 +387,15 @@ class Running:
 
     count = non_finite = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.keeps, self.values = keeps, list[float]()
         self.mean = self.minimum = self.maximum = nan
         self._squares = 0.0
 
     def add(self, value: float) -> None:
         """Takes in a value."""
+        if self.keeps:
+            self.values.append(value)
         if not isfinite(value):
             self.non_finite += 1
             return
@@ -399,6 +410,7 @@ class Running:
 
     def merge(self, other: Self) -> None:
         """Takes in everything another one holds, as if it had been added here."""
+        self.values += other.values
         self.non_finite += other.non_finite
         if not other.count:
             return
@@ -416,46 +428,12 @@ class Running:
     def figures(self) -> dict[str, float]:
         """All statistics of the finite values by name; NaN without any."""
         std = sqrt(self._squares / self.count) if self.count else nan
-        return {"mean": self.mean, "std": std, "min": self.minimum, "max": self.maximum}
-
-
-class Series:
-    """Values kept in memory, in order; the same answers as `Running`, and quartiles.
-
-    Quartiles interpolate linearly between the two nearest values, as `numpy.quantile` does.
-
-    Attributes:
-        count: of finite values.
-        non_finite: of the others.
-        values: everything that was added, in order, finite or not.
-    """
-
-    count = non_finite = 0
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Takes in a value."""
-        self.values.append(value)
-        self.count += isfinite(value)
-        self.non_finite += not isfinite(value)
-
-    def merge(self, other: Self) -> None:
-        """See `Running.merge`."""
-        self.values += other.values
-        self.count += other.count
-        self.non_finite += other.non_finite
-
-    def figures(self) -> dict[str, float]:
-        """See `Running.figures`."""
-        if not self.count:
-            return dict.fromkeys((*POINTS, *QUARTILES), nan)
-        values: NDArray[np.float64] = np.array([value for value in self.values if isfinite(value)])
-        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-        points = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}
-        points |= {"median": middle, "Q1": low, "Q3": high, "IQR": high - low}
-        return {name: float(value) for name, value in points.items()}
+        found = {"mean": self.mean, "std": std, "min": self.minimum, "max": self.maximum}
+        if not self.keeps:
+            return found
+        values = [value for value in self.values if isfinite(value)] or [nan]
+        low, middle, high = (float(each) for each in np.quantile(values, [0.25, 0.5, 0.75]))
+        return found | {"median": middle, "Q1": low, "Q3": high, "IQR": high - low}
 
 
 def band_of(figures: Any, name: str) -> tuple[Any, Any] | None:

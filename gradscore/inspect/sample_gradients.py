@@ -204,7 +204,7 @@ class MeanGSNR(SampleGradientQuantity):
     The ratio is biased for few samples: n samples whose gradients are nothing but normal noise give 1 / (n - 3)
     on average, so compare groups of equal size, or each with that.
 
-    Below two samples a variance says nothing: the ratio is undefined, NaN, and counted in `undefined`. An entry whose
+    Below two samples a variance says nothing: the ratio is undefined, NaN. An entry whose
     gradient is zero for every sample has ratio 0. Entries with a gradient that is not finite are left out.
 
     Args:
@@ -215,7 +215,6 @@ class MeanGSNR(SampleGradientQuantity):
 
     Attributes:
         moments: by parameter, over all samples since the last reset.
-        undefined: batches with fewer than two samples.
 
     Raises:
         ConfigError: an epsilon that is not positive.
@@ -231,13 +230,11 @@ class MeanGSNR(SampleGradientQuantity):
             raise ConfigError(f"epsilon must be above 0, got {epsilon}")
         self.epsilon, self.relative = epsilon, relative
         self.moments: dict[str, EntryMoments] = {}
-        self.undefined = 0
         self._batch: dict[str, EntryMoments] = {}
 
     @override
     def start(self, samples: int) -> None:
         self._batch = {}
-        self.undefined += samples < 2
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
@@ -284,12 +281,10 @@ class MeanGSNR(SampleGradientQuantity):
     def reset(self) -> None:
         super().reset()
         self.moments = {}
-        self.undefined = 0
 
     @override
     def merge(self, other: Self) -> None:
         super().merge(other)
-        self.undefined += other.undefined
         for name, moments in other.moments.items():
             _merge(self.moments, name, deepcopy(moments))
 

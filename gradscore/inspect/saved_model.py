@@ -15,7 +15,7 @@ from torch.utils.data import Subset
 
 from ..config import Config
 from ..data import TEST, Batch, SampleDataset, planned_splits, split_samples
-from ..errors import AmplifiedRoundingError, ConfigError, DataError, EngineError, ModelError
+from ..errors import AmplifiedRoundingError, ConfigError, DataError, ModelError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
@@ -24,7 +24,7 @@ from ..pipeline import Cut, ListSink, Progress, open_datasets, run
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
 from .health import Labelled, examine
-from .histograms import BinAdaptation, GradHist1d, GradHist2d
+from .histograms import GradHist1d, GradHist2d
 from .inspector import Inspector
 from .layer_quantities import (
     GradientActivation,
@@ -40,14 +40,14 @@ from .sample_gradients import MeanGSNR, feeding
 KEPT: Mapping[str, Any] = {"inplace": False, "line_aggregation": "median", "range_aggregation": "Q1-Q3"}
 """Values are kept, for medians and quartiles."""
 
-ANY_SIZE = BinAdaptation(min_size=1e-300)
+ANY_SIZE = 1e-300
 """Bins as narrow as gradients are small."""
 
 QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
     "quantity",
     {
         "grad_hist_1d": lambda: GradHist1d(bins=61, adapt=ANY_SIZE, per_parameter=True),
-        "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(ANY_SIZE, BinAdaptation())),
+        "grad_hist_2d": lambda: GradHist2d(bins=(61, 40), adapt=(ANY_SIZE, 1e-6)),
         "mean_gsnr": lambda: MeanGSNR(inplace=False),
         "output_gradient_geometry": lambda: OutputGradientGeometry(
             **KEPT, per_sample=True, reduction="sum", skip_activation=False, log_scale=True
@@ -149,14 +149,6 @@ def inspect_config(
     with trusting_code(trust_code):
         built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
         model = built.model.to(device)
-        hard = next((name for name, each in model.named_parameters() if each.is_complex()), None)
-        if hard is not None and _of_samples(templates):
-            fitting = [name for name in QUANTITIES if not _of_samples([QUANTITIES[name]()])]
-            raise EngineError(
-                f"{hard} is complex, and gradients of single samples are those of real parameters; leave out "
-                "histograms and the signal-to-noise ratio: --quantities "
-                + ",".join([name for name in names if name in fitting] or fitting)
-            )
         datasets = open_datasets(config)
     notices: list[str] = []
     groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
@@ -274,6 +266,10 @@ def inspect_groups(
         EngineError: gradients that cannot be computed.
     """
     device = next(iter(model.parameters())).device
+    batches = {
+        name: [*zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True)]
+        for name, (images, labels) in samples.items()
+    }
     engine = Engine(dict(model.named_parameters()), warns=False)
     notices: list[str] = []
 
@@ -283,8 +279,8 @@ def inspect_groups(
             engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
 
     with full_precision():
-        for images, _ in samples.values() if _of_samples(templates) else ():
-            first = images[:batch_size].to(device)
+        for (first, _), *_others in batches.values() if _of_samples(templates) else ():
+            first = first.to(device)
             few = first[:SHOWN_TO_ENGINE]
             try:
                 prepare(engine, model, few, lambda logits: loss(logits).direction)
@@ -296,11 +292,12 @@ def inspect_groups(
         for quantity in _of_samples(templates):
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
-        done, total = 0, sum(len(images) for images, _ in samples.values())
-        for name, (images, _) in samples.items():
+        counts = {name: len(images) for name, (images, _) in samples.items()}
+        done = 0
+        for name, parts in batches.items():
             groups[name] = copy.deepcopy(list(templates))
             with Inspector(model, groups[name]) as inspector:
-                for batch in torch.split(images, batch_size):
+                for batch, _ in parts:
                     logits = model(batch.to(device, copy=True))  # it may work in place on what it is given
                     if _of_samples(templates):  # first, since those need no hooks and the rest nothing else
                         with inspector.paused():
@@ -312,20 +309,10 @@ def inspect_groups(
                         torch.autograd.grad(logits, wanted, at_logits, retain_graph=True, allow_unused=True)
                     done += len(batch)
                     if progress is not None:
-                        progress(name, done, total)
+                        progress(name, done, sum(counts.values()))
                 inspector.finish_step()
                 inspector.observe_modules()
-        found = examine(
-            model,
-            [
-                (part.to(device), its_labels)
-                for images, labels in samples.values()
-                for part, its_labels in zip(
-                    torch.split(images, batch_size), torch.split(labels, batch_size), strict=True
-                )
-            ],
-        )
-    counts = {name: len(images) for name, (images, _) in samples.items()}
+        found = examine(model, [(images.to(device), labels) for parts in batches.values() for images, labels in parts])
     if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
         notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
     layers = [*inspector.layers, *inspector.parameters]

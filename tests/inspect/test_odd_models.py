@@ -29,7 +29,7 @@ from gradscore.inspect import (
     TensorQuantity,
     every,
 )
-from gradscore.inspect.histograms import BinAdaptation
+from gradscore.inspect.histograms import range_up_to
 
 
 class Scaled(nn.Module):
@@ -296,7 +296,7 @@ WIDTHS = {"1e-300": 0.0, "1e-40": 1e-42, "4e38": 2e38}
 
 @pytest.mark.parametrize("largest", WIDTHS.values(), ids=WIDTHS)
 def test_ranges_that_float32_has_no_numbers_for(largest):
-    low, high = BinAdaptation(min_size=1e-300).new_range(largest)
+    low, high = range_up_to(largest, 1e-300)
     histogram = GradHist1d(bins=3, span=(low, high)).model
     histogram.add(torch.tensor([[largest, -largest, 0.0]]))
     middle = 3 if largest == 0 else 1
@@ -304,8 +304,7 @@ def test_ranges_that_float32_has_no_numbers_for(largest):
 
 
 def test_parameters_without_a_gradient_are_counted_where_zero_lies(inputs):
-    adapt = BinAdaptation(min_size=1e-300)
-    model, quantity = nn.Linear(4, 3), GradHist2d(bins=(5, 5), adapt=(adapt, adapt))
+    model, quantity = nn.Linear(4, 3), GradHist2d(bins=(5, 5), adapt=(1e-300, 1e-300))
     with Inspector(model, [quantity]) as inspector:
         for _ in range(2):
             inspector.observe_losses(0.0 * model(inputs).sum(1))

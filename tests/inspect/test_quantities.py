@@ -18,14 +18,14 @@ from gradscore.inspect import (
     ParameterNorm,
 )
 from gradscore.inspect.layer_quantities import precise_norm
-from gradscore.inspect.quantity import Running, Series, band_of
+from gradscore.inspect.quantity import Running, band_of
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
 
 
-def filled(kind, values):
-    aggregate = kind()
+def filled(values, *, keeps=False):
+    aggregate = Running(keeps=keeps)
     for value in values:
         aggregate.add(value)
     return aggregate
@@ -47,40 +47,28 @@ BANDS = {
 }
 
 
-@pytest.mark.parametrize("kind", [Running, Series])
-def test_statistics(kind):
-    figures = filled(kind, VALUES).figures()
-    assert figures == pytest.approx({name: EXPECTED[name] for name in figures})
-    ranges = ["std", "min-max"] if kind is Running else list(BANDS)
-    assert [band_of(figures, name) for name in ranges] == [pytest.approx(BANDS[name]) for name in ranges]
-
-
-def test_a_range_of_statistics_that_are_not_known():
-    assert band_of(filled(Running, VALUES).figures(), "Q1-Q3") is None
-
-
-@pytest.mark.parametrize("kind", [Running, Series])
+@pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("cut", [0, 3, len(VALUES)])
-def test_merged_aggregates(kind, cut):
-    one, other = filled(kind, VALUES[:cut]), filled(kind, VALUES[cut:])
+def test_statistics(keeps, cut):
+    one, other = filled(VALUES[:cut], keeps=keeps), filled(VALUES[cut:], keeps=keeps)
     one.merge(other)
     figures = one.figures()
-    assert (one.count, figures) == (7, pytest.approx({name: EXPECTED[name] for name in figures}))
+    assert figures == pytest.approx(EXPECTED if keeps else {name: EXPECTED[name] for name in figures})
+    assert one.count == 7
+    assert {name: band for name in BANDS if (band := band_of(figures, name)) is not None} == {
+        name: pytest.approx(band) for name, band in BANDS.items() if keeps or name != "Q1-Q3"
+    }
 
 
-@pytest.mark.parametrize("kind", [Running, Series])
-def test_values_that_are_not_finite_are_counted_apart(kind):
-    aggregate = filled(kind, [np.nan, 1.0, np.inf, 3.0])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_values_that_are_not_finite_are_counted_apart(keeps):
+    aggregate = filled([np.nan, 1.0, np.inf, 3.0], keeps=keeps)
     assert (aggregate.count, aggregate.non_finite, aggregate.figures()["mean"]) == (2, 2, 2.0)
-
-
-@pytest.mark.parametrize("kind", [Running, Series])
-def test_nothing_was_observed(kind):
-    assert np.isnan([*kind().figures().values()]).all()
+    assert np.isnan([*filled([np.nan], keeps=keeps).figures().values()]).all()
 
 
 def test_variance_of_large_values_that_nearly_agree():
-    assert filled(Running, [1e9, 1e9 + 1, 1e9 + 2]).figures()["std"] == pytest.approx(np.sqrt(2 / 3))
+    assert filled([1e9, 1e9 + 1, 1e9 + 2]).figures()["std"] == pytest.approx(np.sqrt(2 / 3))
 
 
 REFUSED = {
