@@ -37,11 +37,10 @@ class _ErrorsAsMessages(Group):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            _check_names()
             _check_addresses(ctx.meta[_WRITTEN])
             return super().invoke(ctx)
         except GradscoreError as error:
-            typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
+            typer.echo(f"error: {_shown(error)}", err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt as interrupt:
             typer.echo(f"interrupted; {str(interrupt) or 'run the same command again'}", err=True)
@@ -51,8 +50,7 @@ class _ErrorsAsMessages(Group):
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
             typer.echo(
-                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk"
-                f"{_on_paths()}",
+                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk",
                 err=True,
             )
             raise typer.Exit(GradscoreError.exit_code) from None
@@ -65,9 +63,6 @@ class _ErrorsAsMessages(Group):
                     "(--batch-size, extract.batch_size), or free some",
                     err=True,
                 )
-                raise typer.Exit(GradscoreError.exit_code) from None
-            if isinstance(error, UnicodeError) and _on_paths():
-                typer.echo(f"error: {_shown(error)}{_on_paths()}", err=True)
                 raise typer.Exit(GradscoreError.exit_code) from None
             typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
             raise typer.Exit(BUG) from None
@@ -89,16 +84,6 @@ def _shown(error: BaseException) -> str:
     return "\n".join(map(printable, named(str(error)).splitlines()))
 
 
-def _check_names() -> None:
-    """Refuses names that the locale cannot say before anything is written that has them."""
-    if not _on_paths():
-        return
-    given = (*sys.argv[1:], str(Path.cwd()))
-    unknown = [name for name in given if any("\udc80" <= sign <= "\udcff" for sign in name)]
-    if unknown:
-        raise GradscoreError(f"{unknown[0]}: this name is no {sys.getfilesystemencoding()}")
-
-
 def _check_addresses(arguments: Sequence[str]) -> None:
     """Refuses addresses with a mistake in them, among arguments as they are written: paths made of them lose it."""
     values = [each.partition("=")[2] if each.startswith("--") else each for each in arguments]
@@ -109,17 +94,6 @@ def _check_addresses(arguments: Sequence[str]) -> None:
     for value in values:
         if problem := address_problem(value):
             raise ConfigError(problem)
-
-
-def _on_paths() -> str:
-    """What to do where the system does not take all names of files for text; empty where it does."""
-    encoding = sys.getfilesystemencoding()
-    if encoding.lower() == "utf-8":
-        return ""
-    return (
-        f"\nnote: Python takes names of files for {encoding} here, so those with other letters cannot be used; set the "
-        "environment variable PYTHONUTF8=1"
-    )
 
 
 def _report(error: Exception) -> str:

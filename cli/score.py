@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from gradscore.errors import DataError, EngineError, ModelError
+from gradscore.errors import DataError
 
 from .options import (
     DEVICES,
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
     from gradscore.data import UserFile
     from gradscore.deployment import Scorer
-    from gradscore.pipeline import Progress
-
-OF_A_FILE = (DataError, EngineError, ModelError)
-"""What a file of samples can be to blame for."""
 
 EXPLAINED = 5
 
@@ -110,8 +105,8 @@ def score(
     After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.data import check_options, name_user_files, refuse_inputs
-    from gradscore.deployment import Scorer
+    from gradscore.data import check_options, name_user_files, open_user_file, refuse_inputs
+    from gradscore.deployment import Scorer, table_writer
     from gradscore.store import refuse_run_files
 
     if out is not None:
@@ -123,14 +118,34 @@ def score(
     output = Output(as_json=as_json, quiet=quiet)
     moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
     scorer = Scorer.load(bundle, device=device, alpha=alpha, **moved)
-    scoring = _Scoring(
-        output=output,
-        scorer=scorer,
-        files=files,
-        opening={"column": column, "root": root, "columns": scorer.bundle.input_columns},
-        settings={"batch_size": batch_size, "explain": EXPLAINED if explain else 0},
-    )
-    counts = scoring.run(out)
+    explained = EXPLAINED if explain else 0
+    opening: dict[str, Any] = {"column": column, "root": root, "columns": scorer.bundle.input_columns}
+    counts, rows, first_error = Counter[str](), list[dict[Hashable, Any]](), ""
+    with ExitStack() as stack:
+        # Lines about samples show how far it is; others among them would be in the way.
+        tell = stack.enter_context(counting(quiet=quiet or (out is None and not as_json)))
+        columns = [*scorer.columns(explain=explained), "file"]
+        write = None if out is None else stack.enter_context(table_writer(out, columns))
+        for file in files:
+            images = open_user_file(file, **opening)
+            what = "scoring" if len(files) == 1 else f"scoring {file.name}"
+            done = 0
+            for table in _tables(file, scorer.stream(images, batch_size=batch_size, explain=explained)):
+                done += len(table)
+                tell(what, done, len(images))
+                counts.update(table["decision"])
+                first_error = first_error or next((error for error in table["error"] if error), "")
+                if write is not None:
+                    write(table)
+                elif as_json:
+                    rows += table.to_dict("records")
+                elif len(files) == len(images) == 1:
+                    _print_card(output, table.iloc[0], scorer)
+                else:
+                    _print_rows(output, table, scorer)
+    _print_summary(output, counts, first_error=first_error, out=out)
+    decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
+    output.document({**decisions, "samples": rows, "results": out})
     if not sum(counts.values()):
         raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
     if counts["error"] == sum(counts.values()):
@@ -139,97 +154,15 @@ def score(
         raise typer.Exit(1)
 
 
-@dataclass
-class _Scoring:
-    """Scores all files, shows or writes the results, and counts the decisions."""
+def _tables(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The results of a file with a column `file`, which says where each sample comes from, as errors do."""
+    from gradscore.objects import called
+    from gradscore.printable import storable
 
-    output: Output
-    scorer: Scorer
-    files: Sequence[UserFile]
-    opening: dict[str, Any]
-    settings: dict[str, Any]
-    rows: list[dict[Hashable, Any]] = field(default_factory=list)
-    samples: int = 0
-    first_error: str = ""
-
-    def run(self, out: Path | None) -> Counter[str]:
-        """Scores, says what was found, and gives how often each decision was made."""
-        # Lines about samples show how far it is; others among them would be in the way.
-        silent = self.output.quiet or (out is None and not self.output.as_json)
-        with counting(quiet=silent) as tell:
-            counts = self._scored(out, tell)
-        _print_summary(self.output, counts, first_error=self.first_error, out=out)
-        decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
-        self.output.document({**decisions, "samples": self.rows, "results": out})
-        return counts
-
-    def _scored(self, out: Path | None, tell: Progress) -> Counter[str]:
-        """One table, or lines, of all files."""
-        from gradscore.deployment import table_writer
-
-        counts = Counter[str]()
-        with ExitStack() as stack:
-            write = None if out is None else stack.enter_context(table_writer(out, self._columns()))
-            for place, file in enumerate(self.files):
-                try:
-                    for table in self._tables(file, tell):
-                        counts.update(table["decision"])
-                        self._take(table, write)
-                except OF_A_FILE as error:
-                    failed = {file.name: str(error), **self._unreadable(self.files[place + 1 :])}
-                    if len(failed) == 1:
-                        raise
-                    what = f"{len(failed)} of the files cannot be scored; mend them or leave them out:"
-                    raise DataError("\n  ".join([what, *failed.values()])) from error
-        return counts
-
-    def _unreadable(self, files: Sequence[UserFile]) -> dict[str, str]:
-        """Those of some files that cannot even be opened, and why."""
-        from gradscore.data import open_user_file
-
-        found = {}
-        for file in files:
-            try:
-                open_user_file(file, **self.opening)
-            except DataError as error:
-                found[file.name] = str(error)
-        return found
-
-    def _tables(self, file: UserFile, tell: Progress) -> Iterator[pd.DataFrame]:
-        """The results of a file, batch by batch, with a column `file` that says where each sample comes from."""
-        from gradscore.data import open_user_file
-        from gradscore.objects import called
-        from gradscore.printable import storable
-
-        images = open_user_file(file, **self.opening)
-        source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
-        done, total = 0, len(images)
-        self.samples += total
-        for scored in _naming(file, self.scorer.stream(images, **self.settings)):
-            table = scored.assign(file=scored["sample_id"] if source is None else source)
-            done += len(table)
-            tell("scoring" if len(self.files) == 1 else f"scoring {file.name}", done, total)
-            self.first_error = self.first_error or next((error for error in table["error"] if error), "")
-            yield table
-
-    def _take(self, table: pd.DataFrame, write: Callable[[pd.DataFrame], None] | None) -> None:
-        if write is not None:
-            write(table)
-        elif self.output.as_json:
-            self.rows += table.to_dict("records")
-        elif len(self.files) == self.samples == 1:
-            _print_card(self.output, table.iloc[0], self.scorer)
-        else:
-            _print_rows(self.output, table, self.scorer)
-
-    def _columns(self) -> list[str]:
-        return [*self.scorer.columns(explain=self.settings["explain"]), "file"]
-
-
-def _naming(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The tables of a file, whose name is in the message where its samples cannot be used."""
+    source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
     try:
-        yield from tables
+        for table in tables:
+            yield table.assign(file=table["sample_id"] if source is None else source)
     except DataError as error:
         raise (error if file.name in str(error) else DataError(f"{file.name}: {error}")) from None
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from gradscore.store import CHECKSUMS, RunFolder, verify_run
@@ -100,27 +99,6 @@ def test_surroundings_do_not_matter(run: Path, small_run: Path, changes: dict[st
         assert ended.returncode == 0, ended.stderr
     assert RunFolder(run).read("in_dist.test").equals(RunFolder(small_run).read("in_dist.test"))
     assert (run / "evaluation/scores.parquet").read_bytes() == (small_run / "evaluation/scores.parquet").read_bytes()
-
-
-NO_UTF_8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-NAMED: dict[str, Callable[[Path], list[str]]] = {
-    "a configuration": lambda run: ["extract", str(run / "config.yaml"), "--out", str(run), "--trust-code"],
-    "a target": lambda run: ["extract", str(run.parent / "ascii/config.yaml"), "--out", str(run), "--trust-code"],
-    "a target in a configuration": lambda run: ["extract", str(run.parent / "ascii/config.yaml"), "--trust-code"],
-    "a run that is missing": lambda run: ["evaluate", str(run / "ü")],
-}
-
-
-@pytest.mark.parametrize("command", NAMED.values(), ids=NAMED)
-def test_names_that_the_locale_cannot_say(run: Path, command: Callable[[Path], list[str]]) -> None:
-    (run.parent / "ascii").mkdir()
-    settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) | {"run": str(run.parent / "ü")}
-    (run.parent / "ascii/config.yaml").write_text(yaml.safe_dump(settings, allow_unicode=True), encoding="utf-8")
-    before = contents(run)
-    started = [sys.executable, "-m", "gradscore", *command(run)]
-    ended = subprocess.run(started, env=os.environ | NO_UTF_8, capture_output=True, text=True, check=False)
-    assert (ended.returncode, "set the environment variable PYTHONUTF8=1" in ended.stderr) == (2, True), ended.stderr
-    assert contents(run) == before
 
 
 def test_nothing_is_lost(tmp_path: Path) -> None:
