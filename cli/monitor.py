@@ -156,17 +156,23 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
     lost_column = ["not\nscored"] if some_lost else []
     table = figures_table(["window"], ["samples", *lost_column, "expected\naccuracy", "90 %", "rejected", "OOD"])
     for window in shown:
-        known = "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
         name = window.name if window.complete else f"{window.name} (incomplete)"
         shares = (_share(each) for each in (window.rejected, window.ood))
         lost = [str(window.not_scored)] if some_lost else []
-        table.add_row(name, str(window.samples), *lost, _share(window.accuracy), known, *shares)
+        table.add_row(name, str(window.samples), *lost, _share(window.accuracy), interval_of(window), *shares)
     output.show(table)
     said = [f"alarm: {change.sentence}; {_evidence(change)}" for change in reversed(watching.changes)]
     output.say(*folded(said or ["no alarm"], rest=rest, shown=CHANGES))
     output.say(
         f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most", detail=True
     )
+
+
+def interval_of(window: Window) -> str:
+    """The interval of the accuracy to expect, and whether it may be less."""
+    if window.low is None:
+        return "-"
+    return f"{window.low:.3f} to {window.high:.3f}{', or less' if window.or_less else ''}"
 
 
 def _evidence(change: Change) -> str:

@@ -41,6 +41,7 @@ class Window:
         log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
+        or_less: whether so many samples are flagged as OOD that fewer predictions may be right than `low` says.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Window:
     log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
+    or_less: bool = False
 
 
 def checked_window(window: object) -> int:

@@ -184,8 +184,8 @@ DAMAGES = {
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "no state of a monitor, or cut off"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "was changed after it was written"),
     "older": (
-        lambda text: text.replace(b'"version":10', b'"version":9'),
-        "version 10, got .* version 9; go on with the",
+        lambda text: text.replace(b'"version":11', b'"version":9'),
+        "version 11, got .* version 9; go on with the",
     ),
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 from gradscore.monitoring import Monitor, write_monitor
 from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
+from gradscore_cli.monitor import interval_of
 
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{(?:stream|says)="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
@@ -26,6 +27,23 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     assert "No change" in page
     assert "&lt;b&gt;one" in page
     assert "<b>one" not in page
+
+
+def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle, table, tmp_path: Path) -> None:
+    """Windows of 10, 30 and 60 % that are flagged as OOD: of the last nothing is expected."""
+    monitor = Monitor(bundle, window=100)
+    rows = table(300)
+    flagged = np.concatenate([np.arange(100) < share for share in (10, 30, 60)])
+    monitor.update(rows.assign(reason=np.where(flagged, "out of distribution", "")))
+    files = write_monitor(monitor, tmp_path)
+    assert [json.loads(line)["or_less"] for line in files.tables[0].read_text().splitlines()] == [False, True, False]
+    page = files.html.read_text()
+    first, second, _ = monitor.windows
+    assert f"({100 * second.low:.1f} to {100 * second.high:.1f} %, or less)" in page
+    assert f"({100 * first.low:.1f} to {100 * first.high:.1f} %)" in page
+    assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}, or less"
+    assert interval_of(first) == f"{first.low:.3f} to {first.high:.3f}"
+    assert [each for each in monitor.notices if each.startswith('"or less": more than 15% of a window is flagged')]
 
 
 def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
