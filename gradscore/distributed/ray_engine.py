@@ -17,7 +17,6 @@ from ..config import Config, dump_config, parse_config
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
 from ..models import is_code_trusted, trusting_code
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
-from ..store import package_versions
 from ..system import file_sha256
 from .shares import Shard, identity_of, make_shard
 
@@ -106,8 +105,7 @@ class Job:
     @classmethod
     def of(cls, plan: RunPlan) -> Job:
         """That of a run; its workers trust code where the caller does."""
-        identity = identity_of(plan.inputs, package_versions())
-        return cls(plan.config.run, dump_config(plan.config), identity, is_code_trusted())
+        return cls(plan.config.run, dump_config(plan.config), identity_of(plan), is_code_trusted())
 
 
 @lru_cache(maxsize=1)
@@ -120,7 +118,7 @@ def opened(job: Job) -> RunPlan:
     """
     config = parse_config(job.config, where="the settings of the driver")
     plan = RunPlan.of(config, out=job.run, trust_code=job.trust_code)
-    if identity_of(plan.inputs, package_versions()) != job.identity:
+    if identity_of(plan) != job.identity:
         raise StoreError(
             "a worker sees other data, code, weights, packages or another kind of device than the process that "
             "began the run; give all machines the same files and versions, and name the device (extract.device)"

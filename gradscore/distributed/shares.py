@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -26,10 +25,8 @@ from ..store import (
     CONFIG,
     MANIFEST,
     PARTIAL,
-    Manifest,
     Record,
     RunFolder,
-    RunInputs,
     RunWriter,
     check_target,
     differences,
@@ -144,23 +141,27 @@ def extract_share(
     before, changed = check_target(run, config, plan.inputs)
     shards = table_shards(plan)[share.index :: share.count]
     summary = ShareSummary(run, str(share), len(shards))
-    if is_complete(run, before):
-        _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
-        return replace(summary, was_complete=True)
-    if changes := [*changed.sentences(), *changed.added]:
+    was_complete = is_complete(run, before)
+    if not was_complete:
+        if changes := [*changed.sentences(), *changed.added]:
+            raise StoreError(
+                f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot "
+                "go on from; extract without --shard, or give another folder (--out)"
+            )
+        plan.warm_up()
+        _begin(plan)
+    if found := differences(_kept_settings(RunFolder(run).config), _kept_settings(config)):
         raise StoreError(
-            f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot go "
-            "on from; extract without --shard, or give another folder (--out)"
+            f"{run}: a share with other settings than the run: {some(found)}; give all shares the settings that the "
+            "run was begun with, or another folder (--out). A merged run takes others of meta and evaluate "
+            "(gradscore fit-meta --set)"
         )
-    plan.warm_up()
-    _begin(plan)
-    _check_settings(run, run=RunFolder(run).config, share=_kept_settings(config))
-    identity = identity_of(plan.inputs, package_versions())
-    records = partial(read_records, run, identity=identity, config=config)
-    own = next((record for record in records() if record.share == share), None)
+    if was_complete:
+        return replace(summary, was_complete=True)
+    identity = identity_of(plan)
+    own = next((record for record in read_records(run, identity) if record.share == share), None)
     if own is None:
-        settings = _kept_settings(config)
-        own = ShareRecord(index=share.index, count=share.count, identity=identity, settings=settings)
+        own = ShareRecord(index=share.index, count=share.count, identity=identity)
         own.write(run)
     began, counter = time.perf_counter(), Counter(sum(shard.samples(plan) for shard in shards), progress)
     computed = _make(plan, own, shards, counter)
@@ -200,7 +201,7 @@ def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: 
 def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = None) -> ExtractSummary:
     """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
 
-    A run that is finished, perhaps by another process meanwhile, is left as it is.
+    A run that is finished is left as it is.
 
     Args:
         run: the run folder that the shares were written into.
@@ -227,12 +228,7 @@ def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = No
                 f"{run}: this run was finished, and {some(gone)} went missing since; restore it, or compute it anew "
                 "(gradscore extract without --shard)"
             )
-        try:
-            records = _whole_records(plan)
-        except StoreError:
-            if not is_complete(run, Manifest.read(run)):  # another process has merged them meanwhile
-                raise
-
+        records = _whole_records(plan)
     notices = [notice for record in records for notice in record.notices]
     return complete_run(plan, notices=notices, progress=progress)
 
@@ -240,7 +236,7 @@ def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = No
 def _whole_records(plan: RunPlan) -> list[ShareRecord]:
     """What the shares of a run say, if every shard is there as one of them wrote it, and no other."""
     run = plan.config.run
-    records = read_records(run, identity=identity_of(plan.inputs, package_versions()), config=plan.config)
+    records = read_records(run, identity_of(plan))
     known: dict[str, dict[str, ShareRecord]] = {}
     for record in records:
         for name, digest in record.files.items():
@@ -313,8 +309,7 @@ class ShareRecord(Record):
     Attributes:
         index: which share of the work it has.
         count: how many shares there are.
-        identity: of the inputs of the run, see `identity_of`.
-        settings: that influence no value of the run but what comes of it: how it is fitted and reported.
+        identity: of the run, see `identity_of`.
         files: the SHA-256 of each file by its path relative to the run folder.
         notices: what the reader of the values should know.
     """
@@ -322,7 +317,6 @@ class ShareRecord(Record):
     index: int
     count: int
     identity: str
-    settings: dict[str, Any]
     files: dict[ShardFile, str] = Field(default_factory=dict)
     notices: list[str] = Field(default_factory=list)
 
@@ -337,13 +331,8 @@ class ShareRecord(Record):
         write_text(path, self.model_dump_json(indent=2) + "\n")
 
 
-def read_records(run: Path, *, identity: str, config: Config) -> list[ShareRecord]:
-    """What the processes that work on a run have written so far.
-
-    Args:
-        run: the run folder.
-        identity: of its inputs.
-        config: its settings.
+def read_records(run: Path, identity: str) -> list[ShareRecord]:
+    """What the processes that work on a run of an identity have written so far.
 
     Raises:
         StoreError: a file is damaged, or comes from a run with other inputs or settings.
@@ -357,29 +346,19 @@ def read_records(run: Path, *, identity: str, config: Config) -> list[ShareRecor
             raise StoreError(f"{path}: damaged ({what}); delete it and run that share again") from None
         if record.identity != identity:
             raise StoreError(
-                f"{path}: this share belongs to another run: it was made from other inputs or by other versions of "
-                "packages; delete it and run the share again with the inputs of this run"
+                f"{path}: this share belongs to another run: it was made from other inputs, with other settings or by "
+                "other versions of packages; delete it and run the share again with those of this run"
             )
-        _check_settings(path, run=config, share=record.settings)
         found.append(record)
     return found
 
 
-def identity_of(inputs: RunInputs, versions: Mapping[str, str]) -> str:
-    """A SHA-256 of everything that influences a value of a run."""
-    return sha256(json.dumps([inputs.model_dump(), versions], sort_keys=True).encode())
+def identity_of(plan: RunPlan) -> str:
+    """A SHA-256 of everything that influences a value of a run, and of what its shares have to agree on."""
+    parts = [plan.inputs.model_dump(), package_versions(), _kept_settings(plan.config)]
+    return sha256(json.dumps(parts, sort_keys=True).encode())
 
 
 def _kept_settings(config: Config) -> dict[str, Any]:
     """Those that all shares have to agree on, because one `config.yaml` has them for the run."""
     return settings_of(config, Influence.MODELS, Influence.REPORT)
-
-
-def _check_settings(where: Path, *, run: Config, share: Mapping[str, Any]) -> None:
-    """Refuses settings that would be lost: the run has those that it was begun with."""
-    if found := differences(_kept_settings(run), share):
-        raise StoreError(
-            f"{where}: a share with other settings than the run: {some(found)}; give all shares the settings that the "
-            "run was begun with, or another folder (--out). A merged run takes others of meta and evaluate "
-            "(gradscore fit-meta --set)"
-        )

@@ -17,7 +17,7 @@ from distributed_runs import content, settings
 from gradscore.config import Config, dump_config, parse_config
 from gradscore.distributed import Share, extract_share, merge
 from gradscore.errors import ConfigError, StoreError
-from gradscore.pipeline import RunPlan, extract
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder, RunWriter, verify_run
 
 pytestmark = pytest.mark.slow
@@ -79,16 +79,13 @@ def test_shares_copied_from_folders_of_their_own(config: Config, local: Path, tm
     assert content(run) == content(local)
 
 
-COPIED = {"other inputs": ("extract.part_size=9", "share-0-of-2.json: this share belongs to another run"),
-          "other settings": ("meta.seed=3", "share-0-of-2.json: .*meta.seed")}  # fmt: skip
+COPIED = {"other inputs": "extract.part_size=9", "other settings": "meta.seed=3"}
 
 
-@pytest.mark.parametrize(("setting", "message"), COPIED.values(), ids=COPIED)
-def test_copied_shares_that_do_not_belong_together_are_refused(
-    config: Config, tmp_path: Path, setting: str, message: str
-) -> None:
+@pytest.mark.parametrize("setting", COPIED.values(), ids=COPIED)
+def test_copied_shares_that_do_not_belong_together_are_refused(config: Config, tmp_path: Path, setting: str) -> None:
     run = in_folders(tmp_path, config, with_setting(config, setting))
-    with pytest.raises(StoreError, match=message):
+    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
         merge(run, trust_code=True)
     assert not RunFolder(run).manifest.finished
 
@@ -213,7 +210,7 @@ def test_a_share_says_its_settings_itself(config: Config, tmp_path: Path) -> Non
     """Where another `config.yaml` took the place of its own, as at an address, the settings of a share are known."""
     in_shares(config, tmp_path / "run", ["0/2", "1/2"])
     (tmp_path / "run/config.yaml").write_text(dump_config(with_setting(config, "meta.seed=3")))
-    with pytest.raises(StoreError, match=r"share-0-of-2\.json: .*meta\.seed was 3, is now 0"):
+    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
         merge(tmp_path / "run", trust_code=True)
 
 
@@ -228,21 +225,6 @@ def test_where_things_lie_and_how_fast_they_go_may_differ(config: Config, local:
 def test_a_share_of_a_finished_run_with_other_settings_is_refused(config: Config, local: Path) -> None:
     with pytest.raises(StoreError, match=r"meta\.seed was 0, is now 3"):
         in_shares(with_setting(config, "meta.seed=3"), local, ["0/2"])
-
-
-def test_two_merges_at_once(config: Config, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one has looked at the unfinished run when the first one finishes it."""
-    in_shares(config, tmp_path / "run", ["0/2", "1/2"])
-    plan_of = RunPlan.of.__func__  # type: ignore[attr-defined]
-
-    def while_another_finishes(kind: type[RunPlan], *arguments: Any, **options: Any) -> RunPlan:
-        monkeypatch.undo()
-        assert not merge(tmp_path / "run", trust_code=True).was_complete
-        return plan_of(kind, *arguments, **options)
-
-    monkeypatch.setattr(RunPlan, "of", classmethod(while_another_finishes))
-    assert merge(tmp_path / "run", trust_code=True).was_complete
-    assert content(tmp_path / "run") == content(local)
 
 
 @pytest.mark.parametrize("step", ["gradscore.store.Manifest.write", "gradscore.store.run_folder.shutil.rmtree"])
@@ -269,9 +251,7 @@ def test_a_merge_that_is_killed_at_its_end(
 NO_SHARES = {
     "one too many": "4/4",
     "no number": "a/b",
-    "one number": "3",
     "none": "0/0",
-    "negative": "-1/4",
     "too many": "0/1000000000000",
 }
 
