@@ -15,22 +15,19 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from ..baselines import BASELINES
 from ..columns import feature_columns, logit_columns
 from ..config import Protocol
 from ..data import TEST
 from ..deployment import threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
 from ..evaluation import (
-    LOGIT_LR,
     MISCLASSIFICATION_MODEL,
-    SCORE_LR,
     deployed_protocol,
     ood_place,
     read_scores,
     score_columns,
 )
-from ..meta import CHOSEN, META, ScoreChoice, read_notes
+from ..meta import CHOSEN, ScoreChoice, read_notes
 from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
@@ -49,17 +46,6 @@ HASH_DIGITS = 12
 
 SCORE = "compared score"
 """The column of the score that figures are of."""
-
-LARGEST_SCORE = 1e100
-"""No network has scores beyond it, and sums of their squares stay finite below it."""
-
-BRINGS = {
-    "neighbours": "data.in_dist.bank",
-    "penultimate": "features.penultimate",
-    "augmentations": "features.augmentations",
-    "features of augmentations": "features.penultimate and features.augmentations",
-}
-"""The settings that bring baselines, by what these look at."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Hash = Annotated[str, Field(pattern=f"^[0-9a-f]{{{HASH_DIGITS}}}$")]
@@ -118,9 +104,6 @@ class SplitScores(_Part):
         lengths = {len(self.content_hash), len(self.correct), len(self.classes), *map(len, self.scores.values())}
         if len(lengths) > 1 or set(self.correct) - set("10-"):
             raise ValueError("hashes, correct, classes and scores must belong to the same samples")
-        absurd = [value for values in self.scores.values() for value in values if abs(value) > LARGEST_SCORE]
-        if absurd:
-            raise ValueError(f"scores: {absurd[0]:g} is no score of a network")
         return self
 
     def frame(self) -> pd.DataFrame:
@@ -292,7 +275,11 @@ def expected_of(
     for target, name in by.items():
         there = tables[target]
         if not there.empty and (name == CHOSEN or name not in score_columns(there) or there[name].isna().all()):
-            raise ExpectedFiguresError(_no_score(run, target, name))
+            raise ExpectedFiguresError(
+                f"{run.path}: the expected figures for '{target}' are of score '{name}', which this run does not have; "
+                "give it the settings that bring this score, and run it again, or delete the expected figures and make "
+                "them anew with --update"
+            )
     scores = {
         target: found.rename(columns={by[target]: SCORE}) for target, found in tables.items() if by.get(target) in found
     }
@@ -369,17 +356,6 @@ def read_expected(path: Path) -> ExpectedFigures:
 def no_threshold(target: Target) -> str:
     """How a notice begins that says why a target has no frozen threshold."""
     return f"no frozen threshold for '{target}'"
-
-
-def _no_score(run: RunFolder, target: Target, name: str) -> str:
-    """What to do where a run lacks the score that expected figures are of."""
-    lacking = f"{run.path}: the expected figures for '{target}' are of score '{name}', which this run does not have; "
-    again = "and run it again, or delete the expected figures and make them anew with --update"
-    if name in BASELINES and BASELINES[name].needs in BRINGS:
-        return f"{lacking}set {BRINGS[BASELINES[name].needs]} as it was then, {again}"
-    if name in (META, SCORE_LR, LOGIT_LR):
-        return f"{lacking}fit it on the OOD sets that it was fitted on then (data.ood, data.auxiliary), {again}"
-    return f"{lacking}no score is called so, so that they were changed: restore them from version control"
 
 
 def _split_scores(
