@@ -191,8 +191,8 @@ SHOWN = 100
 TEMPLATE = Path(__file__).parent / "templates" / "audit.html.jinja"
 
 FOOTER = (
-    "Scores: higher means that the label is more likely wrong. All samples are in audit.csv and audit.parquet; "
-    "decisions stay in this browser until they are exported."
+    "Scores: higher means that the label is more likely wrong. All samples are in audit.csv and audit.parquet beside "
+    "this page; decisions stay in this browser until they are exported."
 )
 
 PixelsOf = Callable[[int], Pixels | None]

@@ -55,6 +55,19 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     pd.testing.assert_frame_equal(table[columns], direct.table[columns], check_exact=True)
 
 
+def test_files_are_where_the_manual_and_the_page_say(small_run: Path, tmp_path: Path, monkeypatch) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_model").mkdir()
+    config = RunFolder(small_run).config.model_copy(update={"run": Path("run")})
+    (tmp_path / "my_model" / "gradscore.yaml").write_text(dump_config(config))
+    found = audit("my_model/gradscore.yaml", "--split", "in_dist.fit", "--trust-code", "--json", "--quiet")
+    assert found.exit_code == 0, found.output
+    (folder,) = {Path(each).resolve().parent for each in json.loads(found.stdout)["tables"]}
+    assert f"`{folder.relative_to(tmp_path.resolve())}`" in manual
+    assert "audit.csv and audit.parquet beside this page" in (folder / "audit.html").read_text()
+
+
 def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Path]) -> None:
     run = make_run(evaluate=False)
     splits = ["in_dist.fit", "in_dist.test"]
