@@ -317,8 +317,16 @@ class SyntheticSource:
         """See `ImageSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
 
-    @cached_property
+    @property
     def _vocabulary(self) -> Raw:
+        """Kept with the samples, so that it is read once for all sets that are made of them."""
+        kept = vars(self.base).setdefault("vocabularies", {})
+        if self.seed not in kept:
+            kept[self.seed] = self._read_vocabulary()
+        found: Raw = kept[self.seed]
+        return found
+
+    def _read_vocabulary(self) -> Raw:
         count = len(self.base.ids)
         places = range(count) if count <= MOST_READ else np.random.default_rng(self.seed).permutation(count)[:MOST_READ]
         samples = []

@@ -177,6 +177,25 @@ def test_random_words_are_as_often_rare_ones() -> None:
     assert sum(text.split().count("often") for text in made("some_random_tokens", Repeated())) < 6 * 75
 
 
+class Counted(Texts):
+    """Counts how often a sample is read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def sample(self, index: int) -> str:
+        self.reads += 1
+        return super().sample(index)
+
+
+def test_the_vocabulary_is_read_once_for_all_sets() -> None:
+    base = Counted()
+    made("random_tokens", base)
+    before = base.reads
+    made("some_random_tokens", base)
+    assert base.reads - before == before - len(base.ids)
+
+
 def test_blended_words_end_as_words_of_another_class() -> None:
     for place, text in enumerate(made("blended_words", Texts())):
         for word, own in zip(text.split(), Texts().sample(place).split(), strict=True):
