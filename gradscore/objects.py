@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import fsspec
 
-from .errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError, StoreError
+from .errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError, StoreError, reason
 from .system import as_address, is_temporary, only_writer, parse_json, replacing, sha256, write_text, writing
 
 AT_ONCE = 8
@@ -609,28 +609,27 @@ def _meaning(error: Exception, address: Address) -> str:
     is_s3, kinds = address.protocol in S3, {kind.__name__ for kind in type(error).__mro__}
     where = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") if is_s3 else None
     at, endpoint = f" at {where}" if where else "", " and AWS_ENDPOINT_URL" if is_s3 else ""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    said = reason(error)
     if kinds.intersection(_UNREACHABLE):
         return (
-            f"the object storage{at} cannot be reached ({reason}); check the network{endpoint}, then run the same "
+            f"the object storage{at} cannot be reached ({said}); check the network{endpoint}, then run the same "
             "command again"
         )
     if kinds.intersection(_NO_CREDENTIALS):
         return (
-            f"there are no credentials for it ({reason}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-            "AWS_PROFILE"
+            f"there are no credentials for it ({said}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )
     if isinstance(error, PermissionError):
-        return f"access is denied{at} ({reason}); check the credentials, and what they may read and write"
-    if isinstance(error, FileNotFoundError) and "bucket" in reason.lower():
+        return f"access is denied{at} ({said}); check the credentials, and what they may read and write"
+    if isinstance(error, FileNotFoundError) and "bucket" in said.lower():
         return f"there is no bucket {address.path.parts[0]}{at}; check its name{endpoint}, or make it"
     if isinstance(error, FileNotFoundError):
         return f"there is no such object{at}, or it has gone meanwhile; check the address and run the command again"
     if kinds.intersection(_BROKEN):
-        return f"it could not be moved as a whole ({reason}); run the same command again, or mend the object"
+        return f"it could not be moved as a whole ({said}); run the same command again, or mend the object"
     if isinstance(error, ValueError):
-        return f"it cannot be asked for ({reason}); check the address{endpoint}"
+        return f"it cannot be asked for ({said}); check the address{endpoint}"
     response: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     number = "" if status is None else f"status {status}, "
-    return f"the object storage{at} does not do it ({number}{reason}); run the same command again later"
+    return f"the object storage{at} does not do it ({number}{said}); run the same command again later"

@@ -371,37 +371,25 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 def _override(settings: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
-    keys = path.strip().split(".")
+    keys, where = path.strip().split("."), f"override '{override}'"
     if not equals or not all(keys):
-        raise ConfigError(f"override '{override}': wanted key.path=value, for example extract.batch_size=32")
+        raise ConfigError(f"{where}: wanted key.path=value, for example extract.batch_size=32")
     target: Any = settings
-    for depth, key in enumerate(keys[:-1]):
-        target = _entry(target, key, where=f"override '{override}'", path=keys[: depth + 1])
-    value = _parse_yaml(text, where=f"override '{override}'")
-    if isinstance(target, list):
-        target[_position(target, keys[-1], where=f"override '{override}'", path=keys)] = value
-    else:
-        target[keys[-1]] = value
-
-
-def _entry(target: Any, key: str, *, where: str, path: list[str]) -> Any:
-    if isinstance(target, list):
-        found = target[_position(target, key, where=where, path=path)]
-    else:
-        if target.get(key) is None:
-            target[key] = {}
-        found = target[key]
-    if not isinstance(found, dict | list):
-        raise ConfigError(f"{where}: {'.'.join(path)} is {found!r}, not a section; it has no settings inside")
-    return found
-
-
-def _position(target: list[Any], key: str, *, where: str, path: list[str]) -> int:
-    if not key.isdecimal() or int(key) >= len(target):
-        raise ConfigError(
-            f"{where}: {'.'.join(path)} wanted a position 0 to {len(target) - 1} in the list, got '{key}'"
-        )
-    return int(key)
+    for depth, key in enumerate(keys, 1):
+        here = ".".join(keys[:depth])
+        place: int | str = key
+        if isinstance(target, list):
+            if not key.isdecimal() or int(key) >= len(target):
+                raise ConfigError(f"{where}: {here} wanted a position 0 to {len(target) - 1} in the list, got '{key}'")
+            place = int(key)
+        if depth == len(keys):
+            target[place] = _parse_yaml(text, where=where)
+            return
+        if isinstance(target, dict) and target.get(place) is None:
+            target[place] = {}
+        target = target[place]
+        if not isinstance(target, dict | list):
+            raise ConfigError(f"{where}: {here} is {target!r}, not a section; it has no settings inside")
 
 
 def _with_environment(value: Any, *, where: str, path: str = "") -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, default_collate
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, reason
 from ..system import Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
@@ -260,10 +260,9 @@ class _Reader:
             try:
                 yield default_collate(chunk)
             except (TypeError, RuntimeError) as error:
-                reason = str(error).splitlines()[0]
                 raise DataError(
-                    f"{self.name}: its samples do not make a batch: {reason}; let the data set give tensors of one "
-                    "shape, or wrap it in a DataLoader with a collate_fn of yours"
+                    f"{self.name}: its samples do not make a batch: {reason(error)}; let the data set give tensors of "
+                    "one shape, or wrap it in a DataLoader with a collate_fn of yours"
                 ) from None
 
     def _parted(self, entry: Any) -> tuple[Any, Any]:
@@ -397,13 +396,12 @@ def _described(data: Any) -> str:
     return f"{kind} of {data.dtype}" if isinstance(data, np.ndarray | Tensor) else kind
 
 
-def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samples:
+def whole_batches(data: Any, *, hashed: bool = True) -> Samples:
     """Batches that are left as they are, for a loss that calls the model itself.
 
     Args:
         data: an iterable of batches, each a tensor, or a container that holds some, samples along the first axis of
             the first. Names of samples are their numbers, labels are -1.
-        name: what messages call them.
         hashed: whether anybody asks for hashes of their contents, which need a copy from an accelerator; else empty.
 
     Raises:
@@ -429,7 +427,7 @@ def whole_batches(data: Any, *, name: str = "data", hashed: bool = True) -> Samp
                 "data: wanted batches, got none (an iterator can be read only once: give a list or a DataLoader)"
             )
 
-    return Samples(name, None, lambda: _as_loaded(data, name, read()))
+    return Samples("data", None, lambda: _as_loaded(data, "data", read()))
 
 
 def tensors_in(batch: Any) -> Iterator[Tensor]:

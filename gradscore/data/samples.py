@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -204,13 +204,18 @@ class SampleDataset(Dataset[Sample | BadSample]):
         images: the selected raw images, whose labels are classes of the model.
         preprocess: makes model inputs of them.
         labelled: False for OOD sets, whose labels are all -1.
+
+    Attributes:
+        images: as given.
+        ids: their names.
+        labels: (N,) classes of the model, -1 for none; None where no sample has one.
     """
 
     def __init__(self, images: ImageSource, preprocess: Preprocessing, *, labelled: bool) -> None:
         self.images = images
         self.ids: list[str] = list(images.ids)
         self._preprocess = preprocess
-        self._labels = images.labels if labelled else None
+        self.labels = images.labels if labelled else None
 
     def __len__(self) -> int:
         """The number of samples."""
@@ -226,14 +231,9 @@ class SampleDataset(Dataset[Sample | BadSample]):
             raw = self.images.sample(index)
         except UnreadableImageError as error:
             return BadSample(self.ids[index], storable(str(error)))
-        label = UNLABELLED if self._labels is None else int(self._labels[index])
+        label = UNLABELLED if self.labels is None else int(self.labels[index])
         model_input = self._preprocess.model_input(raw)
         return Sample(self.ids[index], model_input, label, content_hash(raw), signature_of(raw))
-
-    @property
-    def labels(self) -> NDArray[np.int64] | None:
-        """(N,) classes of the model, -1 for none; None where no sample has one."""
-        return self._labels
 
     @property
     def class_names(self) -> Sequence[str] | None:
@@ -247,7 +247,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
-        labels = [] if self._labels is None else self._labels.tolist()
+        labels = [] if self.labels is None else self.labels.tolist()
         parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.images.content()]
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 

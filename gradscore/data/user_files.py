@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import pixels_of
 from .sources.files import is_hidden
-from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, ImageSource, Raw, Request, UnreadableImageError, decoded
+from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, Raw, Request, UnreadableImageError, decoded
 from .sources.tables import parquet_images
 
 _OPTIONS = {"column": "inputs", "root": "root"}
@@ -230,7 +231,10 @@ def open_user_file(
         DataError: it holds no sample, or cannot be read at all.
     """
     if file.kind is None:
-        return UserSamples(len(file.paths), lambda: (_image_file(path) for path in file.paths))
+        return UserSamples(
+            len(file.paths),
+            lambda: (_sample(name := called(str(path)), partial(decoded, path, name=name)) for path in file.paths),
+        )
     path = file.file
     options = {"inputs": column, "root": None if root is None else str(root)}
     taken = SOURCES[file.kind].arguments or ()
@@ -242,13 +246,15 @@ def open_user_file(
             count, read = images
             return UserSamples(count, lambda: _entries(called(str(path)), read()))
     source = open_source(file.name if path is None else f"{file.kind}:{path}", arguments, columns=columns)
-    return UserSamples(len(source.ids), lambda: _of_source(source, file.name))
+    return UserSamples(
+        len(source.ids),
+        lambda: (_sample(f"{file.name}[{each}]", partial(source.sample, row)) for row, each in enumerate(source.ids)),
+    )
 
 
-def _image_file(path: Path) -> RawSample:
-    name = called(str(path))
+def _sample(name: str, read: Callable[[], Raw]) -> RawSample:
     try:
-        return RawSample(name, decoded(path, name=name))
+        return RawSample(name, read())
     except UnreadableImageError as error:
         return RawSample(name, None, str(error))
 
@@ -259,14 +265,6 @@ def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableImageError]]
         encoded = pixels_of(value)
         name = encoded if isinstance(encoded, str) and encoded else f"{table}[{row}]"
         yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableImageError) else RawSample(name, raw)
-
-
-def _of_source(source: ImageSource, name: str) -> Iterator[RawSample]:
-    for place, sample_id in enumerate(source.ids):
-        try:
-            yield RawSample(f"{name}[{sample_id}]", source.sample(place))
-        except UnreadableImageError as error:
-            yield RawSample(f"{name}[{sample_id}]", None, str(error))
 
 
 def prepared_batches(

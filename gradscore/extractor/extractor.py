@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from ..store import RunInputs, describe_inputs
 from ..system import FloatArray, Inputs, each_input, full_precision, rows_of, sample_count
 from .forward import WARM_UP, ForwardPass
 
-Found = TypeVar("Found")
-
 
 class Extractor:
     """Turns batches into logits and features.
@@ -41,6 +39,7 @@ class Extractor:
         engine: knows the parameters; it learns from the first samples it sees.
         groups: parameter names by group of features.
         last_layer: the layer whose inputs are stored, if any.
+        losses_with_labels: those that look at given labels.
 
     Raises:
         ConfigError: an unknown parameter pattern or augmentation, or no such last layer.
@@ -74,6 +73,7 @@ class Extractor:
         )
         self.num_classes = num_classes
         self._features = features
+        self.losses_with_labels = with_labels(features.losses)
         # Where samples lie is the same for every loss, and is looked at without labels.
         self._trial_loss = LOSSES[first_without_labels(features.losses)]
         self.groups = groups
@@ -136,11 +136,6 @@ class Extractor:
     def forward_names(self) -> list[str]:
         """The names of what `forward_values` gives: logits and penultimate features."""
         return self._pass.names
-
-    @property
-    def losses_with_labels(self) -> list[str]:
-        """The losses that look at given labels."""
-        return with_labels(self._features.losses)
 
     @property
     def notices(self) -> list[str]:
@@ -206,8 +201,7 @@ class Extractor:
             given = None if labels is None else labels[part]
             return self._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
 
-        parts = self._in_parts(images, compute)
-        return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
+        return self._in_parts(images, self.names, compute)
 
     def values_of_one(self, image: Inputs) -> FloatArray:
         """The logits and features of one sample (1, ...): (1, len(names)); raises the same as `values`.
@@ -246,32 +240,31 @@ class Extractor:
         Raises:
             ModelError: as `values`.
         """
-        parts = self._in_parts(images, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy())
-        return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
+        return self._in_parts(
+            images, self.forward_names, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy()
+        )
 
-    def _in_parts(self, images: Inputs, compute: Callable[[slice], Found]) -> list[Found]:
+    def _in_parts(self, images: Inputs, names: Sequence[str], compute: Callable[[slice], FloatArray]) -> FloatArray:
         """What is computed of all images, by their places in order: of as many at a time as memory allows."""
-        found, start, count = [], 0, sample_count(images)
+        found, start, count = [np.empty((0, len(names)))], 0, sample_count(images)
         with full_precision():
             while start < count:
                 part = slice(start, min(start + (self._fitting or count), count))
-                samples, fits = part.stop - part.start, True
+                samples = part.stop - part.start
                 try:
                     found.append(compute(part))
+                    start = part.stop
+                    continue
                 except torch.OutOfMemoryError as error:
                     if samples == 1:
                         raise ModelError(f"the device has too little memory for a single sample: {error}") from None
-                    fits = False
-                if fits:
-                    start = part.stop
-                    continue
                 torch.cuda.empty_cache()  # now that the error holds nothing any more
                 self._fitting = samples // 2
                 self.engine.notices.append(
                     f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
                     f"(--batch-size {self._fitting} does so from the start)"
                 )
-        return found
+        return np.concatenate(found)
 
     def _values_at_once(self, images: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
         if not self._features.losses:

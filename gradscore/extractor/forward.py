@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..columns import LOGIT, augmentation_column
 from ..data import Augmentation, Batch
-from ..errors import GradscoreError, ModelError
+from ..errors import GradscoreError, ModelError, reason
 from ..gradients import refuse_coupled
 from ..models import LastLayer, refuse_foreign, refuse_probabilities
 from ..system import Inputs, described, each_input, finite_rows, rows_of, sample_count
@@ -180,27 +180,27 @@ def refusal(error: BaseException, inputs: Inputs) -> str:
         error: one of `FAILURES`.
         inputs: what it was given.
     """
-    reason = (str(error) or type(error).__name__).splitlines()[0]
     kind = "images" if isinstance(inputs, Tensor) and inputs.dim() == 4 else "inputs"
-    return f"the model cannot take {kind} of shape {described(inputs)}: {reason}; {_help(error, reason, inputs)}"
+    return f"the model cannot take {kind} of shape {described(inputs)}: {reason(error)}; {_help(error, inputs)}"
 
 
-def _help(error: BaseException, reason: str, inputs: Inputs) -> str:
+def _help(error: BaseException, inputs: Inputs) -> str:
+    said = reason(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return "take fewer samples at a time (--batch-size, extract.batch_size), or a smaller network"
-    if "Guard failed" in reason or "constraint" in reason.lower() or "to be equal to" in reason:
+    if "Guard failed" in said or "constraint" in said.lower() or "to be equal to" in said:
         return (
             "a program of torch.export takes the shapes it was exported for: export it with dynamic_shapes whose first "
             "axis, the samples, is free (torch.export.Dim.AUTO), and let preprocessing give the others"
         )
-    if "dtype" in reason or "scalar type" in reason or "not implemented for" in reason:
+    if "dtype" in said or "scalar type" in said or "not implemented for" in said:
         if isinstance(inputs, Tensor) and not inputs.is_floating_point():
             return f"inputs are {inputs.dtype}: give floats as the network was trained on, for example x.float() / 255"
         return (
             "inputs are brought to the type of the first weights: give all weights of the model one type "
             "(model.float(), model.half()), and let forward make no tensors of another"
         )
-    if not isinstance(inputs, Tensor) or "argument" in reason:
+    if not isinstance(inputs, Tensor) or "argument" in said:
         return "check that forward has arguments of these names, and needs no others"
     return "check preprocessing (resize, crop, channels)"
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
-from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError
+from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, reason
 from ..system import Inputs, each_input, rows_of, sample_count
 from .graph import Gradients, Graph, backward_to, read_graph, visited
 from .per_sample import Dense, PerSample
@@ -266,7 +266,7 @@ def _readable(outputs: Tensor) -> Iterator[None]:
         advice = next((advice for symptom, advice in CHANGED.items() if symptom in str(error)), None)
         if advice is None:
             raise
-        raise EngineError(f"{advice} ({str(error).splitlines()[0]})") from error
+        raise EngineError(f"{advice} ({reason(error)})") from error
 
 
 def reference_gradients(
@@ -361,9 +361,8 @@ def _refuse_dependence(
     try:
         alone = _outputs(model, rows_of(images, slice(place, place + 1)))[0]
     except (RuntimeError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CoupledSamplesError(
-            f"the model takes {sample_count(images)} images but not one of them alone ({reason}); per-sample "
+            f"the model takes {sample_count(images)} images but not one of them alone ({reason(error)}); per-sample "
             "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
         ) from error
     difference = (alone - together).abs().max()

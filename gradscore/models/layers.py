@@ -52,7 +52,19 @@ def group_parameters(
     names = [name for name, _ in model.named_parameters()]
     if not names:
         raise ModelError("the model has no parameters, so there are no gradients to make features of")
-    selected = _selected(model, names, patterns)
+    chosen = set()
+    for place, pattern in enumerate(patterns):
+        if pattern == LAST_LAYER:
+            layer = last_layer(model)
+            chosen |= {name for name in names if name.rpartition(".")[0] == layer}
+            continue
+        matches = {name for name in names if fnmatchcase(name, pattern)}
+        if not matches:
+            raise ConfigError(
+                f"features.parameters.{place}: '{pattern}' matches no parameter of the model; {closest(pattern, names)}"
+            )
+        chosen |= matches
+    selected = [name for name in names if name in chosen]
     if granularity == "model":
         return {WHOLE_MODEL: selected}
     if granularity == "parameter":
@@ -75,22 +87,6 @@ def last_layer(model: nn.Module) -> str:
     if not matrices:
         raise ModelError("the model has no layer with a weight matrix, so it has no last layer; name its parameters")
     return matrices[-1].rpartition(".")[0]
-
-
-def _selected(model: nn.Module, names: list[str], patterns: Iterable[str]) -> list[str]:
-    chosen = set()
-    for place, pattern in enumerate(patterns):
-        if pattern == LAST_LAYER:
-            layer = last_layer(model)
-            chosen |= {name for name in names if name.rpartition(".")[0] == layer}
-            continue
-        matches = {name for name in names if fnmatchcase(name, pattern)}
-        if not matches:
-            raise ConfigError(
-                f"features.parameters.{place}: '{pattern}' matches no parameter of the model; {closest(pattern, names)}"
-            )
-        chosen |= matches
-    return [name for name in names if name in chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +151,12 @@ class LastLayer:
             outputs = forward()
         finally:
             handle.remove()
-        if len(seen) != 1 or seen[0][0].dim() != 2 or not _same(seen[0][1], outputs):
+        if len(seen) != 1 or seen[0][0].dim() != 2:
             return outputs, None
-        return outputs, seen[0][0].detach()
+        features, result = seen[0]
+        wanted = outputs[:, 1:] if result.shape[-1:] == (1,) else outputs  # one logit for two classes
+        is_same = result is wanted or torch.equal(result.nan_to_num(), wanted.nan_to_num())
+        return outputs, features.detach() if is_same else None
 
 
 def find_last_layer(model: nn.Module, setting: bool | str) -> LastLayer | None:
@@ -184,12 +183,6 @@ def find_last_layer(model: nn.Module, setting: bool | str) -> LastLayer | None:
             f"{type(module).__name__}; name another one, or set it to false (an audit of labels needs one)"
         )
     return LastLayer(name, module)
-
-
-def _same(result: Tensor, outputs: Tensor) -> bool:
-    if result.shape[-1:] == (1,):  # one logit for two classes
-        outputs = outputs[:, 1:]
-    return result is outputs or torch.equal(result.nan_to_num(), outputs.nan_to_num())
 
 
 def first_tensor(output: object) -> Tensor | None:

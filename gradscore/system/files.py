@@ -160,7 +160,10 @@ def only_writer(folder: Path) -> Iterator[None]:
         StoreError: another process holds it, or it cannot be opened.
     """
     with held(folder):
-        _remove_temporaries(folder)
+        for path in folder.rglob(f"*{_SUFFIX}"):
+            if not _is_being_written(path):
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
         yield
 
 
@@ -200,13 +203,6 @@ def _is_locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _remove_temporaries(folder: Path) -> None:
-    for path in folder.rglob(f"*{_SUFFIX}"):
-        if not _is_being_written(path):
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
 
 
 def _is_being_written(temporary: Path) -> bool:

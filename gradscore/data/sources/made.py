@@ -71,9 +71,14 @@ def swapped_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
         names = list(sample)
         taken = {names[place] for place in random.permutation(len(names))[: len(names) // 2]}
         return {name: (other if name in taken else sample)[name] for name in names}
-    mixed, foreign_values = _floats(sample, "swapped_fields").copy(), _floats(other, "swapped_fields")
+    return _half_replaced(_floats(sample, "swapped_fields"), _floats(other, "swapped_fields"), random)
+
+
+def _half_replaced(values: Values, others: Values, random: Generator) -> Values:
+    """A random half of the values with others in their places."""
+    mixed = values.copy()
     places = random.permutation(mixed.size)[: mixed.size // 2]
-    mixed.reshape(-1)[places] = foreign_values.reshape(-1)[places]
+    mixed.reshape(-1)[places] = others.reshape(-1)[places]
     return mixed
 
 
@@ -101,10 +106,7 @@ def far_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
 def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
     """A random half of the columns of a vector as `feature_extrapolation` has them; the others stay."""
     beyond = _on_the_line(sample, other, 2.0, "extrapolated_fields")
-    mixed = _floats(sample, "extrapolated_fields").copy()
-    places = random.permutation(mixed.size)[: mixed.size // 2]
-    mixed.reshape(-1)[places] = beyond.reshape(-1)[places]
-    return mixed
+    return _half_replaced(_floats(sample, "extrapolated_fields"), beyond, random)
 
 
 def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:

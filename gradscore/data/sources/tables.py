@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from ...errors import DataError
+from ...errors import DataError, reason
 from ...system import closest
 from .columns import ID_NAMES, LABEL_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
 from .raw_samples import Raw, Request, UnreadableImageError, no_file
@@ -138,7 +138,7 @@ def parquet_images(
                             yield value, error
                         row += 1
         except DAMAGE as error:
-            raise DataError(f"{path}: damaged from row {row} on ({reason_of(error)}); copy it again") from None
+            raise DataError(f"{path}: damaged from row {row} on ({reason(error)}); copy it again") from None
 
     return count, read
 
@@ -158,7 +158,7 @@ def _joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
     try:
         rows = pa.concat_tables(tables)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{where}: its files differ in their columns: {reason_of(error)}") from None
+        raise DataError(f"{where}: its files differ in their columns: {reason(error)}") from None
     twice = next((name for name, count in Counter(rows.column_names).items() if count > 1), None)
     if twice is not None:
         raise DataError(
@@ -180,12 +180,7 @@ def _existing(request: Request) -> Path:
 
 
 def _unreadable(path: Path, error: Exception, wanted: str) -> DataError:
-    return DataError(f"data file {path} cannot be read: {reason_of(error)}; wanted {wanted}")
-
-
-def reason_of(error: Exception) -> str:
-    """The first line of what an exception says, or its name where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return DataError(f"data file {path} cannot be read: {reason(error)}; wanted {wanted}")
 
 
 def hf_source(request: Request) -> ColumnSource:
@@ -338,9 +333,9 @@ def _shape(lines: Any) -> tuple[list[str], int]:
             else:
                 rows += 1
     except csv.Error as error:
-        reason = "a quote that does not end" if "unexpected end" in str(error) else str(error)
+        why = "a quote that does not end" if "unexpected end" in str(error) else str(error)
         raise ValueError(
-            f'line {begin + 1} cannot be read: {reason}; write a quote within quotes twice, as in "a ""b"" c"'
+            f'line {begin + 1} cannot be read: {why}; write a quote within quotes twice, as in "a ""b"" c"'
         ) from None
     if not names:
         raise ValueError("it is empty")
