@@ -18,8 +18,7 @@ from typing_extensions import override
 
 from ..gradients import Engine, PerSample
 from .measure import Moments, measure_exactly
-from .reduce import Pool
-from .statistic import evaluate, needs
+from .statistic import Pool, evaluate, needs
 
 Targets = Sequence[nn.Module | Tensor] | nn.Module | Tensor
 

@@ -14,7 +14,7 @@ from gradscore import kernels
 from gradscore.gradients import Engine
 from gradscore.gradients.per_sample import Convolved, grouped_blocks, shifted_blocks, suits_groups
 from gradscore.kernels import dispatch
-from gradscore.statistics.reduce import reduce_gradients
+from gradscore.statistics.statistic import reduce_gradients
 
 SHAPES = {"one element": (3, 1), "a row": (1, 7), "less than a chunk": (5, 100), "several chunks": (4, 3 * 2048 + 5)}
 

@@ -11,8 +11,7 @@ from gradscore.gradients.per_sample import Dense, Factored, TableRows, Total, ad
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics.measure import measure, measure_exactly
-from gradscore.statistics.reduce import reduce_gradients
-from gradscore.statistics.statistic import STATISTICS, evaluate, find_statistic, needs
+from gradscore.statistics.statistic import STATISTICS, evaluate, find_statistic, needs, reduce_gradients
 
 REFERENCE = {
     "max": np.max,

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from gradscore.gradients import Dense, Factored
-from gradscore.statistics import reduce
+from gradscore.statistics import statistic
 from gradscore.statistics.measure import Wanted, measure, of_all_unwritten, sums_to_wait
-from gradscore.statistics.reduce import Pool
+from gradscore.statistics.statistic import Pool
 
 ALL = Wanted(extrema=True, mean=True, deviation=True, orders=(1.0,))
 N, G, OUT, INNER, POSITIONS = 9, 2, 64, 80, 4
@@ -98,9 +98,9 @@ def test_sums_that_float32_cannot_hold(wanted):
 def test_a_vector_that_two_parameters_share_is_measured_once(monkeypatch):
     """The gradient of a linear layer's bias, which is also a factor of that of its weight."""
     seen = []
-    measure_them = reduce.measure_together
+    measure_them = statistic.measure_together
     monkeypatch.setattr(
-        reduce, "measure_together", lambda blocks, wanted: seen.extend(blocks) or measure_them(blocks, wanted)
+        statistic, "measure_together", lambda blocks, wanted: seen.extend(blocks) or measure_them(blocks, wanted)
     )
     outer, inner = torch.rand(N, 1, OUT, 1), torch.rand(N, 1, INNER, 1)
     parameters = {"weight": torch.empty(OUT, INNER), "bias": torch.empty(OUT), "scale": torch.empty(OUT)}
