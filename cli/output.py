@@ -233,14 +233,9 @@ def named(text: str) -> str:
 
 
 @contextmanager
-def counting(*, quiet: bool, console: Terminal | None = None) -> Iterator[Tell]:
-    """Shows how many samples are done.
-
-    Args:
-        quiet: show nothing.
-        console: where; standard error by default.
-    """
-    console = console or Terminal(stderr=True, quiet=quiet)
+def counting(*, quiet: bool) -> Iterator[Tell]:
+    """Shows how many samples are done, on standard error."""
+    console = Terminal(stderr=True, quiet=quiet)
     if quiet or not console.is_terminal:
         yield Lines(console)
         return
@@ -249,9 +244,9 @@ def counting(*, quiet: bool, console: Terminal | None = None) -> Iterator[Tell]:
 
 
 @contextmanager
-def doing(*, quiet: bool, console: Terminal | None = None) -> Iterator[Callable[[str], None]]:
-    """Shows what is being done; elsewhere than on a terminal the first of it alone."""
-    console = console or Terminal(stderr=True, quiet=quiet)
+def doing(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows what is being done, on standard error; elsewhere than on a terminal the first of it alone."""
+    console = Terminal(stderr=True, quiet=quiet)
     if quiet or not console.is_terminal:
         told: list[str] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from ..gradients import Engine, prepare
 from ..gradients import Sink as GradientSink
 from ..losses import LOSSES, LogitGradient, normalised
 from ..models import Interface, group_parameters
-from ..pipeline import Counter, Progress, Sink, given_samples, run
+from ..pipeline import given_samples
 from ..system import each_input, full_precision, is_whole, rows_of
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -121,8 +121,6 @@ def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
 LOSS = "pseudo_label"
 BATCH_SIZE = 64
 
-Found = TypeVar("Found")
-
 Backward = Callable[[Batch, GradientSink], tuple[Tensor, Tensor]]
 """Computes the gradients of N samples and hands them on, over powers of two; returns these powers (N,) float64, and the
 predictions (N,) int64, -1 where there are no logits."""
@@ -160,37 +158,8 @@ class GradientStream:
         """What is made of gradients: float64 if the first parameter is, else float32."""
         return torch.promote_types(next(iter(self.engine.parameters.values())).dtype, torch.float32)
 
-    def run(
-        self,
-        compute: Callable[[Batch], Found],
-        sink: Sink[Found],
-        *,
-        shard_size: int,
-        progress: Progress | None = None,
-    ) -> None:
-        """Runs all samples through `compute`, which uses `backward`, and hands on what was found.
-
-        Args:
-            compute: of a batch.
-            sink: takes what was found.
-            shard_size: samples in a shard.
-            progress: told after every batch.
-
-        Raises:
-            GradscoreError: samples or labels that cannot be used, or gradients that cannot be computed.
-        """
-        name = self.samples.name
-        counter = Counter(self.samples.count or 0, progress)
-        run(
-            self._checked(),
-            lambda cut: compute(cut.batch),
-            sink,
-            batch_size=self.batch_size,
-            shard_size=shard_size,
-            on_batch=lambda _, samples: counter.add(name, samples),
-        )
-
-    def _checked(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Batch]:
+        """All samples; `DataError` for a label that is no class."""
         for batch in self.samples:
             if self.num_classes is not None:
                 check_classes(batch, self.num_classes, name=self.samples.name)

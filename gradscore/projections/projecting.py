@@ -18,7 +18,7 @@ from ..data import FIT, Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import trusting_code, weights_sha256
-from ..pipeline import Cut, Progress, Sink, open_split
+from ..pipeline import Counter, Cut, Progress, Sink, open_split, run
 from ..system import FloatArray, IntArray, only_writer
 from .gradient_stream import GradientStream, LossFunction, check_loss, gradients_of, logit_gradients
 from .projection import Projection
@@ -187,7 +187,15 @@ def _projections_of(
     with nullcontext() if out is None else only_writer(Path(out)):
         folder = None if out is None else ProjectionFolder.opened(Path(out), about)
         sink = ProjectionSink(about, folder, stream.samples.name)
-        stream.run(lambda batch: projected(stream, projection, batch), sink, shard_size=SHARD_SIZE, progress=progress)
+        counter = Counter(stream.samples.count or 0, progress)
+        run(
+            stream.batches(),
+            lambda cut: projected(stream, projection, cut.batch),
+            sink,
+            batch_size=stream.batch_size,
+            shard_size=SHARD_SIZE,
+            on_batch=lambda _, samples: counter.add(stream.samples.name, samples),
+        )
         return sink.finished([*remarks(), *stream.engine.notices])
 
 

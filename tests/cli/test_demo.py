@@ -24,13 +24,6 @@ def test_a_folder_that_is_there(demo: Callable[..., Result]) -> None:
     assert found.stderr == "error: demo: it is there already; name a folder that is not, or remove it\n"
 
 
-def test_a_place_where_nothing_can_be_written(demo: Callable[..., Result]) -> None:
-    Path("file").write_text("")
-    found = demo("file/demo")
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert "file/demo" in found.stderr
-
-
 PLACES = {"an address": "s3://bucket/demo", "a dash in front": "-x"}
 
 

@@ -54,10 +54,6 @@ def test_a_page_that_is_not_there() -> None:
     assert "glossary" in found.stderr
 
 
-def test_a_page_by_a_name_in_capitals() -> None:
-    assert CliRunner().invoke(app, ["docs", "Glossary.MD"]).stdout == (DOCS / "glossary.md").read_text()
-
-
 def test_a_terminal_that_lacks_letters_gets_a_sign_in_their_place(monkeypatch) -> None:
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("gradscore_cli.docs._is_terminal", lambda: True)

@@ -89,16 +89,11 @@ def said(fitted: Path) -> Said:
     return Said(fitted, found, plain, tables, quiet, json.loads(document))
 
 
-def test_prints_tables_of_protocols_and_groups(said: Said) -> None:
-    assert "ood, known" in said.tables
-    assert "ood, in_dist_only" in said.tables
-    assert "max_logit" in said.tables
-    assert "ood, leave_one_dataset_out: groups of OOD sets" in said.tables
-    assert "mean AUROC" in said.tables
-
-
-def test_figures_of_both_kinds_are_among_the_tables_alone(said: Said) -> None:
-    assert "wrong or OOD, leave_one_dataset_out" in " ".join(said.tables.split())
+def test_tables_are_of_protocols_groups_and_both_scores(said: Said) -> None:
+    shown = " ".join(said.tables.split())
+    for part in ("ood, known", "max_logit", "ood, leave_one_dataset_out: groups of OOD sets", "mean AUROC"):
+        assert part in shown
+    assert "wrong or OOD, leave_one_dataset_out" in shown
     assert "DS-F1" not in said.plain
 
 
@@ -126,13 +121,6 @@ def test_keeps_the_score_of_every_sample(said: Said) -> None:
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
     assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits")]
-
-
-def test_scores_of_one_protocol_only_are_missing_elsewhere(said: Said) -> None:
-    table = ScoreFile(said.run / "evaluation").table()
-    ood = table[table["task"] == "ood"].groupby("protocol")
-    assert ood["logit_lr"].count()["in_dist_only"] == 0
-    assert ood["probability"].count()["in_dist_only"] == 0
 
 
 def test_writes_a_report_without_the_images_it_cannot_find(said: Said) -> None:
@@ -257,10 +245,6 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "evaluation").exists()
 
 
-def test_a_verdict_says_so_to_programs(said: Said) -> None:
-    assert (said.document["no_verdict"], len(said.document["verdicts"])) == (None, 3)
-
-
 def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(said: Said) -> None:
     wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 15 more, often the strongest"
     assert f"note: {wanted} baselines: they need features.penultimate: true" in said.plain
@@ -311,17 +295,6 @@ def test_advice_trusts_code_that_the_run_names(fitted: Path, monkeypatch, settin
     named = load_config(fitted / "config.yaml", [f"{key}={value}" for key, value in settings.items()])
     monkeypatch.setattr(RunFolder, "config", named)
     assert RunFolder(fitted).names_code == trusted
-
-
-def test_what_the_best_baseline_has(said: Said) -> None:
-    for each in said.found.verdicts:
-        records = [
-            record.value
-            for record in said.found.records
-            if (record.metric, record.score, record.dataset) == ("auroc", each.best, each.area.dataset)
-            and (record.task, record.protocol) == (each.area.task, each.area.protocol)
-        ]
-        assert each.best_auroc == pytest.approx(*records)
 
 
 def test_a_baseline_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:

@@ -157,38 +157,6 @@ def test_an_augmentation_that_exits_is_an_error(config_file, monkeypatch, code: 
     assert message in result.stderr.replace("\n", " ")
 
 
-def test_any_other_exit_of_user_code_is_an_error(config_file: Path) -> None:
-    """A backward function is called by PyTorch, far from where models are."""
-    (config_file.parent / "net.py").write_text("""
-import sys
-
-from torch import nn
-from torch.autograd import Function
-
-
-class Exiting(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        sys.exit(0)
-
-
-class Net(nn.Linear):
-    def forward(self, images):
-        return Exiting.apply(super().forward(images.flatten(1)))
-
-
-def linear():
-    return Net(64, 10)
-""")
-    result = extract(config_file)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "SystemExit: 0" in result.stderr
-
-
 def test_a_share_without_a_shard_is_named(config_file: Path) -> None:
     result = extract(config_file, "--shard", "3/4")
     assert result.exit_code == 0, result.stderr

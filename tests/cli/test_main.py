@@ -66,12 +66,6 @@ def test_python_dash_m(module: str, tmp_path: Path) -> None:
     assert result.stdout.startswith("gradscore ")
 
 
-def test_wrong_usage() -> None:
-    result = CliRunner().invoke(app, ["extract", "config.yaml", "--fast"])
-    assert result.exit_code == 2
-    assert "Usage: " in result.stderr
-
-
 ENDS = {
     "unusable input": (StoreError("what and where"), 2, "error: what and where\n"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted; run the same command again\n"),

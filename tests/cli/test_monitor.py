@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -75,31 +74,6 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     assert told.count("alarm: ") == 1
     assert f"alarm: {sentence}; evidence: " in told
     assert sentence in (tmp_path / "metrics.prom").read_text()
-
-
-REFUSED = {
-    "no samples": (["nothing.npz"], "no such file or folder"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "says"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_watched(small_bundle, samples, tmp_path: Path, arguments: list[str], says: str) -> None:
-    result = monitor(small_bundle, samples / arguments[0], *arguments[1:], "--out", tmp_path / "m")
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert not (tmp_path / "m").exists()
-
-
-def test_names_that_are_not_utf_8_are_escaped(small_bundle, samples, tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    for place in range(2):
-        odd = os.fsdecode(os.fsencode(tmp_path) + b"/images/\xff%d.png" % place)
-        shutil.copy(samples / f"images/0{place}.png", odd)
-    result = monitor(small_bundle, tmp_path / "images", "--out", tmp_path / "m", "--json")
-    assert result.exit_code == 0, result.stderr
-    names = {f"{tmp_path}/images/\\udcff{place}.png" for place in range(2)}
-    assert {each["sample_id"] for each in lines(tmp_path / "m")[0]["suspicious"]} == names
-    assert "\\udcff0.png" in (tmp_path / "m/monitor.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from gradscore.data import open_user_samples
 from gradscore.deployment import read_bundle, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
-from gradscore.errors import DataError
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
 
@@ -284,19 +283,6 @@ def test_names_with_ends_of_lines_stay_in_their_row_of_csv(tmp_path: Path, name:
         *[[each, f"{0.1 + 0.2:.17g}", "3"] for each in ("plain", kept, "last")],
     ]
     assert pd.read_csv(tmp_path / "x.csv")["sample_id"].tolist() == ["plain", kept, "last"]
-
-
-def write_and_stop(path: Path) -> None:
-    with table_writer(path, ["score_a"]) as write:
-        write(pd.DataFrame({"score_a": [1.0]}))
-        raise DataError("stop")
-
-
-@pytest.mark.parametrize("suffix", READERS)
-def test_an_interrupted_file_is_not_left_behind(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(DataError, match="stop"):
-        write_and_stop(tmp_path / f"x.{suffix}")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("following", "option"), {"score": [], "monitor": ["--monitor"]}.items())

@@ -9,7 +9,7 @@ import pytest
 
 from gradscore.config import load_config
 from gradscore.demo import example, project, train
-from gradscore.errors import ModelError, OutputError
+from gradscore.errors import ModelError
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path("/usr/share/datasets/fashion-mnist")
@@ -66,13 +66,6 @@ def test_the_example_is_the_first_that_is_rejected(made: Path, decisions: list[s
     assert found.what.startswith(share)
     known, shown = (Path(word) for word in found.words if word.endswith(".png"))
     assert (known.is_file(), known.parent.parent.name, shown) == (True, "test", unknown[place])
-
-
-def test_what_is_there_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("kept")
-    with pytest.raises(OutputError, match="mine"), project(tmp_path / "mine"):
-        pass
-    assert (tmp_path / "mine").read_text() == "kept"
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, OSError, ModelError])

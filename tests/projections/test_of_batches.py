@@ -93,32 +93,6 @@ def test_a_loss_of_logits_gives_the_same_both_ways():
     assert by_batches.labels.tolist() == by_batches.predictions.tolist() == [-1] * 10
 
 
-class StoppedError(Exception):
-    """Something else went wrong."""
-
-
-def interrupted(batches):
-    yield from batches
-    raise StoppedError
-
-
-@pytest.fixture
-def small_shards(monkeypatch):
-    monkeypatch.setattr("gradscore.projections.projecting.SHARD_SIZE", 4)
-
-
-@pytest.mark.usefixtures("small_shards")
-def test_an_interrupted_call_goes_on(model, tmp_path):
-    whole = gradscore.project(model, BATCHES, losses=of_texts, dim=64, out=tmp_path / "whole")
-    with pytest.raises(StoppedError):
-        gradscore.project(model, interrupted(BATCHES[:1]), losses=of_texts, dim=64, out=tmp_path / "parts")
-    kept = (tmp_path / "parts" / "part-00000.parquet").stat().st_mtime_ns
-    found = gradscore.project(model, BATCHES, losses=of_texts, dim=64, out=tmp_path / "parts")
-    assert np.array_equal(found.values, whole.values)
-    assert found.sample_ids == whole.sample_ids == list("012345")
-    assert (tmp_path / "parts" / "part-00000.parquet").stat().st_mtime_ns == kept
-
-
 def averaged_over_the_batch(model, batch):
     return of_tokens(model, batch).sum(1) / batch["mask"].sum()
 
