@@ -106,17 +106,7 @@ class Batch:
 
     def rows(self, rows: Sequence[int]) -> Batch:
         """The samples in some rows of `inputs`, none of those that cannot be used."""
-        chosen = torch.tensor(rows, dtype=torch.int64)
-        return replace(
-            self,
-            ids=[self.ids[row] for row in rows],
-            inputs=rows_of(self.inputs, chosen),
-            labels=self.labels[chosen],
-            content_hashes=[self.content_hashes[row] for row in rows],
-            bad=[],
-            signatures=[self.signatures[row] for row in rows] if self.signatures else [],
-            raw=None if self.raw is None else self.raw[chosen],
-        )
+        return self._only(torch.tensor(rows, dtype=torch.int64), [])
 
     def part(self, start: int, stop: int) -> Batch:
         """The samples in places `start` to `stop`, those that cannot be used among them."""
@@ -125,14 +115,18 @@ class Batch:
         before = sum(bad.place < start for bad in self.bad)
         bad = [replace(bad, place=bad.place - start) for bad in self.bad if start <= bad.place < stop]
         rows = slice(start - before, min(stop, self.places) - before - len(bad))
+        return self._only(rows, bad)
+
+    def _only(self, rows: slice | Tensor, bad: list[BadSample]) -> Batch:
+        places = range(len(self.ids))[rows] if isinstance(rows, slice) else rows.tolist()
         return replace(
             self,
-            ids=self.ids[rows],
+            ids=[self.ids[place] for place in places],
             inputs=rows_of(self.inputs, rows),
             labels=self.labels[rows],
-            content_hashes=self.content_hashes[rows],
+            content_hashes=[self.content_hashes[place] for place in places],
             bad=bad,
-            signatures=self.signatures[rows],
+            signatures=[self.signatures[place] for place in places] if self.signatures else [],
             raw=None if self.raw is None else self.raw[rows],
         )
 

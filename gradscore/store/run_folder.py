@@ -217,11 +217,10 @@ class RunFolder:
             StoreError: no such split or column, the run is not finished, or a shard is missing or damaged.
         """
         parts, start = [], 0
-        for path, table in self._shards(split_name, columns):
-            kept = table if rows is None else table.filter(pa.array(rows[start : start + table.num_rows]))
-            parts.append((path, kept))
+        for table in self._shards(split_name, columns):
+            parts.append(table if rows is None else table.filter(pa.array(rows[start : start + table.num_rows])))
             start += table.num_rows
-        return _frame(_joined(parts), where=split_folder(self.path, split_name))
+        return self._frame(split_name, pa.concat_tables(parts))
 
     def recomputed(self, split_name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The rows of a split that were computed twice: as `read` gives them, and as they were the second time.
@@ -230,14 +229,13 @@ class RunFolder:
             StoreError: as `read`.
         """
         names = self.columns(split_name)
-        where = split_folder(self.path, split_name)
         values = [name for name in names if name not in META_COLUMNS]
         parts, again = [], []
-        for path, table in self._shards(split_name, [*names, RECOMPUTED]):
+        for table in self._shards(split_name, [*names, RECOMPUTED]):
             column = table[RECOMPUTED]
-            parts.append((path, table.filter(pc.is_valid(column)).drop_columns([RECOMPUTED])))
+            parts.append(table.filter(pc.is_valid(column)).drop_columns([RECOMPUTED]))
             again += column.drop_null().to_pylist()
-        once = _frame(_joined(parts), where=where)
+        once = self._frame(split_name, pa.concat_tables(parts))
         same = once[[name for name in names if name in META_COLUMNS]]
         second = pd.DataFrame(np.reshape(again, (len(once), len(values))), columns=values, dtype=np.float64)
         return once, pd.concat([same, second], axis=1)
@@ -248,25 +246,24 @@ class RunFolder:
         Raises:
             StoreError: as `read`.
         """
-        column = pa.concat_tables(table for _, table in self._shards(split_name, [SIGNATURE])).column(0)
+        column = pa.concat_tables(self._shards(split_name, [SIGNATURE])).column(0)
         if column.null_count or not len(column):
             return None
         return np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint8).reshape(len(column), -1)
 
     def blocks(self, split_name: str, *, rows: int) -> Iterator[pd.DataFrame]:
         """Reads the feature table of a split, so many rows at a time (the last time fewer); see `read`."""
-        waiting: list[tuple[Path, pa.Table]] = []
-        where = split_folder(self.path, split_name)
-        for path, table in self._shards(split_name, None):
-            waiting.append((path, table))
-            while sum(each.num_rows for _, each in waiting) >= rows:
-                joined = _joined(waiting)
-                yield _frame(joined.slice(0, rows), where=where)
-                waiting = [(path, joined.slice(rows))]
-        if any(each.num_rows for _, each in waiting):
-            yield _frame(_joined(waiting), where=where)
+        waiting: list[pa.Table] = []
+        for table in self._shards(split_name, None):
+            waiting.append(table)
+            while sum(each.num_rows for each in waiting) >= rows:
+                joined = pa.concat_tables(waiting)
+                yield self._frame(split_name, joined.slice(0, rows))
+                waiting = [joined.slice(rows)]
+        if any(each.num_rows for each in waiting):
+            yield self._frame(split_name, pa.concat_tables(waiting))
 
-    def _shards(self, split_name: str, columns: Sequence[str] | None) -> Iterator[tuple[Path, pa.Table]]:
+    def _shards(self, split_name: str, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         """The shards of a split, one after the other; the last one there is only if all have the rows they should."""
         entry = self._finished(split_name)
         folder = split_folder(self.path, split_name)
@@ -274,7 +271,7 @@ class RunFolder:
         available = [] if columns is None else [*shard_columns(paths[0]), *BESIDE]
         if unknown := [name for name in columns or () if name not in set(available)]:
             raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
-        found = 0
+        found, schema = 0, None
         for path in paths:
             table = read_shard(path, columns)
             recorded = self._recorded.get(path.relative_to(self.path).as_posix())
@@ -283,10 +280,28 @@ class RunFolder:
                     f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
                     "extract command again, which makes it anew"
                 )
+            schema = schema or table.schema
+            if table.schema != schema:
+                raise StoreError(
+                    f"{path}: its columns differ from those of {paths[0].name}; delete it and extract again"
+                )
             found += table.num_rows
             if path == paths[-1] and found != entry.rows:
                 raise StoreError(f"{folder}: wanted {entry.rows} rows as in {MANIFEST}, got {found}; extract again")
-            yield path, table
+            yield table
+
+    def _frame(self, split_name: str, table: pa.Table) -> pd.DataFrame:
+        try:
+            frame: pd.DataFrame = table.to_pandas(
+                types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
+                self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise StoreError(
+                f"{split_folder(self.path, split_name)}: its shards hold what no feature table does ({error}); extract "
+                "again"
+            ) from None
+        return frame
 
     def _sha256_of(self, path: Path) -> str:
         """The hash of a file, computed when it is first asked for."""
@@ -347,27 +362,6 @@ class RunFolder:
         if not splits[split_name].finished:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
-
-
-def _frame(table: pa.Table, *, where: Path) -> pd.DataFrame:
-    try:
-        frame: pd.DataFrame = table.to_pandas(
-            types_mapper={pa.bool_(): pd.BooleanDtype()}.get,
-            self_destruct=True,  # columns are let go of as they are converted, so that a table is not there twice
-        )
-    except (pa.ArrowException, ValueError) as error:
-        raise StoreError(f"{where}: its shards hold what no feature table does ({error}); extract again") from None
-    return frame
-
-
-def _joined(shards: Sequence[tuple[Path, pa.Table]]) -> pa.Table:
-    wanted = shards[0][1].schema
-    for path, table in shards:
-        if table.schema != wanted:
-            raise StoreError(
-                f"{path}: its columns differ from those of {shards[0][0].name}; delete it and extract again"
-            )
-    return pa.concat_tables([table for _, table in shards])
 
 
 def refuse_run_files(path: Path, *, option: str) -> None:

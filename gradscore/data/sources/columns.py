@@ -214,11 +214,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
                 f"{table.where}: no column {unknown[0]!r} (arguments.inputs); {closest(str(unknown[0]), schema.names)}"
             )
         kind = _kind(table, columns, names_files=bool(folder or suffix))
-    elif request.columns is not None and _is_one_of_text(schema, request.columns, others):
-        columns, kind = [name for name in request.columns if name in schema.names], "text"
-        if not columns:
-            kind, columns = _guessed(table, [field for field in schema if field.name not in others], ids=name)
-    elif request.columns is not None:
+    elif request.columns is not None and not _is_one_of_text(schema, request.columns, others):
         check_columns(schema.names, request.columns, where=table.where)
         columns, kind = list(request.columns), "vector"
         other = next((column for column in columns if not _is_number(schema.field(column).type)), None)
@@ -227,6 +223,8 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
                 f"{table.where}: column {other!r} holds {schema.field(other).type}, wanted numbers, as in the samples "
                 "to fit on; mend or leave out what is none"
             )
+    elif request.columns is not None and request.columns[0] in schema.names:
+        columns, kind = list(request.columns), "text"
     else:
         kind, columns = _guessed(table, [field for field in schema if field.name not in others], ids=name)
     used = {*columns, *others}
