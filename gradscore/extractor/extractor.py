@@ -218,7 +218,8 @@ class Extractor:
             given = None if labels is None else labels[part]
             return self._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
 
-        return self._in_parts(images, self.names, compute)
+        parts = self._in_parts(images, compute)
+        return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def values_of_one(self, image: Inputs) -> FloatArray:
         """The logits and features of one sample (1, ...): (1, len(names)); raises the same as `values`.
@@ -257,13 +258,13 @@ class Extractor:
         Raises:
             ModelError: as `values`.
         """
-        return self._in_parts(
-            images, self.forward_names, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy()
-        )
+        parts = self._in_parts(images, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy())
+        return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
-    def _in_parts(self, images: Inputs, names: Sequence[str], compute: Callable[[slice], FloatArray]) -> FloatArray:
+    def _in_parts(self, images: Inputs, compute: Callable[[slice], FloatArray]) -> list[FloatArray]:
         """What is computed of all images, by their places in order: of as many at a time as memory allows."""
-        found, start, count = [np.empty((0, len(names)))], 0, sample_count(images)
+        found: list[FloatArray] = []
+        start, count = 0, sample_count(images)
         with full_precision():
             while start < count:
                 part = slice(start, min(start + (self._fitting or count), count))
@@ -281,7 +282,7 @@ class Extractor:
                     f"memory ran out with {samples} samples at a time; went on with {self._fitting} "
                     f"(--batch-size {self._fitting} does so from the start)"
                 )
-        return np.concatenate(found)
+        return found
 
     def _values_at_once(self, images: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
         if not self._features.losses:
