@@ -33,8 +33,8 @@ from ..system import (
 )
 from .sources import kind_of
 from .sources.image_changes import SYNTHETIC
-from .sources.made import OF_TWO_CLASSES, VALUE_KINDS, kinds_for
-from .sources.raw_samples import Raw, is_image
+from .sources.made import OF_TWO_CLASSES, VALUE_KINDS, kinds_for, mostly_copies
+from .sources.raw_samples import ImageSource, Raw, is_image
 
 MOST_MADE = 1000
 """Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
@@ -206,7 +206,7 @@ class DataConfig(Section):
     `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, `swapped_fields`,
     `permuted_columns`, `feature_mixture`, `feature_extrapolation`, `far_extrapolation` and `extrapolated_fields` of
     numbers, `shuffled_tokens`, `swapped_fields`, `random_tokens` and `some_random_tokens` of tokens and text, and
-    `blended_words` of text. `[]` makes none."""
+    `blended_words` of text, less those that would mostly be copies of samples. `[]` makes none."""
     shifted: list[ShiftedConfig] = []
     """Labelled samples of these classes that look different; reported by themselves."""
 
@@ -234,17 +234,31 @@ class DataConfig(Section):
         return self
 
 
-def with_made(data: DataConfig, sample: Raw | None, *, samples: int | None, has_classes: bool = True) -> DataConfig:
+def with_made(
+    data: DataConfig,
+    sample: Raw | None,
+    *,
+    base: ImageSource | None,
+    samples: int | None,
+    seed: int,
+    has_classes: bool = True,
+) -> tuple[DataConfig, list[str]]:
     """The settings with an entry of `ood` for each auxiliary set that is made; later ones change nothing.
 
     Args:
         data: the settings.
         sample: one of `in_dist.fit` before preprocessing, which says what can be made of them; None where none can be
             read.
+        base: those of them that are at hand, as a source; kinds of which most would be copies of these are left out.
         samples: how many there are; None where that is not known.
+        seed: of the random choices.
         has_classes: whether labels tell at least two classes apart, as some sets need.
+
+    Returns:
+        The settings, and a sentence on kinds that were left out, if there are any.
     """
     kinds: Sequence[str] = data.auxiliary
+    notices = []
     if kinds == "auto":
         # Numbers with one value moved may be ordinary ones, and blur what a set of somebody's shows; images may not.
         is_wanted = sample is not None and (is_image(sample) or not any(each.auxiliary for each in data.ood))
@@ -252,9 +266,14 @@ def with_made(data: DataConfig, sample: Raw | None, *, samples: int | None, has_
         known = {each.source for each in data.ood} | {f"synthetic:{each.name}" for each in data.ood}
         found = tuple(kind for kind in found if f"synthetic:{kind}" not in known)
         kinds = [kind for kind in found if has_classes or kind not in OF_TWO_CLASSES]
+        copies = {} if base is None else mostly_copies(kinds, base, seed=seed)
+        kinds = [kind for kind in kinds if kind not in copies]
+        if copies:
+            named = ", ".join(f"{kind} ({share:.0%})" for kind, share in copies.items())
+            notices = [f"auxiliary sets that are not made, as most would be copies of samples of {FIT}: {named}"]
     select = SelectConfig(count=MOST_MADE if samples is None or samples > MOST_MADE else None)
     made = [OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True, select=select) for kind in kinds]
-    return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []})
+    return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []}), notices
 
 
 FIT: Final = "in_dist.fit"

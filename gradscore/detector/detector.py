@@ -38,7 +38,7 @@ from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import NO_BANK, Counter, ListSink, Progress, extract_given, resolved, run
+from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, described
 from .detector_runs import (
@@ -264,9 +264,11 @@ class Detector:
         sample = kept.sample(0)
         if config.data.auxiliary != "auto":
             check_kinds(config.data.auxiliary, sample)
-        config = resolved(config, self.model, sample=sample, inputs=first.inputs, samples=sets.fit.count)
-        left_out = [NO_BANK] if sets.bank is not None and config.data.in_dist.bank is None else []
-        sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :], bank=None if left_out else sets.bank)
+        config, left_out = resolved(
+            config, self.model, sample=sample, inputs=first.inputs, base=kept, samples=sets.fit.count
+        )
+        bank = sets.bank if config.data.in_dist.bank is not None else None
+        sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :], bank=bank)
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
             extractor = Extractor(self.model, features=config.features, num_classes=model.num_classes)

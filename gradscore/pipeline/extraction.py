@@ -23,6 +23,7 @@ from ..data import (
     BANK,
     FIT,
     Batch,
+    ImageSource,
     Raw,
     Sample,
     SampleDataset,
@@ -238,7 +239,8 @@ class RunPlan:
             built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
             model = built.model.to(device)
             opened = open_datasets(config)
-            given, config = config.data, _settled(config, model, opened[FIT])
+            given = config.data
+            config, left_out = _settled(config, model, opened[FIT])
             made = config.data.ood[len(given.ood) :]
             opened |= open_made(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
             extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
@@ -247,7 +249,6 @@ class RunPlan:
             for name in (each for each in datasets if each != BANK):
                 check_labelled(losses, datasets[name].labels, datasets[name].ids, where=name)
         inputs = extractor.describe(config, {name: dataset.fingerprint() for name, dataset in datasets.items()})
-        left_out = [NO_BANK] if BANK in opened and BANK not in datasets else []
         return cls(config, datasets, extractor, inputs, [*built.notices, *left_out])
 
     @property
@@ -310,9 +311,10 @@ def resolved(
     *,
     sample: Raw | None,
     inputs: Inputs | None,
+    base: ImageSource | None,
     samples: int | None,
     has_classes: bool = True,
-) -> Config:
+) -> tuple[Config, list[str]]:
     """The settings of a run without `auto`: what is stored of each sample, and which auxiliary sets are made.
 
     Without penultimate features there is no bank, see `NO_BANK`.
@@ -322,15 +324,22 @@ def resolved(
         model: returns logits, where it computes.
         sample: one of `in_dist.fit` before preprocessing; None where none can be read.
         inputs: a few of them as the model takes them; None likewise.
+        base: those of them that are at hand, as a source.
         samples: how many there are; None where that is not known.
         has_classes: whether their labels tell two classes apart.
+
+    Returns:
+        The settings, and what was left out and why.
     """
     bank = config.data.in_dist.bank
     features = resolved_features(config.features, model, inputs, needed=bank is not None)
-    data = with_made(config.data, sample, samples=samples, has_classes=has_classes)
+    data, left_out = with_made(
+        config.data, sample, base=base, samples=samples, seed=config.extract.seed, has_classes=has_classes
+    )
     if bank is not None and features.penultimate is False:
+        left_out.append(NO_BANK)
         data = data.model_copy(update={"in_dist": data.in_dist.model_copy(update={"bank": None})})
-    return config.model_copy(update={"features": features, "data": data})
+    return config.model_copy(update={"features": features, "data": data}), left_out
 
 
 def resolved_features(
@@ -350,10 +359,10 @@ def resolved_features(
     return features.model_copy(update={"penultimate": found})
 
 
-def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> Config:
+def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Config, list[str]]:
     """As `resolved`, with the samples to fit on as a configuration opens them."""
     if config.features.penultimate != AUTO and config.data.auxiliary == []:
-        return config
+        return config, []
     places = range(min(len(fit), LOOKED_AT))
     place, first = next(((place, each) for place in places if isinstance(each := fit[place], Sample)), (0, None))
     labels = fit.labels
@@ -362,6 +371,7 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> Config:
         model,
         sample=None if first is None else fit.images.sample(place),
         inputs=None if first is None else collate([first]).inputs,
+        base=fit.images,
         samples=len(fit),
         has_classes=labels is not None and len(set(labels[labels >= 0].tolist())) > 1,
     )

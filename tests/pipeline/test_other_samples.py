@@ -22,7 +22,7 @@ from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.duplicates import find_near_duplicates as search
 from gradscore.models import trusting_code
-from gradscore.pipeline import extract, open_datasets
+from gradscore.pipeline import RunPlan, extract, open_datasets
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
 from gradscore_cli.main import app
@@ -521,6 +521,20 @@ def test_samples_of_several_lengths_are_refused(tmp_path: Path) -> None:
     data = {"auxiliary": [], "in_dist": {"fit": source, "test": source}}
     with pytest.raises(DataError, match=r"has shape .*input_ids \(4,\).*pad or cut them"):
         extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
+
+
+def test_sets_that_would_be_copies_of_samples_are_not_made(tmp_path: Path) -> None:
+    """Permuted columns of which one is 1 are those of another sample."""
+    places = np.arange(80) % 4
+    table = pd.DataFrame(np.eye(4)[places], columns=list("abcd")).assign(label=places % 3)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    source = {"source": f"csv:{tmp_path}/t.csv"}
+    data = {"in_dist": {"fit": source, "test": source}}
+    plan = RunPlan.of(make_config(tmp_path, "columns of a table", data=data), trust_code=True)
+    assert "ood.permuted_columns" not in plan.datasets
+    assert "ood.feature_mixture" in plan.datasets
+    (said,) = [each for each in plan.notices if each.startswith("auxiliary sets that are not made, as most would be")]
+    assert "permuted_columns (100%)" in said
 
 
 def test_near_duplicates_are_of_images(tmp_path: Path) -> None:

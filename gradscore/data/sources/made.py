@@ -392,6 +392,43 @@ class ShiftedImages:
         return np.arange(len(self.base.ids)) if self.places is None else self.places
 
 
+MOSTLY = 0.5
+"""Share of a set from which on it is one of copies."""
+
+TRIED = 100
+"""Samples of which a set is made to see how many are copies."""
+
+
+def mostly_copies(kinds: Sequence[str], base: ImageSource, *, seed: int) -> dict[str, float]:
+    """The share of copies of samples in sets that are mostly such: words of one word, columns of ones and zeros.
+
+    Args:
+        kinds: of vectors, tokens or text; of images there are none.
+        base: what they are made of; up to `MOST_READ` of these are looked at.
+        seed: of the random choices.
+    """
+    count = len(base.ids)
+    places = np.unique(np.linspace(0, count - 1, min(count, MOST_READ)).astype(np.int64))
+    with suppress(UnreadableImageError, DataError):  # said where it is looked for
+        known = {_key(base.sample(int(place))) for place in places}
+        tried = places[:: -(-len(places) // TRIED)]
+        lone = OF_TWO_CLASSES if len(np.unique(np.asarray(base.labels))) < 2 else ()
+        sets = {kind: SyntheticSource(kind, base, seed) for kind in kinds if kind in VALUE_KINDS and kind not in lone}
+        shares = {
+            kind: float(np.mean([_key(made.sample(int(place))) in known for place in tried]))
+            for kind, made in sets.items()
+        }
+        return {kind: share for kind, share in shares.items() if share >= MOSTLY}
+    return {}
+
+
+def _key(sample: Raw) -> object:
+    """What tells samples of one form from each other."""
+    if isinstance(sample, Mapping):
+        return tuple(values.tobytes() for values in sample.values())
+    return sample if isinstance(sample, str) else np.asarray(sample).tobytes()
+
+
 def synthetic_source(request: Request) -> SyntheticSource:
     """Out-of-distribution samples made of the in-distribution fit samples, one for each.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradscore.data import ArraySource, ImageSource, open_source
-from gradscore.data.sources.made import shuffled_tokens, swapped_fields
+from gradscore.data.sources.made import mostly_copies, shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -194,6 +194,34 @@ def test_the_vocabulary_is_read_once_for_all_sets() -> None:
     before = base.reads
     made("some_random_tokens", base)
     assert base.reads - before == before - len(base.ids)
+
+
+class Words(Texts):
+    """One word each, of three."""
+
+    def sample(self, index: int) -> str:
+        return ("yes", "no", "maybe")[index // 2]
+
+
+ONE_HOT = ArraySource(np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0, 1]], IDS, LABELS)
+VECTOR_KINDS = ["swapped_fields", "permuted_columns", "feature_mixture", "feature_extrapolation"]
+TEXT_KINDS = ["shuffled_tokens", "swapped_fields", *RANDOM_KINDS, "blended_words"]
+COPIES = {
+    "words": (Words(), TEXT_KINDS, {"shuffled_tokens", *RANDOM_KINDS}),
+    "sentences": (Texts(), TEXT_KINDS, set()),
+    "one-hot columns": (ONE_HOT, VECTOR_KINDS, {"permuted_columns"}),
+    "numbers": (OF_VECTORS, VECTOR_KINDS, set()),
+    "words of one class": (ArraySource(TOKENS[:, :3], IDS, LABELS * 0), ["swapped_fields"], set()),
+}
+
+
+@pytest.mark.parametrize(("base", "kinds", "wanted"), COPIES.values(), ids=COPIES)
+def test_sets_that_are_mostly_copies_are_known(base, kinds, wanted) -> None:
+    found = mostly_copies(kinds, base, seed=0)
+    samples = [np.asarray(base.sample(place)).tobytes() for place in range(6)]
+    made_of = {kind: [np.asarray(each).tobytes() for each in made(kind, base)] for kind in found}
+    assert found == {kind: sum(each in samples for each in sets) / 6 for kind, sets in made_of.items()}
+    assert wanted <= set(found) <= {*wanted, "swapped_fields"}
 
 
 def test_blended_words_end_as_words_of_another_class() -> None:
