@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -204,16 +203,57 @@ def range_up_to(largest: float, narrowest: float) -> Range:
 
 
 class _Histograms(SampleGradientQuantity):
-    """Histograms of parameters, or of the model.
+    """Histograms of parameters, or of the model, over the same axes.
 
     Where a range adapts, it holds everything that the last period saw. A period is what lies between two resets: an
     epoch or, with a reset after every step, a step. The new range holds from the next period on, since counts over
     different bins cannot be added.
+
+    Args:
+        bins: number of bins of each axis.
+        spans: lowest and highest value of each axis.
+        adapt: of each axis, how wide its range is at least if it follows what was seen; None for one that stays.
+        options: see `Quantity`.
     """
 
-    @abstractmethod
+    def __init__(
+        self, bins: tuple[int, ...], spans: tuple[Range, ...], adapt: tuple[float | None, ...], **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.bins, self.spans, self.adapt = bins, spans, adapt
+        self.histograms: dict[str, Histogram] = {}
+        self._own: dict[str, tuple[Range, ...]] = {}
+        Histogram(bins, spans)  # which refuses what makes none
+
+    def count(self, name: str, gradient: PerSample, columns: Tensor | None = None) -> None:
+        """Counts the gradients of some samples in the histogram of a name; see `Histogram.add_gradient`."""
+        if name not in self.histograms:
+            self.histograms[name] = Histogram(self.bins, self._own.get(name, self.spans))
+        self.histograms[name].add_gradient(gradient, columns)
+
+    @property
+    def model(self) -> Histogram:
+        """The sum over all parameters.
+
+        Raises:
+            ConfigError: the parameters have ranges of their own.
+        """
+        total = Histogram(self.bins, self.spans)
+        for histogram in self.histograms.values():
+            total.merge(histogram)
+        return total
+
     def of_layers(self) -> dict[str, Histogram]:
         """The histograms by parameter, and that of the model where there is one."""
+        return self.histograms if self._own else {**self.histograms, MODEL: self.model}
+
+    def adapted(self, *histograms: Histogram) -> tuple[Range, ...]:
+        """The ranges that hold what histograms saw, where they adapt."""
+        largest = [max(sizes) for sizes in zip(*(each.largest for each in histograms), strict=True)]
+        return tuple(
+            span if narrowest is None else range_up_to(size, narrowest)
+            for narrowest, span, size in zip(self.adapt, self.spans, largest, strict=True)
+        )
 
     @override
     def summary(self) -> Iterator[Row]:
@@ -225,6 +265,22 @@ class _Histograms(SampleGradientQuantity):
                 figures["share in the highest bin"] = int(counts[-1]) / total
             for statistic, value in figures.items():
                 yield Row("gradients", layer, statistic, value)
+
+    def reset(self) -> None:
+        """Forgets the counts and adapts the ranges to them."""
+        super().reset()
+        if self.histograms:
+            self.spans = self.adapted(*self.histograms.values())
+        self.histograms = {}
+
+    @override
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        for name, histogram in other.histograms.items():
+            if name in self.histograms:
+                self.histograms[name].merge(histogram)
+            else:
+                self.histograms[name] = deepcopy(histogram)
 
 
 class GradHist1d(_Histograms):
@@ -258,52 +314,18 @@ class GradHist1d(_Histograms):
         per_parameter: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
-        self.bins, self.span, self.adapt, self.per_parameter = bins, span, adapt, per_parameter
-        self.histograms: dict[str, Histogram] = {}
-        Histogram((bins,), (span,))
-        self._spans: dict[str, Range] = {}
+        super().__init__((bins,), (span,), (adapt,), **options)
+        self.per_parameter = per_parameter
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        if name not in self.histograms:
-            self.histograms[name] = Histogram((self.bins,), (self._spans.get(name, self.span),))
-        self.histograms[name].add_gradient(gradient)
-
-    @property
-    def model(self) -> Histogram:
-        """The sum over all parameters.
-
-        Raises:
-            ConfigError: the parameters have ranges of their own.
-        """
-        total = Histogram((self.bins,), (self.span,))
-        for histogram in self.histograms.values():
-            total.merge(histogram)
-        return total
+        self.count(name, gradient)
 
     @override
-    def of_layers(self) -> dict[str, Histogram]:
-        return self.histograms if self._spans else {**self.histograms, MODEL: self.model}
-
     def reset(self) -> None:
-        """Forgets the counts and adapts the range to them."""
+        if self.per_parameter and self.adapt != (None,):
+            self._own = {name: self.adapted(histogram) for name, histogram in self.histograms.items()}
         super().reset()
-        if self.adapt is not None and self.histograms:
-            largest = {name: histogram.largest[0] for name, histogram in self.histograms.items()}
-            self.span = range_up_to(max(largest.values()), self.adapt)
-            if self.per_parameter:
-                self._spans = {name: range_up_to(value, self.adapt) for name, value in largest.items()}
-        self.histograms = {}
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        for name, histogram in other.histograms.items():
-            if name in self.histograms:
-                self.histograms[name].merge(histogram)
-            else:
-                self.histograms[name] = deepcopy(histogram)
 
 
 class GradHist2d(_Histograms):
@@ -316,9 +338,6 @@ class GradHist2d(_Histograms):
         spans: lowest and highest value of both axes; what lies beyond is counted in the outermost bins.
         adapt: have the range of each axis follow what was seen, and be at least so wide; it stays by default.
         options: see `Quantity`.
-
-    Attributes:
-        model: the histogram over all parameters.
 
     Raises:
         ConfigError: unusable bins or ranges.
@@ -337,30 +356,8 @@ class GradHist2d(_Histograms):
         adapt: tuple[float | None, float | None] = (None, None),
         **options: Any,
     ) -> None:
-        super().__init__(**options)
-        self.bins, self.spans, self.adapt = bins, spans, adapt
-        self.model = Histogram(self.bins, self.spans)
+        super().__init__(bins, spans, adapt, **options)
 
     @override
     def observe(self, name: str, parameter: Tensor, gradient: PerSample) -> None:
-        self.model.add_gradient(gradient, parameter.detach().flatten())
-
-    @override
-    def of_layers(self) -> dict[str, Histogram]:
-        return {MODEL: self.model}
-
-    def reset(self) -> None:
-        """Forgets the counts and adapts the ranges to them."""
-        super().reset()
-        if self.model.total:
-            gradient, parameter = (
-                span if adapt is None else range_up_to(largest, adapt)
-                for adapt, span, largest in zip(self.adapt, self.spans, self.model.largest, strict=True)
-            )
-            self.spans = (gradient, parameter)
-        self.model = Histogram(self.bins, self.spans)
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        self.model.merge(other.model)
+        self.count(MODEL, gradient, parameter.detach().flatten())

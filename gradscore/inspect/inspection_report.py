@@ -236,7 +236,7 @@ def _heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[Hea
             "name": file_name(f"histogram-{name}"),
             "title": f"Gradients: {name}",
             "x_label": "gradient, in shares of the row's range",
-            "columns": (np.arange(quantity.bins) + 0.5) / quantity.bins * 2 - 1,
+            "columns": (np.arange(quantity.bins[0]) + 0.5) / quantity.bins[0] * 2 - 1,
             "rows": [
                 f"{layer}  ±{histogram.ranges[0][1]:.2g}" for layer, histogram in zip(layers, histograms, strict=True)
             ],

@@ -87,10 +87,10 @@ def test_histogram_against_parameters(model, batches):
 
 def test_range_follows_the_gradients_in_the_next_period(model):
     quantity = feed(model, GradHist1d(bins=10, adapt=1e-6))
-    assert quantity.span == (-2.0, 2.0)
+    assert quantity.spans == ((-2.0, 2.0),)
     quantity.reset()
     largest = max(np.abs(values).max() for values in truth(model).values())
-    assert quantity.span == pytest.approx((-largest, largest))
+    assert quantity.spans[0] == pytest.approx((-largest, largest))
     assert quantity.histograms == {}
 
 
@@ -120,7 +120,7 @@ def test_values_that_are_not_finite_are_counted_apart():
     assert quantity.model.counts.tolist() == [1, 0, 1, 3]
     assert quantity.model.non_finite == 3
     quantity.reset()
-    assert quantity.span == (-5.0, 5.0)
+    assert quantity.spans == ((-5.0, 5.0),)
 
 
 def test_rows_of_a_table_that_no_sample_uses_are_zeros():
