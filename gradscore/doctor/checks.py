@@ -84,12 +84,8 @@ class Diagnosis:
         return [remark for remark in self.remarks if remark.severity == "problem"]
 
 
-def check_modules(model: nn.Module) -> list[Remark]:
-    """Looks at modes, and at parameters that are frozen, shared or not finite, of a model as it would be scored."""
-    return [*_modes(model), *_parameters(model)]
-
-
-def _modes(model: nn.Module) -> Iterator[Remark]:
+def check_modes(model: nn.Module) -> Iterator[Remark]:
+    """Looks for modules in training mode, and for batch norm that depends on the batch in eval mode, too."""
     training = {name or "the model": module for name, module in model.named_modules() if module.training}
     norms = [
         name
@@ -124,7 +120,8 @@ def _modes(model: nn.Module) -> Iterator[Remark]:
         )
 
 
-def _parameters(model: nn.Module) -> Iterator[Remark]:
+def check_parameters(model: nn.Module) -> Iterator[Remark]:
+    """Looks for parameters that are frozen, shared or not finite."""
     parameters = dict(model.named_parameters())
     if not parameters:
         yield problem("no parameters", "the model has none, so there are no gradients; pass the classifier itself")

@@ -37,7 +37,8 @@ from .checks import (
     Remark,
     check_accuracy,
     check_magnitudes,
-    check_modules,
+    check_modes,
+    check_parameters,
     evaluating,
     note,
     problem,
@@ -130,7 +131,7 @@ def check_model(
         refuse_foreign(model, source="the model")
     except ModelError as error:
         return Diagnosis.of([problem("hidden parameters", str(error))], {})
-    remarks = check_modules(model)
+    remarks = [*check_modes(model), *check_parameters(model)]
     engine = Engine(dict(model.named_parameters()), warns=False)
     interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
     with interface.attached(model), evaluating(model), full_precision():

@@ -120,7 +120,7 @@ class Inspector:
         self.model, self.quantities, self.step = model, list(quantities), -1
         self.layers = chosen_layers(model, layers, depth)
         self.parameters = chosen(dict(model.named_parameters()), patterns, "parameter")
-        self._health = None if health is None else TrainingHealth(model, self.parameters, health)
+        self._health, self._is_examined = TrainingHealth(model, self.parameters, health or _never), health is not None
         self._is_paused = self._saw = False  # the latter: whether a layer or a gradient was seen in this epoch
         self._counts_steps = True
         self._stack: ExitStack | None = None
@@ -150,7 +150,7 @@ class Inspector:
         self._counts_steps = count_steps
         with ExitStack() as stack:
             stack.callback(self.model.register_forward_pre_hook(Hook(self._before)).remove)
-            if self._health is not None:
+            if self._is_examined:
                 self._health.attach(stack)
             for name, module in self.layers.items():
                 if self._of(InputQuantity, module) or self._of(InputGradientQuantity, module):
@@ -182,8 +182,7 @@ class Inspector:
         self.step += 1
         for quantity in (*self.quantities, self._loop):
             quantity.step = self.step
-        if self._health is not None:
-            self._health.start_step(self.step)
+        self._health.start_step(self.step)
         self._watch_parameters()
         self.begin_pass()
         for number, group in enumerate(self.optimizer.param_groups if self.optimizer is not None else ()):
@@ -201,8 +200,7 @@ class Inspector:
         for calls in (self._inputs, self._calls, self._recalls):
             calls.clear()
         self._with_gradients.clear()
-        if self._health is not None:
-            self._health.begin_pass(inputs)
+        self._health.begin_pass(inputs)
 
     def end_pass(self, outputs: object) -> None:
         """Ends a pass that `begin_pass` was given the inputs of.
@@ -210,8 +208,7 @@ class Inspector:
         Args:
             outputs: where the backward pass begins: logits (N, K) or a loss, with a graph.
         """
-        if self._health is not None:
-            self._health.end_pass(outputs)
+        self._health.end_pass(outputs)
 
     @contextmanager
     def paused(self, *, pause: bool = True) -> Iterator[None]:
@@ -236,8 +233,7 @@ class Inspector:
 
     def _pause(self, pause: bool) -> None:
         self._is_paused = pause
-        if self._health is not None:
-            self._health.pause(pause)
+        self._health.pause(pause)
 
     def finish_step(self) -> None:
         """Ends a step; the next one does, too, and `tick_epoch`."""
@@ -328,14 +324,14 @@ class Inspector:
         Raises:
             ConfigError: no step was to be looked at.
         """
-        if self._health is None:
+        if not self._is_examined:
             raise ConfigError("findings are looked for where Inspector is given health=every(50), say")
         self._health.conclude()
         return list(self._health.found)
 
     def record(self) -> TrainingRecord:
         """Everything that was seen of the run until now, as tables."""
-        found = [] if self._health is None else self.findings()
+        found = self.findings() if self._is_examined else []
         layers = [*self.layers, *self.parameters]
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
@@ -499,6 +495,11 @@ class Inspector:
                 message = f"{names}: nothing was seen in this epoch, because {why}"
                 warnings.warn(message, InspectionWarning, stacklevel=3)
         self._saw_samples = self._samples_were_due = self._saw = False
+
+
+def _never(step: int) -> bool:
+    del step
+    return False
 
 
 def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
