@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -281,9 +282,9 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     """Deals sets out to parts.
 
     The known classes are those the checkpoint names, where a labelled set has no others; else those of one of the
-    labelled sets with as many classes as the network (`_main`). Sets
-    without others are in-distribution, and what their names do not say of their part goes to `fit` and `test`. Sets
-    without any of them are out of distribution, unless they are called as a part is.
+    labelled sets with as many classes as the network (`_main`). Sets without others are in-distribution, and what their
+    names do not say of their part goes to `fit` and `test`. Sets without any of them are out of distribution, unless
+    they are called as a part is.
     """
     labelled = [each for each in sets if each.classes and each.role != "ood"]
     are_named = any(set(each.classes) <= set(class_names) for each in labelled)
@@ -291,35 +292,22 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
     ood = [each for each in sets if each not in in_dist and _is_ood(each, known, in_dist)]
-    parts = {each.role: each for each in reversed(in_dist) if each.role is not None}
-    rest = [each for each in in_dist if each.role is None]
-    for role in ("fit", "test"):
-        if role not in parts and rest:
-            parts[role] = rest.pop(0)
+    parts = _dealt(in_dist)
     for each in sets:
-        if each not in ood and each not in parts.values():
+        if each not in ood and all(each is not part.samples for part in parts.values()):
             lacking = "it has other classes" if each.classes else f"its {noun} have no classes"
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
-    entries = {role: (_entry(made, each), "") for role, each in parts.items()}
-    if ("fit" in parts) != ("test" in parts) or ("bank" in parts and "fit" not in parts):
-        only = next(parts[role] for role in ("fit", "test", "bank") if role in parts)
-        why = "it trained the network, so figures are too good: give others" if only.role == "bank" else NOT_TRAINED
-        for role, half, which in (("fit", [0.0, 0.5], "one half by content; "), ("test", [0.5, 1.0], "the other; ")):
-            parts[role] = only
-            entries[role] = ({**_entry(made, only), "select": {"hash": half}}, f"; {which}{why}")
-    elif "fit" in parts:
-        entries["fit"] = (_entry(made, parts["fit"]), f"; {NOT_TRAINED}")
-    if "fit" in parts and "calibration" not in parts:
-        _hold_out(parts, entries)
     wanted = {"fit": f"labelled {noun} that did not train the network", "test": "others, for the report"}
     for role in ("fit", "test", "calibration", "bank"):
         key = f"data.in_dist.{role}"
         if role in parts:
-            entry, why = entries[role]
-            labels = parts[role].labels
-            why += f"; classes of column {labels!r}, check" if labels is not None else ""
-            made.put(key, entry, f"{parts[role].count} {noun} of {len(parts[role].classes)} classes{why}")
+            part = parts[role]
+            labels = part.samples.labels
+            guess = f"; classes of column {labels!r}, check" if labels is not None else ""
+            select = {"select": part.select} if part.select else {}
+            why = f"{part.samples.count} {noun} of {len(part.samples.classes)} classes{part.why}{guess}"
+            made.put(key, {**_entry(made, part.samples), **select}, why)
         elif role in wanted:
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
     if are_named:
@@ -330,21 +318,49 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     made.put(
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )
-    _note_classes(made, parts, class_names)
+    if "fit" in parts and not are_named:
+        _note_classes(made, parts["fit"].samples, class_names)
 
 
-def _hold_out(parts: dict[str, SampleSet], entries: dict[str, tuple[dict[str, Any], str]]) -> None:
+@dataclass(frozen=True)
+class _Part:
+    """Samples of a set that are for one part: which of them, and why."""
+
+    samples: SampleSet
+    why: str = ""
+    select: dict[str, list[float]] = field(default_factory=dict)
+
+
+def _dealt(in_dist: Sequence[SampleSet]) -> dict[str, _Part]:
+    """In-distribution sets by the part that they are for; one that has to be for several is divided."""
+    sets = {each.role: each for each in reversed(in_dist) if each.role is not None}
+    rest = [each for each in in_dist if each.role is None]
+    for role in ("fit", "test"):
+        if role not in sets and rest:
+            sets[role] = rest.pop(0)
+    parts = {role: _Part(each) for role, each in sets.items()}
+    if "fit" in sets and "test" in sets:
+        parts["fit"] = _Part(sets["fit"], f"; {NOT_TRAINED}")
+    elif only := next((sets[role] for role in ("fit", "test", "bank") if role in sets), None):
+        why = "it trained the network, so figures are too good: give others" if only.role == "bank" else NOT_TRAINED
+        parts["fit"] = _Part(only, f"; one half by content; {why}", {"hash": [0.0, 0.5]})
+        parts["test"] = _Part(only, f"; the other; {why}", {"hash": [0.5, 1.0]})
+    if "fit" in parts and "calibration" not in parts:
+        parts |= _held_out(parts["fit"])
+    return parts
+
+
+def _held_out(fit: _Part) -> dict[str, _Part]:
     """Has a share of the samples to fit on set thresholds, as `Detector.fit` does, where it is large enough to."""
-    entry, why = entries["fit"]
-    select = entry.get("select", {})
-    low, high = select.get("hash", (0.0, 1.0))
-    if parts["fit"].count * (high - low) * HOLDOUT < FEWEST_HELD_OUT:
-        return
-    parts["calibration"] = parts["fit"]
-    fits, calibrates = {**select, "lot": [0.0, 1 - HOLDOUT]}, {**select, "lot": [1 - HOLDOUT, 1.0]}
-    whole = "the half to fit on" if "hash" in select else "them"
-    entries["fit"] = ({**entry, "select": fits}, f"; three quarters of {whole}, at random{why}")
-    entries["calibration"] = ({**entry, "select": calibrates}, f"; the other quarter of {whole}, sets thresholds")
+    low, high = fit.select.get("hash", (0.0, 1.0))
+    if fit.samples.count * (high - low) * HOLDOUT < FEWEST_HELD_OUT:
+        return {}
+    whole = "the half to fit on" if fit.select else "them"
+    fits, calibrates = {**fit.select, "lot": [0.0, 1 - HOLDOUT]}, {**fit.select, "lot": [1 - HOLDOUT, 1.0]}
+    return {
+        "fit": _Part(fit.samples, f"; three quarters of {whole}, at random{fit.why}", fits),
+        "calibration": _Part(fit.samples, f"; the other quarter of {whole}, sets thresholds", calibrates),
+    }
 
 
 NOT_TRAINED = "must not have trained the network"
@@ -382,20 +398,18 @@ def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
     return is_split and not {*of.classes} & {*known}
 
 
-def _note_classes(made: Proposal, parts: Mapping[str, SampleSet], class_names: Collection[str]) -> None:
-    if "data.class_names" in made.settings:
-        return
+def _note_classes(made: Proposal, fit: SampleSet, class_names: Collection[str]) -> None:
+    """Says where the classes of the samples to fit on are not those of the network, or may be in another order."""
     classes = made.settings["model.num_classes"]
-    if "fit" in parts and classes != FILL_IN and len(parts["fit"].classes) != max(classes, 2):
-        fit = parts["fit"]
+    if classes != FILL_IN and len(fit.classes) != max(classes, 2):
         made.remarks.append(
             f"{fit.path} has {len(fit.classes)} {'classes' if fit.is_table else 'class folders'} and the network "
             f"{classes} classes: {NAME_CLASSES}"
         )
-    elif "fit" in parts and class_names and not all(name.isdigit() for name in parts["fit"].classes):
+    elif class_names and not all(name.isdigit() for name in fit.classes):
         made.remarks.append(
-            f"the checkpoint names the classes {some(list(class_names))}, and {parts['fit'].path} has "
-            f"{some(list(parts['fit'].classes))}: {NAME_CLASSES}"
+            f"the checkpoint names the classes {some(list(class_names))}, and {fit.path} has "
+            f"{some(list(fit.classes))}: {NAME_CLASSES}"
         )
 
 
@@ -407,7 +421,7 @@ def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
 def _ood(made: Proposal, sets: Sequence[SampleSet]) -> Iterator[dict[str, Any]]:
     names: set[str] = set()
     for each in sets:
-        name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in each.name).strip("_") or "ood"
+        name = re.sub("[^A-Za-z0-9]", "_", each.name).strip("_") or "ood"
         while name in names:
             name += "_2"
         names.add(name)
