@@ -51,11 +51,8 @@ from ..store import (
     ShardNote,
     Skipped,
     SplitEntry,
-    check_target,
-    is_complete,
     label_warnings,
     refuse_doubtful_labels,
-    split_folder,
     write_head,
 )
 from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of
@@ -506,30 +503,25 @@ def complete_run(
     """
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
-    before, changed = check_target(config.run, config, plan.inputs)
-    changes = changed.sentences(lambda split: split_folder(config.run, split).exists())
-    was_complete = is_complete(config.run, before)
-    if not was_complete:
-        plan.warm_up()
-    with naming_lost_workers(), RunWriter.opened(config.run, config=config, inputs=plan.inputs) as writer:
+    opened = RunWriter.opened(config.run, config=config, inputs=plan.inputs, begin=plan.warm_up)
+    with naming_lost_workers(), opened as writer:
         manifest, fit = writer.manifest, plan.datasets[FIT]
         manifest.class_names = None if fit.class_names is None else list(fit.class_names)
         manifest.input_columns = None if fit.input_columns is None else list(fit.input_columns)
         manifest.weight_files_sha256 = weight_files
         manifest.write(writer.path)
         counter = Counter(sum(map(len, plan.datasets.values())), progress)
-        was_complete = was_complete or is_complete(config.run, manifest)  # by another process meanwhile
-        if not was_complete and extractor.last_layer is not None:
+        if not writer.was_complete and extractor.last_layer is not None:
             write_head(writer.path, extractor.last_layer.head)
         splits = []
         for split in plan.datasets:
             splits.append(_completed(plan, writer, counter, split, make_shards))
             if check_labels and split == FIT:
                 refuse_doubtful_labels(RunFolder(writer.path))
-        if not was_complete:
+        if not writer.was_complete:
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)
-    return summary_of(writer, extractor, splits, was_complete=was_complete, changes=changes)
+    return summary_of(writer, extractor, splits)
 
 
 def _completed(
@@ -581,14 +573,7 @@ def finished_split(
     return SplitSummary.of(split, entry, computed=computed, seconds=seconds, rate=rate)
 
 
-def summary_of(
-    writer: RunWriter,
-    extractor: Extractor,
-    splits: list[SplitSummary],
-    *,
-    was_complete: bool = False,
-    changes: Sequence[str] = (),
-) -> ExtractSummary:
+def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummary]) -> ExtractSummary:
     """What an extraction did, when its run is written."""
     folder = RunFolder(writer.path)
     return ExtractSummary(
@@ -597,8 +582,8 @@ def summary_of(
         splits=splits,
         feature_count=writer.manifest.feature_count,
         notices=[*label_warnings(folder), *_zero_losses(folder), *notes(writer.manifest.notices)],
-        was_complete=was_complete,
-        changes=list(changes),
+        was_complete=writer.was_complete,
+        changes=list(writer.changes),
     )
 
 

@@ -7,7 +7,7 @@ Nothing in it depends on where it lies.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -385,25 +385,43 @@ def refuse_run_files(path: Path, *, option: str) -> None:
 
 
 class RunWriter:
-    """Writes the shards of a run and keeps its manifest; made by `RunWriter.opened`."""
+    """Writes the shards of a run and keeps its manifest; made by `RunWriter.opened`.
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Takes over the run folder at `path`, which has `manifest`."""
-        self.path = path
-        self.manifest = manifest
+    Attributes:
+        path: the run folder.
+        manifest: of the run.
+        changes: what was done about splits that there was something of, in sentences.
+        was_complete: there was nothing to do when it was opened.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, changes: Sequence[str]) -> None:
+        """Takes over a run folder."""
+        self.path, self.manifest, self.changes = path, manifest, changes
+        self.was_complete = is_complete(path, manifest)
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, config: Config, inputs: RunInputs) -> Iterator[Self]:
+    def opened(
+        cls, path: Path, *, config: Config, inputs: RunInputs, begin: Callable[[], None] | None = None
+    ) -> Iterator[Self]:
         """Starts a run in `path`, or goes on with one, as the only writer.
 
         What it has of splits that did not change stays; tables of those that changed or are no longer asked for go.
+
+        Args:
+            path: the run folder.
+            config: the settings.
+            inputs: what it is made of.
+            begin: called before anything is changed, unless the run is complete.
 
         Raises:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
         planned = planned_splits(config.data)
         before, changes = check_target(path, config, inputs)
+        told = changes.sentences(lambda split: split_folder(path, split).exists())
+        if begin is not None and not is_complete(path, before):
+            begin()
         fresh = planned if before is None else changes.added
         gone = [*changes.stale, *changes.removed]
         try:
@@ -428,7 +446,7 @@ class RunWriter:
             write_text(path / CONFIG, dump_config(config))
             if before is None and not (path / GIT_IGNORE).exists():
                 write_text(path / GIT_IGNORE, "*\n")
-            yield cls(path, manifest)
+            yield cls(path, manifest, told)
 
     def existing(self, split_name: str, numbers: Iterable[int]) -> dict[int, ShardNote]:
         """Those of these shards of a split that are there, by number; `StoreError` names a damaged one."""
