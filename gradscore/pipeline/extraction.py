@@ -6,7 +6,6 @@ that are lacking, here by `write_shards`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -92,20 +91,18 @@ class SplitSummary:
     rate: float | None = None
 
     @classmethod
-    def of(
-        cls, name: str, entry: SplitEntry, *, computed: int = 0, seconds: float = 0.0, rate: float | None = None
-    ) -> Self:
+    def of(cls, name: str, entry: SplitEntry, pace: Pace) -> Self:
         """That of a finished split, from its entry in the manifest."""
         return cls(
             name=name,
             samples=entry.rows,
             labelled=entry.labelled,
             accuracy=entry.accuracy,
-            computed=computed,
-            seconds=seconds,
+            computed=pace.samples,
+            seconds=pace.seconds,
             non_finite=entry.non_finite,
             skipped=entry.skipped,
-            rate=rate,
+            rate=pace.rate,
         )
 
 
@@ -528,49 +525,41 @@ def _completed(
     plan: RunPlan, writer: RunWriter, counter: Counter, split: str, make_shards: MakeShards | None
 ) -> SplitSummary:
     """Has the shards of a split made that are missing."""
-    began, pace = time.perf_counter(), Pace()
     shards = range(plan.count_shards(split))
     notes = writer.existing(split, shards)
     missing = [number for number in shards if number not in notes]
-    computed = plan.samples_of(split, missing)
-    counter.add(split, len(plan.datasets[split]) - computed)
-
-    def on_batch(split: str, samples: int) -> None:
-        counter.add(split, samples)
-        pace.add(samples)
-
-    of_gradients = None
+    counter.skip(split, len(plan.datasets[split]) - plan.samples_of(split, missing))
+    share = None
     if missing:
         if make_shards is None:
             plan.extractor.take_gradient_seconds()
-            write_shards(plan, split, missing, on_batch=on_batch)
-            of_gradients = plan.extractor.take_gradient_seconds()
+            write_shards(plan, split, missing, on_batch=counter.add)
+            share = plan.extractor.take_gradient_seconds() / counter.paces[split].seconds
         else:
-            make_shards(split, missing, on_batch)
+            make_shards(split, missing, counter.add)
         notes |= writer.existing(split, missing)
-    ordered = [notes[number] for number in shards]
-    seconds = time.perf_counter() - began
-    share = None if of_gradients is None else min(1.0, round(of_gradients / seconds, 3))
-    return finished_split(writer, split, ordered, computed=computed, seconds=seconds, rate=pace.rate, gradients=share)
+    return finished_split(writer, split, [notes[number] for number in shards], counter.paces[split], share)
 
 
 def finished_split(
-    writer: RunWriter,
-    split: str,
-    notes: Sequence[ShardNote],
-    *,
-    computed: int,
-    seconds: float,
-    rate: float | None,
-    gradients: float | None = None,
+    writer: RunWriter, split: str, notes: Sequence[ShardNote], pace: Pace, gradients: float | None
 ) -> SplitSummary:
-    """Enters a split into the manifest, with the notes of its shards in order."""
+    """Enters a split into the manifest.
+
+    Args:
+        writer: of the run.
+        split: its name.
+        notes: of its shards in order.
+        pace: what was computed of it.
+        gradients: share of that time that gradients took, if it is known.
+    """
     if not any(note.rows for note in notes):
         skipped = [bad for note in notes for bad in note.skipped]
         first = skipped[0]
         raise DataError(f"split {split}: all {len(skipped)} samples were skipped; {first.sample_id}: {first.error}")
-    entry = writer.finish_split(split, notes, samples=computed, seconds=seconds, gradients=gradients)
-    return SplitSummary.of(split, entry, computed=computed, seconds=seconds, rate=rate)
+    share = None if gradients is None else min(1.0, round(gradients, 3))
+    entry = writer.finish_split(split, notes, samples=pace.samples, seconds=pace.seconds, gradients=share)
+    return SplitSummary.of(split, entry, pace)
 
 
 def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummary]) -> ExtractSummary:

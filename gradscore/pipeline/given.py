@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -325,65 +325,39 @@ def extract_given(
     planned = planned_splits(config.data)
     # Fingerprints of samples that nobody has seen yet are empty.
     inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
-    rows, counter, options = RowExtractor(extractor), Counter(total, progress), config.extract
-    seen: dict[str, _ReadSamples] = {}
+    rows, options = RowExtractor(extractor), config.extract
+    digests: defaultdict[str, Any] = defaultdict(hashlib.sha256)
+
+    def noted() -> Iterator[Batch]:
+        """Notes ids, labels and content of samples as they pass."""
+        for batch in samples:
+            for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
+                digests[batch.split].update(json.dumps(row).encode())
+            yield batch
+
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
         if onto is None and extractor.last_layer is not None:
             write_head(config.run, extractor.last_layer.head)
         sink = ShardSink(config.run, rows)
         extractor.take_gradient_seconds()
-        then = time.perf_counter()
-
-        def on_batch(split: str, samples: int) -> None:
-            nonlocal then
-            before, then = then, time.perf_counter()
-            seen[split].seconds += then - before
-            seen[split].pace.add(samples)
-            counter.add(split, samples)
-
+        counter = Counter(total, progress)
         run(
-            _noted(samples, seen),
+            noted(),
             rows,
             sink,
             batch_size=options.batch_size,
             shard_size=options.part_size,
-            on_batch=on_batch,
+            on_batch=counter.add,
         )
-        whole = sum(each.seconds for each in seen.values())
-        share = min(1.0, round(extractor.take_gradient_seconds() / whole, 3)) if whole else None
+        whole = sum(each.seconds for each in counter.paces.values())
+        share = extractor.take_gradient_seconds() / whole if whole else None
         known = [name for name in planned if onto is not None and name in onto.manifest.splits]
-        summaries = [SplitSummary.of(name, writer.manifest.splits[name]) for name in known]
+        summaries = [SplitSummary.of(name, writer.manifest.splits[name], Pace()) for name in known]
         for split in (name for name in planned if name not in known):
-            if split not in seen:
+            if split not in counter.paces:
                 raise DataError(f"split {split}: wanted samples, got none; give more")
-            found = seen[split]
-            writer.manifest.inputs.data[split].fingerprint = found.digest.hexdigest()
-            computed, rate = found.samples, found.pace.rate
+            writer.manifest.inputs.data[split].fingerprint = digests[split].hexdigest()
             notes = [*writer.existing(split, range(sink.shards[split])).values()]
-            summaries.append(
-                finished_split(
-                    writer, split, notes, computed=computed, seconds=found.seconds, rate=rate, gradients=share
-                )
-            )
+            summaries.append(finished_split(writer, split, notes, counter.paces[split], share))
         writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
     return summary_of(writer, extractor, summaries)
-
-
-@dataclass
-class _ReadSamples:
-    """What is known of the samples of a split that were read."""
-
-    samples: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
-    pace: Pace = field(default_factory=Pace)
-    seconds: float = 0.0
-
-
-def _noted(samples: Iterable[Batch], seen: dict[str, _ReadSamples]) -> Iterator[Batch]:
-    """Notes ids, labels and content of samples as they pass."""
-    for batch in samples:
-        found = seen.setdefault(batch.split, _ReadSamples())
-        found.samples += len(batch.ids)
-        for row in zip(batch.ids, batch.labels.tolist(), batch.content_hashes, strict=True):
-            found.digest.update(json.dumps(row).encode())
-        yield batch

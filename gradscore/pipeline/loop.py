@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,44 +40,56 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass
-class Counter:
-    """Adds up samples and tells how far the work is.
+class Pace:
+    """What of a split was computed.
 
     Attributes:
-        total: how many samples are expected; 0 if that is unknown.
-        progress: who is told.
-        done: how many are there.
+        samples: how many.
+        seconds: from when the samples before them were done, of whatever split.
+        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
-    total: int = 0
-    progress: Progress | None = None
-    done: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    rate: float | None = None
+    _first: tuple[int, float] = (0, 0.0)
+
+    def add(self, samples: int, seconds: float) -> None:
+        """Counts the samples of a batch that is done now."""
+        if self.samples == 0:
+            self._first = samples, seconds
+        self.samples, self.seconds = self.samples + samples, self.seconds + seconds
+        if self.samples > self._first[0]:
+            self.rate = (self.samples - self._first[0]) / (self.seconds - self._first[1])
+
+
+class Counter:
+    """Counts samples as they are done: how far the work is, and what each split takes.
+
+    Args:
+        total: how many samples are expected; 0 if that is unknown.
+        progress: who is told.
+
+    Attributes:
+        paces: of the splits.
+    """
+
+    def __init__(self, total: int = 0, progress: Progress | None = None) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+        self._then = time.perf_counter()
+        self.paces: defaultdict[str, Pace] = defaultdict(Pace)
+
+    def skip(self, split: str, samples: int) -> None:
+        """Counts samples of a split that were there before; a total that was too small is not kept to."""
+        self._done += samples
+        if self._progress is not None:
+            self._progress(split, self._done, max(self._total, self._done) if self._total else 0)
 
     def add(self, split: str, samples: int) -> None:
-        """Counts samples of a split that are done; a total that was too small is not kept to."""
-        self.done += samples
-        if self.progress is not None:
-            self.progress(split, self.done, max(self.total, self.done) if self.total else 0)
-
-
-class Pace:
-    """How fast samples are done, apart from the first batch, which also compiles loops."""
-
-    def __init__(self) -> None:
-        self.samples, self.began, self.ended = 0, 0.0, 0.0
-
-    def add(self, samples: int) -> None:
-        """Counts the samples of a batch that is done now."""
-        self.ended = time.perf_counter()
-        if self.began:
-            self.samples += samples
-        else:
-            self.began = self.ended
-
-    @property
-    def rate(self) -> float | None:
-        """Samples a second; None for a single batch."""
-        return self.samples / (self.ended - self.began) if self.samples else None
+        """Counts samples of a split that are done now."""
+        before, self._then = self._then, time.perf_counter()
+        self.paces[split].add(samples, self._then - before)
+        self.skip(split, samples)
 
 
 @dataclass(frozen=True)

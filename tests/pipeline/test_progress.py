@@ -5,16 +5,30 @@ from types import SimpleNamespace
 import pytest
 
 from gradscore.pipeline import loop
-from gradscore.pipeline.loop import Pace
+from gradscore.pipeline.loop import Counter
 
-SECONDS = {"of one batch": ([3.0], None), "the first does not count": ([30.0, 31.0, 32.0], 4.0)}
+BATCHES = {
+    "of one batch": ([("fit", 3.0)], (4, 3.0, None)),
+    "the first does not count": ([("fit", 30.0), ("fit", 31.0), ("fit", 32.0)], (12, 32.0, 4.0)),
+    "what others take does not count": ([("fit", 30.0), ("ood", 40.0), ("fit", 42.0)], (8, 32.0, 2.0)),
+}
 
 
-@pytest.mark.parametrize(("ends", "expected"), SECONDS.values(), ids=SECONDS)
-def test_rate(ends, expected, monkeypatch):
-    clock = iter(ends)
+@pytest.mark.parametrize(("ends", "expected"), BATCHES.values(), ids=BATCHES)
+def test_pace(ends, expected, monkeypatch):
+    clock = iter([0.0, *(end for _, end in ends)])
     monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    pace = Pace()
-    for _ in ends:
-        pace.add(4)
-    assert pace.rate == expected
+    counter = Counter()
+    for split, _ in ends:
+        counter.add(split, 4)
+    pace = counter.paces["fit"]
+    assert (pace.samples, pace.seconds, pace.rate) == expected
+
+
+def test_what_was_there_before_is_told_and_has_no_pace():
+    told = []
+    counter = Counter(10, lambda *each: told.append(each))
+    counter.skip("fit", 6)
+    counter.add("fit", 6)
+    assert told == [("fit", 6, 10), ("fit", 12, 12)]
+    assert counter.paces["fit"].samples == 6
