@@ -26,7 +26,7 @@ from .raw_samples import (
     as_texts,
     channels_last,
     decoded,
-    no_file,
+    file_of,
 )
 
 
@@ -126,9 +126,7 @@ def npz_source(request: Request) -> ArraySource:
     Images are uint8 (N, H, W), (N, H, W, C) or (N, C, H, W); anything else goes to the model as it is. `labels` are
     numbers, or names. The arguments `inputs` (a name or several) and `labels` name other arrays.
     """
-    path = Path(request.name)
-    if not path.is_file():
-        raise DataError(f"data file {path} {no_file(path)}")
+    path = file_of(request)
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]

@@ -143,13 +143,6 @@ def as_texts(names: Sequence[str], *, where: str) -> list[str]:
     return texts
 
 
-def no_file(path: Path) -> str:
-    """Why a path that is no file is none, for messages."""
-    if path.is_dir():
-        return "is a folder, wanted a file"
-    return "is a pipe or a device, wanted a file" if path.exists() else "does not exist"
-
-
 def is_image(raw: Raw) -> TypeGuard[Pixels]:
     """Whether a sample is an image, (H, W, 1 or 3) uint8."""
     return isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 3 and raw.shape[2] in (1, 3)
@@ -300,6 +293,19 @@ class Request:
     base: ImageSource | None = None
     seed: int = 0
     columns: Sequence[str] | None = None
+
+
+def file_of(request: Request) -> Path:
+    """The file that is named.
+
+    Raises:
+        DataError: there is none.
+    """
+    path = Path(request.name)
+    if path.is_file():
+        return path
+    other = "is a pipe or a device, wanted a file" if path.exists() else "does not exist"
+    raise DataError(f"data file {path} {'is a folder, wanted a file' if path.is_dir() else other}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ...errors import DataError, reason
 from ...system import closest
 from .columns import ID_NAMES, LABEL_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
-from .raw_samples import Raw, Request, UnreadableImageError, no_file
+from .raw_samples import Raw, Request, UnreadableImageError, file_of
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""
@@ -43,7 +43,7 @@ STATE = "state.json"
 
 def csv_source(request: Request) -> ColumnSource:
     """A table as text, with names of columns in its first line; columns are parted by commas, in `.tsv` by tabs."""
-    path = _existing(request)
+    path = file_of(request)
     label: list[str] = []
 
     def as_written(names: Sequence[str]) -> list[str]:
@@ -98,7 +98,7 @@ def text_columns(path: Path) -> dict[str, list[str | None]]:
 
 def parquet_source(request: Request) -> ColumnSource:
     """A table in a Parquet file; names of classes that `datasets` wrote into it are read."""
-    path = _existing(request)
+    path = file_of(request)
     return column_source(_read_parquet([path], where=f"data file {path}", folder=path.parent), request)
 
 
@@ -114,7 +114,7 @@ def parquet_images(
     Raises:
         DataError: the file cannot be read, or it is not clear which columns the samples are in.
     """
-    path = _existing(request)
+    path = file_of(request)
     try:
         with pq.ParquetFile(path) as file:
             first = next(file.iter_batches(ROWS_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
@@ -170,13 +170,6 @@ def _joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names"):
                 class_names[name] = [str(each) for each in feature["names"]]
     return Table(rows, where, folder, class_names)
-
-
-def _existing(request: Request) -> Path:
-    path = Path(request.name)
-    if not path.is_file():
-        raise DataError(f"data file {path} {no_file(path)}")
-    return path
 
 
 def _unreadable(path: Path, error: Exception, wanted: str) -> DataError:
