@@ -39,45 +39,36 @@ class _ErrorsAsMessages(Group):
         try:
             _check_addresses(ctx.meta[_WRITTEN])
             return super().invoke(ctx)
-        except GradscoreError as error:
-            typer.echo(f"error: {_shown(error)}", err=True)
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt as interrupt:
-            typer.echo(f"interrupted; {str(interrupt) or 'run the same command again'}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            raise  # see main
-        except OSError as error:
-            where = "" if error.filename is None else f"{error.filename}: "
-            typer.echo(
-                f"error: {printable(where)}{error.strerror or error}; check the path, its permissions and the disk",
-                err=True,
-            )
-            raise typer.Exit(GradscoreError.exit_code) from None
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] in ("click", "typer"):
-                raise  # how a command ends, or wrong usage
-            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the second is PyTorch's
-                typer.echo(
-                    f"error: memory ran out ({type(error).__name__}: {_shown(error)}); take fewer samples at a time "
-                    "(--batch-size, extract.batch_size), or free some",
-                    err=True,
-                )
-                raise typer.Exit(GradscoreError.exit_code) from None
-            typer.echo(f"internal error: {type(error).__name__}: {_shown(error)}\n{_report(error)}", err=True)
-            raise typer.Exit(BUG) from None
         except BaseException as error:
             if isinstance(error, SystemExit) and _is_nowhere(sys.stdout) and not ctx.meta[_NOWHERE]:
                 raise  # Rich's, whose reader has gone: see main
-            # Commands end by typer.Exit: this is sys.exit, or something no less odd, in the code of a model or
-            # augmentation.
-            typer.echo(
-                "error: code of the model or of an augmentation ended the program "
-                f" ({type(error).__name__}: {_shown(error)}); "
-                "take that out of it",
-                err=True,
-            )
-            raise typer.Exit(GradscoreError.exit_code) from None
+            if isinstance(error, BrokenPipeError) or type(error).__module__.partition(".")[0] in ("click", "typer"):
+                raise  # see main; or how a command ends, or wrong usage
+            message, code = _said(error)
+            typer.echo(message, err=True)
+            raise typer.Exit(code) from None
+
+
+def _said(error: BaseException) -> tuple[str, int]:
+    """What is said where a command ends by an error, and the exit code."""
+    shown, kind = _shown(error), type(error).__name__
+    if isinstance(error, GradscoreError):
+        return f"error: {shown}", error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return f"interrupted; {str(error) or 'run the same command again'}", INTERRUPTED
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else printable(f"{error.filename}: ")
+        what = f"{where}{error.strerror or error}; check the path, its permissions and the disk"
+    elif isinstance(error, MemoryError) or kind == "OutOfMemoryError":  # the second is PyTorch's
+        what = (
+            f"memory ran out ({kind}: {shown}); take fewer samples at a time (--batch-size, extract.batch_size), or "
+            "free some"
+        )
+    elif isinstance(error, Exception):
+        return f"internal error: {kind}: {shown}\n{_report(error)}", BUG
+    else:  # sys.exit, or something no less odd: commands end by typer.Exit
+        what = f"code of the model or of an augmentation ended the program ({kind}: {shown}); take that out of it"
+    return f"error: {what}", GradscoreError.exit_code
 
 
 def _shown(error: BaseException) -> str:
