@@ -65,7 +65,7 @@ class PreprocessingConfig(Section):
     crop: InFeatures[Size] = None
     """[height, width] or side of the centre that is kept, after `resize`."""
     channels: InFeatures[Literal[1, 3] | None] = None
-    """1 makes images grey, 3 RGB."""
+    """1 makes images grey, as Pillow does, 3 RGB."""
     mean: InFeatures[Means | None] = None
     """Subtracted from each channel, of values from 0 to 1. One number is for all channels."""
     std: InFeatures[Deviations | None] = None
@@ -151,7 +151,8 @@ class Preprocessing:
             (C, H, W) float32.
 
         Raises:
-            DataError: the image has another number of channels than mean and std.
+            DataError: the image has another number of channels than mean and std, or two or four that are to be one
+                or three.
         """
         if self._processor is not None:
             made = self._processor(pixels)
@@ -163,9 +164,7 @@ class Preprocessing:
         if self._weights is not None:
             return self._weights(image if len(image) == 3 else image.expand(3, -1, -1)).float()
         if config.channels is not None:
-            functional = self._functional
-            convert = functional.rgb_to_grayscale if config.channels == 1 else functional.grayscale_to_rgb
-            image = image if len(image) == config.channels else convert(image)
+            image = _in_channels(image, config.channels)
         if config.resize is not None:
             size = [config.resize] if isinstance(config.resize, int) else list(config.resize)
             image = self._functional.resize(image, size, antialias=True)
@@ -234,6 +233,22 @@ class Preprocessing:
         shape = (-1, *[1] * (values.dim() - 1))
         mean, std = (torch.tensor(each).view(shape) for each in (self.config.mean, self.config.std))
         return (values - mean) / std
+
+
+def _in_channels(image: Tensor, channels: int) -> Tensor:
+    """An image (C, H, W) uint8 as grey or in colours; grey is rounded as Pillow does, on which networks are trained."""
+    if len(image) == channels:
+        return image
+    if len(image) == 1:
+        return image.expand(channels, -1, -1)
+    if len(image) != 3:
+        raise DataError(
+            f"preprocessing.channels: the image has {len(image)} channels, wanted 1 or 3 to make {channels} of; "
+            "give samples such as the model takes"
+        )
+    red, green, blue = image.int()
+    grey: Tensor = (19595 * red + 38470 * green + 7471 * blue + 2**15) >> 16
+    return grey.to(torch.uint8)[None]
 
 
 def _weights_transforms(name: str) -> Callable[[Tensor], Tensor]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
+from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 
 from ..system import BoolArray, FloatArray, IntArray
@@ -56,18 +57,19 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     Source: Patrini et al. 2017, "Making deep neural networks robust to label noise: a loss correction approach", for
         the model of mistakes; Dempster, Laird and Rubin 1977 for its fit; Efron 1982 for the jackknife.
     """
-    everything, groups = np.ones(len(labels)), np.random.default_rng(0).permutation(len(labels)) % GROUPS
+    groups = np.random.default_rng(0).permutation(len(labels)) % GROUPS
     frequent = np.log(np.bincount(labels, minlength=log_p.shape[1]) + 1.0)
     ends = []
     for as_alike in (False, True):
 
         def unlikely(log_scale: float, as_alike: bool = as_alike) -> float:
-            return -_mistakes(softmax(np.exp(log_scale) * log_p + frequent, axis=1), labels, everything, as_alike)[1]
+            return -_mistakes(softmax(np.exp(log_scale) * log_p + frequent, axis=1), labels, as_alike)[1]
 
         scale = np.exp(minimize_scalar(unlikely, bounds=(-1.5, 2.0), method="bounded", options={"xatol": 0.05}).x)
         true = softmax(scale * log_p + frequent, axis=1)
-        count = _mistakes(true, labels, everything, as_alike)[0]
-        without = [_mistakes(true, labels, (groups != each) * 1.0, as_alike)[0] for each in range(GROUPS)]
+        count = _mistakes(true, labels, as_alike)[0]
+        rest = [groups != each for each in range(GROUPS)]
+        without = [_mistakes(true[rows], labels[rows], as_alike)[0] for rows in rest]
         ends.append((count, _error(without)))
     hidden = float(chances(log_odds).sum())
     hidden_error = _error([float(chances(log_odds[groups != each]).sum()) for each in range(GROUPS)])
@@ -86,28 +88,28 @@ def _error(without: list[float]) -> float:
     return float(np.sqrt(1 + (GROUPS - 1) * scaled.var()))
 
 
-def _mistakes(true: FloatArray, labels: IntArray, weights: FloatArray, as_alike: bool) -> tuple[float, float]:
+def _mistakes(true: FloatArray, labels: IntArray, as_alike: bool) -> tuple[float, float]:
     """How many labels are mistaken, and the log-likelihood of all.
 
     Args:
         true: (N, K) probabilities of the true classes.
         labels: (N,) the given classes.
-        weights: (N,) how often each sample counts.
         as_alike: whether a class is mistaken for each other one as often as that may be; else for all of them alike.
     """
-    classes = true.shape[1]
-    diagonal, given = np.eye(classes, dtype=bool), np.eye(classes)[labels]
-    taken = np.where(diagonal, 1 - USUAL, USUAL / (classes - 1))  # from true classes (rows) to given ones
+    true, classes = np.maximum(true, 1e-12), true.shape[1]  # each label is possible, however far off
+    given, column = np.unique(labels, return_inverse=True)  # no others are taken for a class
+    of_given = csr_array((np.ones(len(labels)), (column, np.arange(len(labels)))))
+    diagonal = given[:, None] == np.arange(classes)
+    taken = np.where(diagonal, 1 - USUAL, USUAL / (classes - 1))  # for given classes (rows), if others are true
     for _ in range(STEPS):
-        both = true * taken[:, labels].T
-        both *= (weights / both.sum(axis=1))[:, None]
-        pairs = both.T @ given
-        share = np.where(diagonal, 0, pairs).sum(axis=1, keepdims=True) / np.maximum(
-            pairs.sum(axis=1, keepdims=True), 1e-12
-        )
-        others = pairs / np.maximum(np.where(diagonal, 0, pairs).sum(axis=1, keepdims=True), 1e-12)
+        both = true * taken[column]
+        both /= both.sum(axis=1, keepdims=True)
+        pairs: FloatArray = np.asarray(of_given @ both)
+        mistaken = np.where(diagonal, 0, pairs).sum(axis=0)
+        share = mistaken / np.maximum(pairs.sum(axis=0), 1e-12)
+        others = pairs / np.maximum(mistaken, 1e-12)
         taken = np.where(diagonal, 1 - share, share * (others if as_alike else 1 / (classes - 1)))
-    likelihood = float(weights @ np.log((true * taken[:, labels].T).sum(axis=1)))
+    likelihood = float(np.log((true * taken[column]).sum(axis=1)).sum())
     return float(np.where(diagonal, 0, pairs).sum()), likelihood
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from gradscore.data import Preprocessing, PreprocessingConfig, preprocessing
 from gradscore.errors import ConfigError, DataError, MissingExtraError
@@ -57,9 +58,20 @@ def test_a_constant_image_stays_constant_when_resized() -> None:
     assert torch.equal(make(resize=9)(np.full((4, 6, 3), 51, dtype=np.uint8)), torch.full((3, 9, 13), 0.2))
 
 
-def test_grey_is_the_usual_luma() -> None:
-    red, green, blue = (make(channels=1)(np.eye(3, dtype=np.uint8)[None, None, k] * 255).item() for k in range(3))
-    assert [red, green, blue] == pytest.approx([0.299, 0.587, 0.114], abs=0.01)
+def test_grey_is_that_of_pillow() -> None:
+    colours = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(make(channels=1)(colours)[0] * 255, np.asarray(Image.fromarray(colours).convert("L")))
+
+
+def test_grey_that_is_stored_as_colours_stays_as_it_is() -> None:
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    assert torch.equal(make(channels=1)(levels.repeat(3, axis=2)), make(channels=1)(levels))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_two_or_four_channels_are_neither_grey_nor_colours(channels: int) -> None:
+    with pytest.raises(DataError, match="has 4 channels, wanted 1 or 3"):
+        make(channels=channels)(np.zeros((2, 2, 4), dtype=np.uint8))
 
 
 NORMALISATIONS = {
