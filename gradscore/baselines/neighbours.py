@@ -132,14 +132,14 @@ class Bank:
         if content is not None and self.content is not None and np.isin(content, self.content).any():
             numbers = np.unique(np.concatenate([content, self.content]), return_inverse=True)[1]
             contents = numbers[: len(content)], numbers[len(content) :]
-        distances, places, guidance = self._nearest(queries, contents, NEAREST)
+        distances, places, guidance = self.nearest(queries, contents, NEAREST)
         of_class = np.full((len(queries), NEAREST_OF_CLASS), FARTHEST)
         for label in np.unique(predictions):
             rows, members = np.flatnonzero(predictions == label), np.flatnonzero(self.classes == label)
             if len(members):
                 theirs = None if contents is None else (contents[0][rows], contents[1][members])
                 of_label = Bank(features=self.features[members], classes=self.classes[members])
-                found, _, _ = of_label._nearest(queries[rows], theirs, NEAREST_OF_CLASS)
+                found, _, _ = of_label.nearest(queries[rows], theirs, NEAREST_OF_CLASS)
                 of_class[rows] = found[:, np.minimum(np.arange(NEAREST_OF_CLASS), len(members) - 1)]
         return Neighbours(
             distances=distances,
@@ -148,7 +148,7 @@ class Bank:
             guidance=None if self.energies is None else guidance,
         )
 
-    def _nearest(
+    def nearest(
         self, queries: NDArray[np.float32], contents: tuple[IntArray, IntArray] | None, count: int
     ) -> tuple[FloatArray, IntArray, FloatArray]:
         """Distances to the nearest and their places, (N, `count` or less), and guidance (N,) where there are energies.
@@ -158,7 +158,7 @@ class Bank:
         are far from the origin are.
 
         Args:
-            queries: (N, D) of unit length.
+            queries: (N, D), of unit length as those of the bank, or not as these.
             contents: (N,) numbers of theirs, and (M,) those of the bank; None if no sample is in both.
             count: how many are looked for.
         """

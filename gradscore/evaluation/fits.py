@@ -551,8 +551,6 @@ class ModelFits:
         with_alarms = spec.task == "ood"
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
-            if with_alarms:
-                model = add_alarms(model, rows, alarm_weights(self._inputs, None))
             common = self._common
             if common is None:
                 return model, {}

@@ -38,8 +38,8 @@ class Alarms:
         places: (P - 1,) of the inputs that raise alarms beside the model's own score.
         weights: (P,) what each counts, that of the own score first.
         knots: (P, K) values that fewer and fewer ordinary samples reach, ascending.
-        rarity: (K,) minus the logarithm of the share that reaches them.
-        scales: (P,) of the exponential tails beyond the last.
+        rarity: (K,) minus the logarithm of the share that reaches them, times the power.
+        scales: (P,) of the exponential tails beyond the last, over the power.
         line: (2,) slope and intercept that make log-odds of the sum.
     """
 
@@ -51,7 +51,16 @@ class Alarms:
     line: FloatArray
 
     @classmethod
-    def fit(cls, own: FloatArray, scaled: FloatArray, places: IntArray, weights: FloatArray) -> Self:
+    def fit(
+        cls,
+        own: FloatArray,
+        scaled: FloatArray,
+        places: IntArray,
+        weights: FloatArray,
+        *,
+        usual: FloatArray | float = 0.0,
+        power: float = 1.0,
+    ) -> Self:
         """Learns tails from ordinary samples.
 
         Args:
@@ -59,8 +68,10 @@ class Alarms:
             scaled: (N, D) their scaled inputs.
             places: (P - 1,) of the inputs that raise alarms, none of them constant.
             weights: (P,) see the class.
+            usual: (N, P - 1) what is subtracted from these inputs; see `raised`.
+            power: of the tail probabilities, 1 or less: the nearer to zero, the more all scores count together.
         """
-        values = np.column_stack([own, scaled[:, places]])
+        values = np.column_stack([own, scaled[:, places] - usual])
         shares = np.geomspace(1.0, 1 / (len(values) + 1), KNOTS)
         knots = np.quantile(values, 1 - shares, axis=0).T
         start = np.quantile(values, 1 - _UPPER, axis=0)
@@ -70,21 +81,26 @@ class Alarms:
             places=places,
             weights=weights,
             knots=knots,
-            rarity=-np.log(shares),
-            scales=np.array(scales),
+            rarity=-power * np.log(shares),
+            scales=np.array(scales) / power,
             line=np.array([1.0, 0.0]),
         )
 
-    def raised(self, own: FloatArray, scaled: FloatArray) -> FloatArray:
-        """(N, P) the logarithm of weight / tail probability of each, of own scores (N,) and scaled inputs (N, D)."""
-        found = [np.log(self.weights[0]) + self._rarities(0, own)]
-        for part, place in enumerate(self.places, start=1):
-            found.append(np.log(self.weights[part]) + self._rarities(part, scaled[:, place]))
+    def raised(self, own: FloatArray, scaled: FloatArray, usual: FloatArray | float = 0.0) -> FloatArray:
+        """(N, P) the logarithm of weight / tail probability of each, the latter to the power.
+
+        Args:
+            own: (N,) scores of the model.
+            scaled: (N, D) inputs.
+            usual: (N, P - 1) what of those that raise alarms is usual for each sample.
+        """
+        values = np.column_stack([own, scaled[:, self.places] - usual])
+        found = [np.log(weight) + self._rarities(part, values[:, part]) for part, weight in enumerate(self.weights)]
         return np.stack(found, axis=1)
 
-    def sum(self, own: FloatArray, scaled: FloatArray) -> FloatArray:
-        """(N,) log-odds: the line of the logarithm of the sum of weight / tail probability."""
-        raised = self.raised(own, scaled)
+    def sum(self, own: FloatArray, scaled: FloatArray, usual: FloatArray | float = 0.0) -> FloatArray:
+        """(N,) log-odds: the line of the logarithm of the sum of what `raised` gives."""
+        raised = self.raised(own, scaled, usual)
         loudest = raised.max(axis=1)
         whole = loudest + np.log(np.exp(raised - loudest[:, None]).sum(axis=1))
         return np.asarray(self.line[0] * whole + self.line[1])

@@ -5,7 +5,7 @@ Penalties are chosen by cross-validation on samples that fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,7 +26,17 @@ from .inputs import BASELINE_PREFIX, Inputs
 from .models import MetaModel, prevalence_shift
 from .regression import Regression
 
-_ONE_CLASS = ("energy", "ash", "knn")
+_ONE_CLASS = {OWN: 2.0, **dict.fromkeys(DISTANCES, 1.0), "energy": 0.5, "ash": 0.5}
+"""What scores count for a model that has seen ordinary samples alone. Energy and ASH say much the same."""
+
+_POWER = 0.5
+"""Of tail probabilities there: between their harmonic mean and Fisher's sum of logarithms."""
+
+_LEAST_VARIANCE = 1e-6
+"""Axes with less of the largest variance are stretched no further."""
+
+MOST_ORDINARY = 5000
+"""Ordinary samples that such a model keeps at most: every second, third ... of more."""
 
 AXES = 200
 """Principal axes of the gradient inputs that fits see.
@@ -209,9 +219,9 @@ def _fitted(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatA
     )
 
 
-def alarms_in(inputs: Inputs) -> dict[str, int]:
+def alarms_in(inputs: Inputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
     """Places of the inputs that raise alarms beside a model, over augmentations where there are some, by baseline."""
-    found = {name: _best_input(inputs, name) for name in DISTANCES}
+    found = {name: _best_input(inputs, name) for name in names}
     return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
 
@@ -278,13 +288,14 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
 
 
 def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
-    """Fits a model that has seen ordinary samples alone: energy, ASH, neighbours, and a distance of gradients.
+    """Fits a model that has seen ordinary samples alone: the nearest of them by gradients, and alarms.
 
-    Each part is standardised on ordinary samples and all count the same. The distance is a logarithmic Mahalanobis
-    distance along the leading axes of the gradient inputs; to standardise it, every sample is measured with a distance
-    fitted on the other half of them.
+    Its own score is the logarithm of the distance to the nearest ordinary sample along the leading axes of the gradient
+    inputs, each divided by the fourth root of its variance: halfway between inputs as they are and whitened ones.
+    Energy, ASH and distances raise alarms beside it, see `MetaModel.compared` and `Alarms`. No sample is compared with
+    itself.
 
-    Source: Ledoit and Wolf 2004, for the shrinkage of the covariance.
+    Source: Ledoit and Wolf 2004, for the shrinkage of the variances.
 
     Args:
         inputs: what made the inputs.
@@ -296,34 +307,36 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     if len(ordinary) < 4:
         raise EvaluationError(f"fit: a distance needs at least 4 ordinary samples, got {len(ordinary)}")
     gradients = ordinary[:, inputs.of_gradients]
-    if not gradients.any():
+    if not np.ptp(gradients, axis=0).any():
         raise EvaluationError(
             "fit: every feature of the ordinary samples is constant; nothing to measure a distance by"
         )
     axes = leading_axes(gradients)
-    along = gradients @ axes.T
-    logarithms = _held_out(along)
-    deviation = logarithms.std()
-    if not deviation > 0:
-        raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
-    estimate = LedoitWolf().fit(along)
-    start = np.zeros(len(inputs.names)), 0.0
-    coefficients, intercept = _with_scores(start, inputs, _ONE_CLASS, ordinary)
+    estimate = LedoitWolf().fit(gradients @ axes.T)
+    variances, frame = np.linalg.eigh(estimate.covariance_)
     whole = np.zeros((len(axes), len(inputs.names)))
-    whole[:, inputs.of_gradients] = axes
-    return MetaModel(
+    whole[:, inputs.of_gradients] = frame.T @ axes
+    places = {name: place for name, place in alarms_in(inputs, _ONE_CLASS).items() if np.ptp(ordinary[:, place]) > 0}
+    weights, raising = {name: _ONE_CLASS[name] for name in (OWN, *places)}, np.array(list(places.values()), int)
+    kept = np.arange(0, len(ordinary), -(-len(ordinary) // MOST_ORDINARY))
+    stretch = np.maximum(variances, _LEAST_VARIANCE * variances.max()) ** -0.25
+    arrays = {
+        "axes": whole,
+        "stretch": stretch,
+        "ordinary": (ordinary[kept] @ whole.T * stretch).astype(np.float32).astype(np.float64),
+        "levels": ordinary[kept][:, raising],
+    }
+    model = MetaModel(
         kind="one_class",
         inputs=inputs,
-        arrays={
-            "coefficients": coefficients,
-            "intercept": np.array([intercept]),
-            "axes": whole,
-            "location": np.asarray(estimate.location_),
-            "precision": np.asarray(estimate.precision_),
-            "logarithm": np.array([logarithms.mean(), deviation]),
-        },
-        notes={"shrinkage": float(estimate.shrinkage_), "n": len(ordinary), "n_positive": 0},
+        arrays=arrays,
+        notes={"shrinkage": float(estimate.shrinkage_), "alarms": weights, "n": len(ordinary), "n_positive": 0},
     )
+    own, usual = model.compared(ordinary, left_out=np.arange(len(ordinary)), of=kept)
+    if not np.ptp(own) > 0:
+        raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
+    alarms = Alarms.fit(own, ordinary, raising, np.array([*weights.values()]), usual=usual, power=_POWER)
+    return replace(model, arrays={**arrays, **alarms.arrays()})
 
 
 def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
@@ -380,43 +393,10 @@ def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
     return slice(start, stop) if stop - start == len(places) else places
 
 
-def _with_scores(
-    start: tuple[FloatArray, float], inputs: Inputs, scores: Sequence[str], ordinary: FloatArray
-) -> tuple[FloatArray, float]:
-    """Coefficients and intercept of a linear function plus scores, those that are there, standardised."""
-    coefficients, intercept = start
-    for score in scores:
-        name = _best_input(inputs, score)
-        if name is not None:
-            more, shift = _standardised(np.isin(inputs.names, [name]).astype(np.float64), ordinary)
-            coefficients, intercept = coefficients + more, intercept + shift
-    return coefficients, intercept
-
-
 def _best_input(inputs: Inputs, score: str) -> str | None:
     """The input that is a score, over augmentations where there are some."""
     wanted = (f"{BASELINE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{BASELINE_PREFIX}{score}")
     return next((name for name in wanted if name in inputs.names), None)
-
-
-def _standardised(coefficients: FloatArray, ordinary: FloatArray) -> tuple[FloatArray, float]:
-    """Coefficients and intercept of a linear function, standardised on ordinary samples."""
-    values = (ordinary * coefficients).sum(axis=1)
-    deviation = values.std()
-    if not deviation > 0:
-        raise EvaluationError("fit: ordinary samples do not differ in what is summed up; add samples")
-    return coefficients / deviation, float(-values.mean() / deviation)
-
-
-def _held_out(along: FloatArray) -> FloatArray:
-    """Logarithm of every sample's squared distance (N,) from the other half of the samples, every second one."""
-    found = np.empty(len(along))
-    for start in (0, 1):
-        estimate = LedoitWolf().fit(along[1 - start :: 2])
-        offsets = along[start::2] - estimate.location_
-        squared = ((offsets @ estimate.precision_) * offsets).sum(axis=1)
-        found[start::2] = np.log(np.maximum(squared, np.finfo(np.float64).tiny))
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)

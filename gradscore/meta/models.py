@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from ..baselines import Bank
 from ..errors import EvaluationError, StoreError
-from ..system import FloatArray, product
+from ..system import FloatArray, IntArray, product
 from .alarms import Alarms
 from .inputs import (
     BASELINE_PREFIX,
@@ -30,6 +31,9 @@ from .inputs import (
 )
 
 Kind = Literal["logistic", "one_class"]
+
+NEIGHBOURS = 10
+"""Ordinary samples nearest to a sample by their gradients, by which its scores are judged."""
 
 _FARTHEST = 1000.0
 """Log-odds beyond which every probability is 0 or 1 in float64."""
@@ -57,13 +61,13 @@ class MetaModel:
     """A fitted meta model.
 
     Attributes:
-        kind: `logistic` (log-odds) or `one_class` (standardised scores and a distance of gradients, for which no
-            positive sample was seen).
+        kind: `logistic` (log-odds) or `one_class` (how far the nearest of some ordinary samples is by its gradients,
+            for which no positive sample was seen).
         inputs: what makes its inputs, D of them.
-        arrays: everything else that was fitted: `coefficients` (D,) and `intercept` (1,) of a linear function of the
-            scaled inputs, and for `one_class` `axes` (A, D), `location` (A,) and `precision` (A, A) of a squared
-            Mahalanobis distance, with the mean and the standard deviation of its logarithm, `logarithm` (2,). Those of
-            `alarms`, where inputs raise alarms beside that function.
+        arrays: everything else that was fitted: for `logistic` `coefficients` (D,) and `intercept` (1,) of a linear
+            function of the scaled inputs; for `one_class` `axes` (A, D) of unit length, how far each is stretched,
+            `stretch` (A,), where ordinary samples are along them then, `ordinary` (M, A), and the inputs of these that
+            raise alarms, `levels` (M, P - 1). Those of `alarms`, where inputs raise alarms beside the own score.
         notes: how it was fitted; plain values.
     """
 
@@ -116,27 +120,59 @@ class MetaModel:
     def of_scaled(self, scaled: FloatArray) -> FloatArray:
         """Scores (N,) of scaled inputs (N, D) that never tie by rounding, higher = more likely wrong or OOD.
 
-        They are log-odds (`logistic`), or a sum of parts in standard deviations of ordinary samples; the logarithm of a
-        harmonic mean where inputs raise alarms.
+        They are log-odds (`logistic`), or the logarithm of a sum of weight / tail probability to a power.
         """
-        own = self.own_score(scaled)
-        return own if self.alarms is None else self.alarms.sum(own, scaled)
+        own, usual = self.compared(scaled)
+        return own if self.alarms is None else self.alarms.sum(own, scaled, usual)
 
     def own_score(self, scaled: FloatArray) -> FloatArray:
         """Scores (N,) of scaled inputs (N, D) without alarms."""
-        linear: FloatArray = product(scaled, self.arrays["coefficients"][:, None])[:, 0] + self.arrays["intercept"][0]
-        return linear if self.kind != "one_class" else linear + self.distance(scaled)
+        return self.compared(scaled)[0]
 
-    def distance(self, scaled: FloatArray) -> FloatArray:
-        """The logarithm of the distance (N,) of scaled inputs (N, D), standardised; for `one_class`."""
-        mean, deviation = self.arrays["logarithm"]
-        return np.asarray((np.log(self.squared_distances(scaled)) - mean) / deviation)
+    def compared(
+        self, scaled: FloatArray, *, left_out: IntArray | None = None, of: IntArray | None = None
+    ) -> tuple[FloatArray, FloatArray | float]:
+        """Scores (N,) without alarms, and what is usual (N, P - 1) of the inputs that raise them.
 
-    def squared_distances(self, scaled: FloatArray) -> FloatArray:
-        """Squared Mahalanobis distances (N,) of scaled inputs (N, D) from ordinary ones; for `one_class`."""
-        offsets = product(scaled, self.arrays["axes"].T) - self.arrays["location"]
-        squared = (product(offsets, self.arrays["precision"]) * offsets).sum(axis=1)
-        return np.asarray(np.maximum(squared, np.finfo(np.float64).tiny))
+        Nothing is for `logistic`. For `one_class` half of their mean over the `NEIGHBOURS` nearest ordinary samples is:
+        what is rare among samples with gradients like these says more than what is rare among all.
+
+        Args:
+            scaled: (N, D) inputs.
+            left_out: (N,) numbers of the samples, which are not compared with themselves.
+            of: (M,) numbers of the ordinary samples likewise.
+        """
+        if self.kind != "one_class":
+            linear: FloatArray = product(scaled, self.arrays["coefficients"][:, None])[:, 0]
+            return linear + self.arrays["intercept"][0], 0.0
+        numbers = None if left_out is None or of is None else (left_out, of)
+        count = min(NEIGHBOURS, len(self.arrays["ordinary"]) - 1)
+        distances, places, _ = self._ordinary.nearest(self._along(scaled), numbers, count)
+        own = np.log(np.maximum(distances[:, 0], np.finfo(np.float64).tiny))
+        return own, self.arrays["levels"][places].mean(axis=1) / 2
+
+    def shares(self, scaled: FloatArray) -> FloatArray:
+        """What each input has (N, D) of the squared distance from the nearest ordinary sample; for `one_class`.
+
+        The offset from it, along the axes, is o, stretched s o, and its square the sum of the products of both in the
+        frame of the inputs.
+        """
+        along = self._along(scaled)
+        _, places, _ = self._ordinary.nearest(along, None, 1)
+        offsets = (along - self._ordinary.features[places[:, 0]]).astype(np.float64)
+        axes, stretch = self.arrays["axes"], self.arrays["stretch"]
+        terms = product(offsets / stretch, axes) * product(offsets * stretch, axes)
+        whole = terms.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0))
+
+    @cached_property
+    def _ordinary(self) -> Bank:
+        features = self.arrays["ordinary"].astype(np.float32)
+        return Bank(features=features, classes=np.zeros(len(features), dtype=np.int64))
+
+    def _along(self, scaled: FloatArray) -> NDArray[np.float32]:
+        """Where scaled inputs (N, D) are along the stretched axes, (N, A)."""
+        return (product(scaled, self.arrays["axes"].T) * self.arrays["stretch"]).astype(np.float32)
 
     def strongest(self, k: int = 10) -> list[tuple[str, float]]:
         """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`."""
@@ -171,10 +207,12 @@ class MetaModel:
             raise StoreError(
                 f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"
             )
-        width, axes = len(inputs.names), arrays["axes"].shape[:1] if "axes" in arrays else ()
-        wanted = {"coefficients": (width,), "intercept": (1,)}
+        width = len(inputs.names)
+        wanted: dict[str, tuple[int, ...]] = {"coefficients": (width,), "intercept": (1,)}
         if found.kind == "one_class":
-            wanted |= {"axes": (*axes, width), "location": axes, "precision": (*axes, *axes), "logarithm": (2,)}
+            rows, axes = (arrays[name].shape[:1] if name in arrays else () for name in ("ordinary", "axes"))
+            alarms = arrays["alarms/places"].shape if "alarms/places" in arrays else ()
+            wanted = {"axes": (*axes, width), "stretch": axes, "ordinary": rows + axes, "levels": rows + alarms}
         of_model = {name: values.shape for name, values in arrays.items() if not name.startswith("alarms/")}
         if of_model != wanted:
             raise StoreError(
@@ -258,8 +296,7 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
 
     An input that is loudest adds how rare it is, and others nothing. For a linear function the contribution is
     coefficient x scaled value, so a row sums to the own score less the intercept; a scaled value of zero is that of the
-    median ordinary sample. The standardised logarithm of a distance d = z P z is shared out by z_i (P z)_i, z being the
-    inputs along the axes of the distance.
+    median ordinary sample. How rare a distance is, is shared out by what each input has of its square.
 
     Args:
         model: the meta model.
@@ -268,27 +305,18 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     Returns:
         (N, D) float64, in the order of `model.inputs.names`.
     """
-    table = _of_own_score(model, scaled)
+    own, usual = model.compared(scaled)
+    raised = own[:, None] if model.alarms is None else model.alarms.raised(own, scaled, usual)
+    if model.kind == "one_class":
+        table = model.shares(scaled) * raised[:, :1]
+    else:
+        table = np.asarray(scaled * model.arrays["coefficients"])
     if model.alarms is not None:
-        raised = model.alarms.raised(model.own_score(scaled), scaled)
         loudest = raised.argmax(axis=1)
         for part, place in enumerate(model.alarms.places, start=1):
             table[loudest == part] = 0.0
             table[loudest == part, place] = raised[loudest == part, part]
     return table
-
-
-def _of_own_score(model: MetaModel, scaled: FloatArray) -> FloatArray:
-    linear = np.asarray(scaled * model.arrays["coefficients"])
-    if model.kind != "one_class":
-        return linear
-    axes = model.arrays["axes"]
-    offsets = product(scaled, axes.T) - model.arrays["location"]
-    centred = scaled - model.arrays["location"] @ axes
-    terms = product(product(offsets, model.arrays["precision"]), axes) * centred
-    whole = terms.sum(axis=1, keepdims=True)
-    shares = np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0)
-    return np.asarray(linear + shares * model.distance(scaled)[:, None])
 
 
 def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Driver]]:

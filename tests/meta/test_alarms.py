@@ -20,7 +20,6 @@ ROWS = make_rows(INPUTS, make_table(seed=1, positive=TRUTH), TRUTH, SETS)
 PLAIN = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
 EQUAL = dict.fromkeys(["own", *DISTANCES], 1.0)
 WITH = add_alarms(PLAIN, ROWS, EQUAL)
-ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
 
 ORDINARY = np.random.default_rng(0).normal(size=(2000, 2))
 
@@ -59,6 +58,22 @@ def test_the_sum_is_that_of_weights_over_tail_probabilities():
     own, other = (np.quantile(ORDINARY[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
     found = fitted((1.0, 0.25)).sum(np.array([own]), np.array([[0.0, other]]))
     assert found[0] == pytest.approx(np.log(35), abs=0.02)
+
+
+def test_tail_probabilities_may_count_by_their_root():
+    """By hand: roots of shares of 1/4 and 1/100 with weights of 1 and 1/2 give log(2 + 5); far out tails halve."""
+    own, other = (np.quantile(ORDINARY[:, place], 1 - share) for place, share in ((0, 0.25), (1, 0.01)))
+    rooted = Alarms.fit(ORDINARY[:, 0], ORDINARY, np.array([1]), np.array([1.0, 0.5]), power=0.5)
+    assert rooted.sum(np.array([own]), np.array([[0.0, other]]))[0] == pytest.approx(np.log(7), abs=0.02)
+    far, plain = (each.raised(np.array([9.0]), np.zeros((1, 2)))[0, 0] for each in (rooted, fitted()))
+    assert far == pytest.approx(plain / 2)
+
+
+def test_what_is_usual_is_taken_off_inputs():
+    usual = np.full((len(ORDINARY), 1), 3.0)
+    moved = Alarms.fit(ORDINARY[:, 0], ORDINARY + 3, np.array([1]), np.ones(2), usual=usual)
+    many = np.random.default_rng(1).normal(size=(50, 2))
+    np.testing.assert_allclose(moved.sum(many[:, 0], many + 1, np.ones((50, 1))), fitted().sum(many[:, 0], many))
 
 
 def test_more_is_more_alarming_everywhere():
@@ -202,7 +217,6 @@ def test_alarms_count_the_largest_share_that_is_as_good_as_the_best(by_share, ex
 
 
 def test_of_one_class_it_is_no_log_odds():
-    ordinary = TrainingSet(scaled=ROWS.scaled[~TRUTH], target=TRUTH[~TRUTH], sets=SETS[~TRUTH])
-    combined = add_alarms(ONE_CLASS, ordinary, EQUAL)
-    assert auroc(combined.of_scaled(ROWS.scaled), TRUTH) > 0.9
-    assert np.isnan(combined.probability(np.zeros(2), at_prevalence=False)).all()
+    model = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
+    assert auroc(model.of_scaled(ROWS.scaled), TRUTH) > 0.9
+    assert np.isnan(model.probability(np.zeros(2), at_prevalence=False)).all()

@@ -14,16 +14,29 @@ INPUTS = make_inputs(FRAME[~TRUTH], augmentation=True)
 SCALED = INPUTS.scaled(OTHER)
 ROWS = make_rows(INPUTS, FRAME, TRUTH)
 LOGISTIC = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
-MODELS = {
-    "logistic": LOGISTIC,
-    "one class": fit_one_class(INPUTS, ROWS.scaled[~TRUTH]),
-}
+ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_contributions_add_up_to_the_score_less_the_intercept(model):
-    wanted = model.decision(OTHER) - model.arrays["intercept"][0]
-    np.testing.assert_allclose(contributions(model, SCALED).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
+def test_contributions_add_up_to_the_score_less_the_intercept():
+    wanted = LOGISTIC.decision(OTHER) - LOGISTIC.arrays["intercept"][0]
+    np.testing.assert_allclose(contributions(LOGISTIC, SCALED).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_contributions_of_one_class_add_up_to_the_loudest_alarm():
+    own, usual = ONE_CLASS.compared(SCALED)
+    raised = ONE_CLASS.alarms.raised(own, SCALED, usual)
+    np.testing.assert_allclose(contributions(ONE_CLASS, SCALED).sum(axis=1), raised.max(axis=1), rtol=1e-9, atol=1e-9)
+
+
+def test_a_distance_is_shared_out_by_what_is_off():
+    """Beside an ordinary sample, off in one gradient alone."""
+    ordinary = ROWS.scaled[~TRUTH][:1]
+    beside = ordinary.copy()
+    beside[0, INPUTS.names.index("u/head/l1")] += 0.01
+    shares = ONE_CLASS.shares(beside)[0]
+    assert shares.sum() == pytest.approx(1.0)
+    assert np.flatnonzero(np.abs(shares) > 0.01).tolist() == [INPUTS.names.index("u/head/l1")]
+    assert not ONE_CLASS.shares(ordinary).any()
 
 
 def test_the_loudest_alarm_is_what_is_explained():
@@ -39,9 +52,8 @@ def test_the_loudest_alarm_is_what_is_explained():
     np.testing.assert_array_equal(table[1], contributions(LOGISTIC, far)[1])
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_drivers_are_the_largest_first(model):
-    table = contributions(model, SCALED)
+def test_drivers_are_the_largest_first():
+    table = contributions(LOGISTIC, SCALED)
     found = drivers(INPUTS.names, table, k=3)
     wanted = -np.sort(-np.abs(table), axis=1)[:, :3]
     np.testing.assert_allclose(np.abs([[driver.contribution for driver in row] for row in found]), wanted)

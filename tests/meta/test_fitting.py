@@ -7,6 +7,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.linear_model import LogisticRegression
 
 from gradscore.errors import EvaluationError
+from gradscore.evaluation.metrics import auroc
 from gradscore.meta import (
     Penalty,
     TrainingSet,
@@ -138,30 +139,77 @@ def test_rows_in_another_order_fit_the_same():
     np.testing.assert_allclose(again.of_scaled(NEW), fit_logistic(INPUTS, ROWS, PENALTY).of_scaled(NEW), rtol=1e-6)
 
 
-def standardised(values, ordinary):
-    return (values - ordinary.mean()) / ordinary.std()
+RAISING = ["unit_mahalanobis", "mahalanobis", "relative_mahalanobis", "fdbd", "energy", "ash"]
 
 
-def test_one_class_is_the_sum_of_standardised_scores_and_a_distance():
-    """Energy, ASH and neighbours; and log (x - m) P (x - m), standardised by distances from the other half."""
-    ordinary = ROWS.scaled[~TRUTH]
+def near(ordinary, new):
+    """Distances (N, M) along axes of variance v, each over its fourth root, of samples from ordinary ones."""
     gradients = ordinary[:, OF_GRADIENT]
+    variances, frame = np.linalg.eigh(LedoitWolf().fit(gradients).covariance_)
+    seen, asked = ((each[:, OF_GRADIENT] @ frame) / variances**0.25 for each in (ordinary, new))
+    return np.linalg.norm(asked[:, None] - seen, axis=2)
 
-    def logarithms(fitted, of):
-        estimate = LedoitWolf().fit(fitted)
-        offsets = of - estimate.location_
-        return np.log(np.einsum("nd,de,ne->n", offsets, np.linalg.inv(estimate.covariance_), offsets))
 
-    held_out = np.r_[logarithms(gradients[1::2], gradients[::2]), logarithms(gradients[::2], gradients[1::2])]
-    wanted = standardised(logarithms(gradients, NEW[:, OF_GRADIENT]), held_out) + sum(
-        standardised(NEW[:, place(name)], ordinary[:, place(name)]) for name in ("energy", "ash", "knn")
-    )
-    np.testing.assert_allclose(fit_one_class(INPUTS, ordinary).of_scaled(NEW), wanted, rtol=1e-6, atol=1e-6)
+def levels(scaled):
+    return scaled[:, [place(name) for name in RAISING]]
+
+
+def usual_of(ordinary, distances):
+    """Half the mean of the inputs over the ten nearest."""
+    return np.stack([levels(ordinary)[row.argsort()[:10]].mean(axis=0) for row in distances]) / 2
+
+
+def test_one_class_measures_the_nearest_ordinary_sample_and_what_is_usual_near_it():
+    ordinary = ROWS.scaled[~TRUTH]
+    own, usual = fit_one_class(INPUTS, ordinary).compared(NEW)
+    distances = near(ordinary, NEW)
+    np.testing.assert_allclose(own, np.log(distances.min(axis=1)), atol=1e-5)
+    np.testing.assert_allclose(usual, usual_of(ordinary, distances), atol=1e-9)
+
+
+def test_one_class_sums_weights_over_roots_of_tail_probabilities():
+    """Shares of ordinary samples that reach a value, none of which is compared with itself."""
+    ordinary = ROWS.scaled[~TRUTH]
+    apart = near(ordinary, ordinary)
+    np.fill_diagonal(apart, np.inf)
+    distances = near(ordinary, NEW)
+    seen = np.column_stack([np.log(apart.min(axis=1)), levels(ordinary) - usual_of(ordinary, apart)])
+    new = np.column_stack([np.log(distances.min(axis=1)), levels(NEW) - usual_of(ordinary, distances)])
+    found = fit_one_class(INPUTS, ordinary).of_scaled(NEW)
+    within = (new < np.quantile(seen, 0.95, axis=0)).all(axis=1) & ~TRUTH
+    shares = (seen[None] >= new[within, None]).mean(axis=1)
+    wanted = np.log(shares**-0.5 @ [2, 1, 1, 1, 1, 0.5, 0.5])
+    assert within.sum() > 30
+    np.testing.assert_allclose(found[within], wanted, atol=0.1)
+
+
+def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
+    """Ordinary samples of two kinds, with energies of 0 and 8: an energy of 8 is strange in the first."""
+    random = np.random.default_rng(5)
+    kind = np.arange(400) % 2 == 0
+    ordinary = np.zeros((400, len(INPUTS.names)))
+    ordinary[:, OF_GRADIENT] = random.normal(size=(400, OF_GRADIENT.sum())) + 6 * kind[:, None]
+    ordinary[:, place("energy")] = random.normal(size=400) + 8 * kind
+    model = fit_one_class(INPUTS, ordinary)
+    strange = ordinary[~kind] + np.where(np.arange(len(INPUTS.names)) == place("energy"), 8.0, 0.0)
+    assert auroc(np.r_[model.of_scaled(ordinary[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.99
+
+
+def test_of_many_ordinary_samples_every_so_many_are_kept(monkeypatch):
+    monkeypatch.setattr(fitting, "MOST_ORDINARY", 45)
+    ordinary = ROWS.scaled[~TRUTH]  # 90 of them
+    own, _ = fit_one_class(INPUTS, ordinary).compared(NEW)
+    np.testing.assert_allclose(own, np.log(near(ordinary, NEW)[:, ::2].min(axis=1)), atol=1e-5)
 
 
 REFUSED = {
     "three samples": (ROWS.scaled[:3], "at least 4 ordinary samples, got 3"),
-    "gradients that are all alike": (np.zeros((6, len(INPUTS.names))), "nothing to measure a distance by"),
+    "gradients that are all alike": (np.ones((6, len(INPUTS.names))), "nothing to measure a distance by"),
+    "copies of two samples": (
+        np.repeat(ROWS.scaled[:2], 3, axis=0),
+        "do not differ in their distance from each other",
+    ),
+    "no gradients that are not zero": (np.zeros((6, len(INPUTS.names))), "nothing to measure a distance by"),
 }
 
 
