@@ -19,7 +19,7 @@ from ..columns import LOGIT, augmentation_column
 from ..config import AUTO, Config, FeaturesConfig
 from ..data import Augmentation, Batch, augmentation_name, open_augmentations
 from ..errors import GradscoreError, ModelError, reason
-from ..gradients import Engine, prepare, refuse_coupled
+from ..gradients import Engine, prepare, refuse_company, refuse_coupled
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     LastLayer,
@@ -385,6 +385,7 @@ class ForwardPass:
         self._autocast = AUTOCAST.get(autocast or "")
         self._last_layer = last_layer
         self._augmentations = augmentations
+        self._is_alone = False
 
     @property
     def names(self) -> list[str]:
@@ -460,13 +461,21 @@ class ForwardPass:
     def caught(self, images: Inputs) -> tuple[Tensor, list[Tensor]]:
         """As `outputs`, and the penultimate features (N, D) float64 if they are wanted.
 
+        Of the first batch that is more than a few images the logits are compared with those in other company.
+
         Raises:
-            CoupledSamplesError: the logits are not what the last layer makes, as they depend on the batch.
+            CoupledSamplesError: the output for an image depends on the others of its batch.
             ModelError: as `outputs`, or they are not for another reason.
         """
         if self._last_layer is None:
-            return self.outputs(images), []
-        outputs, features = self._last_layer.catch(lambda: self.outputs(images))
+            outputs, features = self.outputs(images), None
+        else:
+            outputs, features = self._last_layer.catch(lambda: self.outputs(images))
+        if not self._is_alone and len(outputs) > WARM_UP:
+            refuse_company(self.outputs, images, outputs.detach())
+            self._is_alone = True
+        if self._last_layer is None:
+            return outputs, []
         if features is None:
             refuse_coupled(self.outputs, images, outputs.detach())
             raise ModelError(

@@ -9,7 +9,7 @@ parameter is covered, tries that against the reference, and carries it out in on
 
 from __future__ import annotations
 
-from .engine import Engine, GradientWarning, prepare, reference_gradients, refuse_coupled
+from .engine import Engine, GradientWarning, prepare, reference_gradients, refuse_company, refuse_coupled
 from .graph import Gradients, read_graph
 from .per_sample import Block, Convolved, Dense, Factored, PerSample, TableRows, Tied, Total, sample_slices
 from .plan import Sink

@@ -36,6 +36,9 @@ CHANGED = {
 }
 """Messages of autograd where networks change themselves or their inputs, and what to do."""
 
+LAST = 3
+"""How many of the last images of a batch are looked at apart from the others."""
+
 INDEPENDENCE_TOLERANCE = 1e-2
 """Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit.
 
@@ -348,6 +351,36 @@ def refuse_coupled(
         )
     for place in range(sample_count(images)):
         _refuse_dependence(model, images, logits, place, rounding if tolerance is None else tolerance)
+
+
+@torch.no_grad()
+def refuse_company(model: Callable[[Inputs], Any], images: Inputs, logits: Tensor) -> None:
+    """Makes sure that images have the logits of their batch in another order, and the last few by themselves.
+
+    A few images do not show it: experts that take at most so many images of a batch drop none of three.
+
+    Args:
+        model: makes logits of images.
+        images: (n, ...) inputs, or a mapping of such, n > `LAST`.
+        logits: (n, K) what it made of them.
+
+    Raises:
+        CoupledSamplesError: an image has other logits with other images.
+        AmplifiedRoundingError: logits only depend on how many images there are.
+    """
+    backwards = torch.arange(len(logits) - 1, -1, -1, device=logits.device)
+    parts = (rows_of(images, backwards[:LAST]), rows_of(images, backwards[LAST:]))
+    again = torch.cat([_outputs(model, part) for part in parts]).flip(0)
+    beyond = (again - logits).abs().amax(dim=1) - INDEPENDENCE_TOLERANCE * logits.abs().amax(dim=1)
+    place = int(beyond.nan_to_num(nan=0.0).argmax())
+    if not bool(beyond[place] > 0):
+        return
+    _refuse_dependence(model, images, logits, place, INDEPENDENCE_TOLERANCE)
+    raise CoupledSamplesError(
+        "the model's output for an image changes with the order of its batch (by "
+        f"{float((again - logits).abs()[place].max()):.3g}); per-sample gradients are not defined for it. Remove "
+        "operations that run across the batch, such as experts that take only so many of its images"
+    )
 
 
 def _refuse_dependence(

@@ -99,3 +99,36 @@ def test_samples_that_depend_on_each_other_are_named_before_the_last_layer(name:
 def test_a_state_is_named_without_penultimate_features() -> None:
     with pytest.raises(CoupledSamplesError, match="others when they come again"):
         gradscore.features(Changed(COUPLED["a state"][0]).eval(), X)
+
+
+class Experts(nn.Module):
+    """Each sample goes to one of two experts, which take at most so many of a batch; others pass them by."""
+
+    def __init__(self, capacity: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.capacity, self.experts = capacity, nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.out = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            taken = ((x[:, 0] > 0.5) == bool(number)).nonzero()[: int(self.capacity * len(x)), 0]
+            hidden = hidden.index_add(0, taken, expert(x[taken]))
+        return self.out(hidden)
+
+
+@pytest.mark.parametrize("losses", [["pseudo_label"], []], ids=["gradients", "logits alone"])
+@pytest.mark.parametrize("penultimate", [True, False], ids=["features", "no features"])
+def test_experts_that_take_only_so_many_of_a_batch_are_refused(losses: list[str], penultimate: bool) -> None:
+    """Three samples are too few to show it."""
+    x = torch.cat([X, X.flip(1)])
+    settings = {"losses": losses, "statistics": ["l2"], "penultimate": penultimate}
+    with pytest.raises(CoupledSamplesError, match="changes with the"):
+        gradscore.features(Experts(0.5).eval(), x, **settings)
+    assert len(gradscore.features(Experts(1.0).eval(), x, **settings)) == len(x)
+
+
+def test_a_network_that_looks_at_the_size_of_large_batches_is_refused_without_features() -> None:
+    with pytest.raises(AmplifiedRoundingError, match="how many there are"):
+        gradscore.features(Changed(COUPLED["another size of batches"][0]).eval(), X, penultimate=False)
