@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from ..baselines import OVER_AUGMENTATIONS
 from ..config import MetaConfig
 from ..errors import EvaluationError
-from ..system import BoolArray, FloatArray
+from ..system import BoolArray, FloatArray, product
 from .alarms import DISTANCES, OWN, Alarms, weights_of
 from .inputs import BASELINE_PREFIX, Inputs
 from .models import MetaModel, prevalence_shift
@@ -292,8 +292,7 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
 
     Its own score is the logarithm of the distance to the nearest ordinary sample along the leading axes of the gradient
     inputs, each divided by the fourth root of its variance: halfway between inputs as they are and whitened ones.
-    Energy, ASH and distances raise alarms beside it, see `MetaModel.compared` and `Alarms`. No sample is compared with
-    itself.
+    Energy, ASH and distances raise alarms beside it, see `MetaModel.compared` and `Alarms`.
 
     Source: Ledoit and Wolf 2004, for the shrinkage of the variances.
 
@@ -323,7 +322,7 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
     arrays = {
         "axes": whole,
         "stretch": stretch,
-        "ordinary": (ordinary[kept] @ whole.T * stretch).astype(np.float32).astype(np.float64),
+        "ordinary": (product(ordinary[kept], whole.T) * stretch).astype(np.float32).astype(np.float64),
         "levels": ordinary[kept][:, raising],
     }
     model = MetaModel(
@@ -332,7 +331,7 @@ def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
         arrays=arrays,
         notes={"shrinkage": float(estimate.shrinkage_), "alarms": weights, "n": len(ordinary), "n_positive": 0},
     )
-    own, usual = model.compared(ordinary, left_out=np.arange(len(ordinary)), of=kept)
+    own, usual = model.compared(ordinary)
     if not np.ptp(own) > 0:
         raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
     alarms = Alarms.fit(own, ordinary, raising, np.array([*weights.values()]), usual=usual, power=_POWER)

@@ -129,25 +129,18 @@ class MetaModel:
         """Scores (N,) of scaled inputs (N, D) without alarms."""
         return self.compared(scaled)[0]
 
-    def compared(
-        self, scaled: FloatArray, *, left_out: IntArray | None = None, of: IntArray | None = None
-    ) -> tuple[FloatArray, FloatArray | float]:
-        """Scores (N,) without alarms, and what is usual (N, P - 1) of the inputs that raise them.
+    def compared(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Scores (N,) of scaled inputs (N, D) without alarms, and what is usual (N, P - 1) of those that raise them.
 
         Nothing is for `logistic`. For `one_class` half of their mean over the `NEIGHBOURS` nearest ordinary samples is:
-        what is rare among samples with gradients like these says more than what is rare among all.
-
-        Args:
-            scaled: (N, D) inputs.
-            left_out: (N,) numbers of the samples, which are not compared with themselves.
-            of: (M,) numbers of the ordinary samples likewise.
+        what is rare among samples with gradients like these says more than what is rare among all. No sample is
+        compared with itself, nor with copies of it.
         """
         if self.kind != "one_class":
             linear: FloatArray = product(scaled, self.arrays["coefficients"][:, None])[:, 0]
             return linear + self.arrays["intercept"][0], 0.0
-        numbers = None if left_out is None or of is None else (left_out, of)
         count = min(NEIGHBOURS, len(self.arrays["ordinary"]) - 1)
-        distances, places, _ = self._ordinary.nearest(self._along(scaled), numbers, count)
+        distances, places = self._nearest(self._along(scaled), count)
         own = np.log(np.maximum(distances[:, 0], np.finfo(np.float64).tiny))
         return own, self.arrays["levels"][places].mean(axis=1) / 2
 
@@ -158,7 +151,7 @@ class MetaModel:
         frame of the inputs.
         """
         along = self._along(scaled)
-        _, places, _ = self._ordinary.nearest(along, None, 1)
+        _, places = self._nearest(along, 1)
         offsets = (along - self._ordinary.features[places[:, 0]]).astype(np.float64)
         axes, stretch = self.arrays["axes"], self.arrays["stretch"]
         terms = product(offsets / stretch, axes) * product(offsets * stretch, axes)
@@ -169,6 +162,20 @@ class MetaModel:
     def _ordinary(self) -> Bank:
         features = self.arrays["ordinary"].astype(np.float32)
         return Bank(features=features, classes=np.zeros(len(features), dtype=np.int64))
+
+    @cached_property
+    def _copies(self) -> dict[bytes, int]:
+        """Numbers of the ordinary samples by their bits; copies have one number."""
+        return {row.tobytes(): number for number, row in enumerate(self._ordinary.features)}
+
+    def _nearest(self, along: NDArray[np.float32], count: int) -> tuple[FloatArray, IntArray]:
+        """Distances (N, `count`) of the nearest ordinary samples that are no copies, and their places."""
+        theirs = np.array([self._copies.get(row.tobytes(), -1) for row in along], dtype=np.int64)
+        numbers = None
+        if (theirs >= 0).any():
+            numbers = theirs, np.array([self._copies[row.tobytes()] for row in self._ordinary.features])
+        distances, places, _ = self._ordinary.nearest(along, numbers, count)
+        return distances, places
 
     def _along(self, scaled: FloatArray) -> NDArray[np.float32]:
         """Where scaled inputs (N, D) are along the stretched axes, (N, A)."""

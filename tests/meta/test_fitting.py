@@ -183,6 +183,17 @@ def test_one_class_sums_weights_over_roots_of_tail_probabilities():
     np.testing.assert_allclose(found[within], wanted, atol=0.1)
 
 
+def test_ordinary_samples_are_as_far_as_new_ones():
+    """None is compared with itself or a copy, whoever asks: models are judged by samples that fitted them, too."""
+    ordinary = ROWS.scaled[~TRUTH]
+    apart = near(ordinary, ordinary)
+    np.fill_diagonal(apart, np.inf)
+    for samples in (ordinary, np.vstack([ordinary, ordinary[:5]])):
+        own, usual = fit_one_class(INPUTS, ordinary).compared(samples)
+        np.testing.assert_allclose(own[:90], np.log(apart.min(axis=1)), atol=1e-5)
+        np.testing.assert_allclose(usual[:90], usual_of(ordinary, apart), atol=1e-9)
+
+
 def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
     """Ordinary samples of two kinds, with energies of 0 and 8: an energy of 8 is strange in the first."""
     random = np.random.default_rng(5)
@@ -192,7 +203,7 @@ def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
     ordinary[:, place("energy")] = random.normal(size=400) + 8 * kind
     model = fit_one_class(INPUTS, ordinary)
     strange = ordinary[~kind] + np.where(np.arange(len(INPUTS.names)) == place("energy"), 8.0, 0.0)
-    assert auroc(np.r_[model.of_scaled(ordinary[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.99
+    assert auroc(np.r_[model.of_scaled(ordinary[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.9
 
 
 def test_of_many_ordinary_samples_every_so_many_are_kept(monkeypatch):
