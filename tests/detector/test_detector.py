@@ -184,8 +184,10 @@ def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line
     )
     answer = report.evaluation.answer
     assert [asdict(each) for each in answer.uses] == by_default["answer"]["uses"]
-    wanted = ScoreChoice.of_notes(json.loads((run / "meta/ood/known/all/model.json").read_text())["notes"]).judged
-    found = report.evaluation.choices["ood"].judged
+    wanted, found = (
+        ScoreChoice.of_notes(json.loads((path / "model.json").read_text())["notes"]).judged
+        for path in (run / "meta/ood/known/all", report.run.meta_path / "ood/auxiliary/all")
+    )
     of_models = {"meta", "score_lr", "logit_lr"}  # their penalties are chosen by auxiliary sets, which `shapes` joins
     assert {name: found[name] for name in found.keys() - of_models} == {
         name: wanted[name] for name in wanted.keys() - of_models
