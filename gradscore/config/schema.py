@@ -114,7 +114,8 @@ class ExtractConfig(Section):
     """Of random weights and of random choices."""
 
 
-PositiveNumbers = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+Factors = Annotated[list[Annotated[float, Field(ge=1e-9, le=1e9)]], Field(min_length=1)]
+"""Far beyond what any fit chooses, and far from where products of them leave float64."""
 
 
 class MetaConfig(Section):
@@ -124,9 +125,9 @@ class MetaConfig(Section):
     """Folds of the cross-validation that chooses among `Cs` and `boosts`."""
     seed: InModels[Seed] = 0
     """Of the folds."""
-    Cs: InModels[PositiveNumbers] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
+    Cs: InModels[Factors] = [0.00001, 0.0001, 0.001, 0.01, 0.1]
     """Inverse penalties of gradients to choose from, as `C` of scikit-learn."""
-    boosts: InModels[PositiveNumbers] = [3.0, 10.0, 30.0, 100.0]
+    boosts: InModels[Factors] = [3.0, 10.0, 30.0, 100.0]
     """Factors of baselines to choose from, before they meet the same penalty."""
 
 

@@ -31,12 +31,18 @@ from ..system import (
 )
 from .sources.raw_samples import Pixels, Raw, Values, describe_raw, is_image
 
+MOST_PIXELS = 16384
+"""Along a side: more fits into hardly any memory."""
+
 
 def _size(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return check(value)
+        size = check(value)
     except ValidationError:
-        raise ValueError(f"wanted a positive number of pixels, [height, width] or null, got {value!r}") from None
+        size = MOST_PIXELS + 1
+    if size is not None and np.max(size) > MOST_PIXELS:
+        raise ValueError(f"wanted a number of pixels from 1 to {MOST_PIXELS}, [height, width] or null, got {value!r}")
+    return size
 
 
 def _for_all_channels(value: Any) -> Any:
@@ -45,11 +51,9 @@ def _for_all_channels(value: Any) -> Any:
 
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Means = Annotated[list[Annotated[float, Field(ge=-1e12, le=1e12)]], BeforeValidator(_for_all_channels)]
 
-Means = Annotated[list[Finite], BeforeValidator(_for_all_channels)]
-
-Deviations = Annotated[list[Annotated[Finite, Field(gt=0)]], BeforeValidator(_for_all_channels)]
+Deviations = Annotated[list[Annotated[float, Field(ge=1e-12, le=1e12)]], BeforeValidator(_for_all_channels)]
 
 
 class PreprocessingConfig(Section):

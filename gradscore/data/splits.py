@@ -65,6 +65,16 @@ ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) 
 """Folders may be called by numbers, which YAML reads as such."""
 
 
+def _in_int64(label: int | str) -> int | str:
+    if isinstance(label, int) and not -(2**63) <= label < 2**63:
+        raise ValueError(f"{label} is too large for a class; labels are counted from 0")
+    return label
+
+
+Label = Annotated[int | str, AfterValidator(_in_int64)]
+"""A label of a source, or a class of the network: its number, or its name."""
+
+
 def _made_kinds(kinds: str | list[str]) -> str | list[str]:
     if kinds == "auto":
         return kinds
@@ -97,7 +107,7 @@ DataSource = Annotated[str, AfterValidator(_filled_in), AfterValidator(anchored_
 class SelectConfig(Section):
     """Which samples of a source: by class, content hash and lot, then `start` to `stop`, then `count` at random."""
 
-    classes: InFeatures[list[int | str] | None] = None
+    classes: InFeatures[list[Label] | None] = None
     """Only samples with these labels, as the source counts them or by name, before `label_map`."""
     count: InFeatures[Positive | None] = None
     """So many of the others, drawn at random with `seed`."""
@@ -136,7 +146,7 @@ class DatasetConfig(Section):
     """Settings of the source."""
     select: SelectConfig = SelectConfig()
     """Which samples of the source."""
-    label_map: InFeatures[dict[int | str, int | str] | None] = None
+    label_map: InFeatures[dict[Label, Label] | None] = None
     """Class of the network for every label of the source, numbers or names: {0: 1, 1: 0}."""
 
     @field_validator("arguments")
