@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +79,14 @@ class SampleSet:
         classes: names of its classes; empty where samples have none.
         files: the images of a folder.
         count: how many samples there are.
-        labels: the column of a table that is taken to hold its classes, though its name does not say so.
+        columns: of a table, by what they are taken to hold, `labels` or `ids`, though their names do not say so.
     """
 
     path: Path
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     count: int
-    labels: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_table(self) -> bool:
@@ -322,13 +322,14 @@ def saved_classifier(checkpoints: Sequence[Path]) -> SavedClassifier | None:
 
 
 def look_at_tables(
-    paths: Sequence[Path], *, names: Sequence[str] | None = None
+    paths: Sequence[Path], *, names: Sequence[str] | None = None, texts: bool = True
 ) -> tuple[dict[str, list[SampleSet]], list[str]]:
     """Reads tables as `extract` reads them where a configuration gives no arguments, or says which column has labels.
 
     Args:
         paths: of the tables.
         names: of the classes of the network, if they are known.
+        texts: whether the network may take texts.
 
     Returns:
         Sets of images, texts and rows of numbers, by this word; and why other tables are not used, in a sentence each.
@@ -340,8 +341,11 @@ def look_at_tables(
         try:
             if kind not in ("csv", "parquet"):
                 raise DataError("init reads .csv, .tsv and .parquet; gradscore docs data has other kinds")
-            source, labels = _opened(f"{kind}:{path}", path, names)
+            source, columns = _opened(f"{kind}:{path}", path, names)
             first = source.sample(0)
+            if isinstance(first, str) and not texts:
+                source, columns = _named(f"{kind}:{path}", path, source, columns)
+                first = source.sample(0)
             if isinstance(first, str):
                 noun = "texts"
             elif is_image(first):
@@ -350,23 +354,33 @@ def look_at_tables(
                 noun = "rows"
             else:
                 raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
-            found.setdefault(noun, []).append(_set_of(path, source, labels))
+            found.setdefault(noun, []).append(_set_of(path, source, columns))
         except (GradscoreError, OSError) as error:
             unused.append(f"{path}: not used: {str(error).splitlines()[0]}")
     return found, unused
 
 
-def _opened(source: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, str | None]:
+def _opened(source: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, dict[str, str]]:
     """The samples of a table, and the column of their classes where that is not called so."""
     with suppress(DataError):
         found = open_source(source)
         if found.labels is not None:
-            return found, None
+            return found, {}
     with suppress(DataError):  # then the file is damaged, or the column holds the samples
         column = _class_column(path, names)
         if column is not None:
-            return open_source(source, {"labels": column}), column
-    return open_source(source), None
+            return open_source(source, {"labels": column}), {"labels": column}
+    return open_source(source), {}
+
+
+def _named(source: str, path: Path, found: ImageSource, columns: dict[str, str]) -> tuple[ImageSource, dict[str, str]]:
+    """Numbers, where the texts beside them are words that differ in each row: these name the samples."""
+    for name, values in text_columns(path).items():
+        are_words = not any(" " in str(each) for each in values)
+        if are_words and len({*values}) == len(values) and name not in columns.values():
+            with suppress(DataError):  # there are no numbers
+                return open_source(source, {**columns, "ids": name}), {**columns, "ids": name}
+    return found, columns
 
 
 def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
@@ -380,12 +394,12 @@ def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _set_of(path: Path, source: ImageSource, labels: str | None) -> SampleSet:
+def _set_of(path: Path, source: ImageSource, columns: Mapping[str, str]) -> SampleSet:
     if source.labels is None:
-        return SampleSet(path, (), (), len(source.ids))
+        return SampleSet(path, (), (), len(source.ids), columns)
     numbers = np.unique(source.labels[source.labels >= 0]).tolist()
     names = class_names_of(source)
     if len(numbers) < 2:
         raise DataError(f"its samples have {len(numbers)} classes, wanted two at least; {FORM}")
     classes = tuple(str(each) if names is None else names[each] for each in numbers)
-    return SampleSet(path, classes, (), len(source.ids), labels)
+    return SampleSet(path, classes, (), len(source.ids), columns)

@@ -14,8 +14,8 @@ import yaml
 
 from ..config import load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
-from ..errors import ConfigError, OutputError
-from ..models import read_weights
+from ..errors import ConfigError, ModelError, OutputError
+from ..models import StateDict, read_weights
 from ..system import some, write_text
 from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
 from .folders import (
@@ -109,11 +109,12 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
 
     Raises:
         ConfigError: a place does not exist, is a run folder, or holds nothing that is known.
-        ModelError: the first checkpoint cannot be read.
+        ModelError: no checkpoint can be read.
     """
     found = look(places)
     saved = saved_classifier(found.checkpoints)
-    tables, unused = look_at_tables(found.tables, names=None if saved is None else saved.names)
+    names = None if saved is None else saved.names
+    tables, unused = look_at_tables(found.tables, names=names, texts=saved is not None)
     if saved is not None:
         noun = saved.takes
     else:
@@ -146,7 +147,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         _propose_preprocessing(made, found, shapes, architecture)
     elif noun == "rows":
         _propose_levels(made, "of each column in training, a list as long as a row")
-    _propose_data(made, sets, noun, class_names)
+    _propose_data(made, sets, noun, class_names, found.tables)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
@@ -181,6 +182,19 @@ def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
         made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
 
 
+def _read_one(made: Proposal, path: Path, *others: Path) -> tuple[Path, StateDict]:
+    """The first checkpoint that can be read, and what it holds; remarks say which could not."""
+    try:
+        weights = read_weights(path)
+    except ModelError as error:
+        if not others:
+            raise
+        made.remarks.append(f"passed over: {str(error).partition('; ')[0]}")
+        return _read_one(made, *others)
+    _note_others(made, others)
+    return path, weights
+
+
 def _propose_model(
     made: Proposal, found: Found, likely: Collection[int], progress: Callable[[str], None] | None
 ) -> tuple[Shapes, Architecture | None, tuple[str, ...]]:
@@ -190,9 +204,7 @@ def _propose_model(
     names: tuple[str, ...] = ()
     architecture, checkpoint, prefix = None, None, None
     if found.checkpoints:
-        checkpoint = found.checkpoints[0]
-        weights = read_weights(checkpoint)
-        _note_others(made, found.checkpoints[1:])
+        checkpoint, weights = _read_one(made, *found.checkpoints)
         names, state = weights.class_names or (), shapes_of(weights.tensors)
         layers = {name.partition(".")[0] for name in state}
         own = [each for each in found.factories if layers <= each.parts]
@@ -278,7 +290,9 @@ def _propose_levels(made: Proposal, of_what: str) -> None:
         made.ask(f"preprocessing.{key}", f"{key} {of_what}; null if there was none")
 
 
-def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_names: Collection[str]) -> None:
+def _propose_data(
+    made: Proposal, sets: Sequence[SampleSet], noun: str, class_names: Collection[str], tables: Sequence[Path]
+) -> None:
     """Deals sets out to parts.
 
     The known classes are those the checkpoint names, where a labelled set has no others; else those of one of the
@@ -291,11 +305,13 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
     known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
-    ood = [each for each in sets if each not in in_dist and _is_ood(each, known, in_dist)]
+    above = {each.path: _above(each, tables) for each in sets}
+    ood = [each for each in sets if each not in in_dist and _is_ood(each, known) and above[each.path] is None]
     parts = _dealt(in_dist)
     for each in sets:
         if each not in ood and all(each is not part.samples for part in parts.values()):
             lacking = "it has other classes" if each.classes else f"its {noun} have no classes"
+            lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
     wanted = {"fit": f"labelled {noun} that did not train the network", "test": "others, for the report"}
@@ -303,8 +319,7 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
         key = f"data.in_dist.{role}"
         if role in parts:
             part = parts[role]
-            labels = part.samples.labels
-            guess = f"; classes of column {labels!r}, check" if labels is not None else ""
+            guess = "".join(f"; {MEANT[what]} column {name!r}, check" for what, name in part.samples.columns.items())
             select = {"select": part.select} if part.select else {}
             why = f"{part.samples.count} {noun} of {len(part.samples.classes)} classes{part.why}{guess}"
             made.put(key, {**_entry(made, part.samples), **select}, why)
@@ -318,8 +333,11 @@ def _propose_data(made: Proposal, sets: Sequence[SampleSet], noun: str, class_na
     made.put(
         "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
     )
-    if "fit" in parts and not are_named:
-        _note_classes(made, parts["fit"].samples, class_names)
+    if not are_named:
+        for samples in {part.samples.path: part.samples for part in parts.values()}.values():
+            _note_empty(made, samples)
+        if "fit" in parts:
+            _note_classes(made, parts["fit"].samples, class_names)
 
 
 @dataclass(frozen=True)
@@ -363,6 +381,8 @@ def _held_out(fit: _Part) -> dict[str, _Part]:
     }
 
 
+MEANT = {"labels": "classes of", "ids": "names of samples of"}
+
 NOT_TRAINED = "must not have trained the network"
 
 NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
@@ -378,24 +398,32 @@ def _main(sets: Sequence[SampleSet]) -> SampleSet:
     return max(sets, key=rank)
 
 
-def _is_ood(of: SampleSet, known: Collection[str], in_dist: Sequence[SampleSet]) -> bool:
-    """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes.
+def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
+    """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes."""
+    return of.role == "ood" if of.role is not None or not known else not set(of.classes) & set(known)
 
-    Images without classes below a table of classes are those that it names.
-    """
-    if of.role is not None or not known:
-        return of.role == "ood"
-    if not of.classes and not of.is_table:
-        return not any(
-            each.is_table and of.path.resolve().is_relative_to(each.path.parent.resolve()) for each in in_dist
-        )
-    return not set(of.classes) & set(known)
+
+def _above(of: SampleSet, tables: Sequence[Path]) -> Path | None:
+    """A table beside or above images without classes: it may say theirs, which the network may then know."""
+    if of.is_table or of.classes or of.role == "ood":
+        return None
+    return next((table for table in tables if of.path.resolve().is_relative_to(table.parent.resolve())), None)
 
 
 def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
     """Whether the folders in one that is called OOD are sets of their own, not classes of one set."""
     is_split = of.role == "ood" and not of.is_table and 0 < len(of.classes) <= MOST_SETS
     return is_split and not {*of.classes} & {*known}
+
+
+def _note_empty(made: Proposal, of: SampleSet) -> None:
+    names = [] if of.is_table else sorted(path.name for path in of.path.iterdir() if path.is_dir())
+    empty = [name for name in names if not name.startswith(".") and name not in of.classes]
+    if empty:
+        made.remarks.append(
+            f"{of.path} has class folders without an image, which count as classes: {some(empty)}; remove those that "
+            "are none of the network's, or name its classes in their order in data.class_names"
+        )
 
 
 def _note_classes(made: Proposal, fit: SampleSet, class_names: Collection[str]) -> None:
@@ -414,7 +442,7 @@ def _note_classes(made: Proposal, fit: SampleSet, class_names: Collection[str]) 
 
 
 def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
-    arguments = {} if of.labels is None else {"arguments": {"labels": of.labels}}
+    arguments = {"arguments": dict(of.columns)} if of.columns else {}
     return {"source": f"{of.source}:{made.near(of.path)}", **arguments}
 
 

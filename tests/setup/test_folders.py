@@ -56,3 +56,16 @@ def test_a_folder_that_is_called_ood_stays_out_of_distribution(tmp_path: Path) -
     images(tmp_path / "ood")
     table(tmp_path / "labels.csv", "photos")
     assert sources(propose([tmp_path], base=tmp_path))[1] == ["folder:ood"]
+
+
+def test_images_that_a_table_may_name_are_not_ood(tmp_path: Path) -> None:
+    for part in ("val", "test"):
+        for name in ("cat", "dog"):
+            images(tmp_path / part / name, count=2)
+    images(tmp_path / "scans" / "photos")
+    images(tmp_path / "textures")
+    (tmp_path / "scans" / "list.csv").write_text("number,breed\n1,cat\n2,dog\n")
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "folder:val", "test": "folder:test"}, ["folder:textures"])
+    (remark,) = (each for each in made.remarks if each.startswith(f"{tmp_path / 'scans' / 'photos'}: not used"))
+    assert f"since {tmp_path / 'scans' / 'list.csv'} may say their classes; name it in data.ood if" in remark

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gradscore.config import load_config
-from gradscore.data import FILL_IN
-from gradscore.errors import ConfigError
+from gradscore.data import FILL_IN, open_source
+from gradscore.errors import ConfigError, ModelError
 from gradscore.reporting.pages import TEMPLATES
 from gradscore.setup import propose, write_proposal
 from gradscore.setup.proposal import as_yaml
@@ -204,6 +204,20 @@ def test_code_that_fits_goes_before_networks_of_packages(tmp_path: Path, argumen
     assert propose([tmp_path], base=tmp_path).settings["model.source"] == wanted
 
 
+def test_of_several_checkpoints_one_that_can_be_read_is_used(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(2)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    with pytest.raises(ModelError, match="optimizer"):
+        propose([tmp_path], base=tmp_path)
+    network(tmp_path / "weights.pt")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.checkpoint"] == "weights.pt"
+    assert made.remarks[0].startswith(f"passed over: checkpoint {tmp_path / 'optimizer.pt'} ")
+
+
 NAMED = {
     "those of the images": ({"classes": ["emu", "cat"]}, ["emu", "cat"], []),
     "more": ({"idx_to_class": {0: "emu", 1: "fox", 2: "cat"}}, None, []),
@@ -323,6 +337,16 @@ def test_two_classes_for_one_logit_are_no_other_number(tmp_path: Path) -> None:
     assert propose([tmp_path], base=tmp_path).remarks == []
 
 
+def test_class_folders_without_an_image_are_said(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    images(tmp_path / "test", "cat", "dog")
+    (tmp_path / "test" / "emu" / "later").mkdir(parents=True)
+    (tmp_path / "test" / ".thumbnails").mkdir()
+    assert open_source(f"folder:{tmp_path / 'test'}").class_names == ["cat", "dog", "emu"]
+    (remark,) = propose([tmp_path], base=tmp_path).remarks
+    assert remark.startswith(f"{tmp_path / 'test'} has class folders without an image, which count as classes: emu;")
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     images(tmp_path / "images" / "val", "cat", "dog")
     made = propose([tmp_path / "images"], base=tmp_path / "configs")
@@ -378,7 +402,23 @@ class MLP(nn.Sequential):
     assert propose([tmp_path], base=tmp_path).settings["model.source"] == "python:net.py:MLP"
 
 
+def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: Path) -> None:
+    rows = "".join(f"p{row},{row}.5,2.5,{'good' if row % 2 else 'bad'}\n" for row in range(20))
+    (tmp_path / "val.csv").write_text(f"patient_id,size,age,diagnosis\n{rows}")
+    (tmp_path / "strange.csv").write_text("patient_id,size,age\nq1,1.5,2\nq2,2.5,3\n")
+    network(tmp_path / "weights.pt")
+    made = propose([tmp_path], base=tmp_path)
+    arguments = made.settings["data.in_dist.fit"]["arguments"]
+    assert arguments == {"labels": "diagnosis", "ids": "patient_id"}
+    assert open_source(f"csv:{tmp_path / 'val.csv'}", arguments).vectors.shape == (20, 2)
+    assert "names of samples of column 'patient_id', check" in made.reasons["data.in_dist.fit"]
+    strange = {"name": "strange", "source": "csv:strange.csv", "arguments": {"ids": "patient_id"}}
+    assert made.settings["data.ood"] == [strange]
+    assert made.remarks == []
+
+
 OTHER_DATA = {
+    "texts beside numbers": ("texts.csv", "text,length,label\na good film,11,0\na bad one,9,1\n", "tutorial-text"),
     "numbers of one class": ("rows.csv", "a,b,label\n1,2,0\n", "wanted two at least"),
     "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "gradscore docs tutorial-text"),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
