@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, floor, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +32,12 @@ NORMAL = 1.959964
 
 
 class WrongLabels(NamedTuple):
-    """How many labels are wrong, and the ends of the 95 % interval."""
+    """How many labels are wrong, the ends of the 95 % interval, and how many at most if mistakes are close calls."""
 
     estimate: int
     low: int
     high: int
+    up_to: int
 
 
 def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> WrongLabels:
@@ -47,6 +49,10 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     that fits worse is seldom known to be wrong: if a mistaken label may be any other class, those are close calls and
     count as right, which is the lower end.
     A network that has learnt wrong labels by heart hides them; `chances` sees more of these, for the upper end.
+
+    Labels that are wrong where classes look alike hardly count in this. But if errors of the last layers are labelled
+    with the true class more often than with the error, wrong labels are no more than those that fit worse than another
+    class: these, with a normal interval, are `up_to`, and no interval ends above.
 
     Args:
         log_p: (N, K) log probabilities of the classes, as if all were as frequent, of last layers that are fitted to
@@ -74,11 +80,14 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     hidden = float(chances(log_odds).sum())
     hidden_error = _error([float(chances(log_odds[groups != each]).sum()) for each in range(GROUPS)])
     (least, least_error), (count, error) = ends
+    worse = int((log_odds > 0).sum())
+    estimate, up_to = round(count), min(len(labels), ceil(worse + NORMAL * sqrt(1 + worse)))
     low, high = least - NORMAL * least_error, max(count + NORMAL * error, hidden + NORMAL * hidden_error)
     return WrongLabels(
-        estimate=round(count),
-        low=max(0, min(round(count), int(np.floor(low)))),
-        high=min(len(labels), int(np.ceil(high))),
+        estimate=estimate,
+        low=max(0, min(estimate, floor(low))),
+        high=max(estimate, min(up_to, ceil(high))),
+        up_to=max(estimate, up_to),
     )
 
 

@@ -31,6 +31,9 @@ MOST_LOST = 0.02
 GRAND = "label/model/l2"
 """The column of the gradient norm over all parameters."""
 
+LITTLE = 0.1
+"""Part of a count that its lower end has to be above for the count to be said."""
+
 NEAREST = 4
 """Nearest samples of the suggested class that are named."""
 
@@ -51,7 +54,7 @@ class Audit:
             `loss`, `margin`, `el2n`, `grand`, higher = more likely wrong); `neighbours_label` and
             `neighbours_suggested`, how many of the nearest 30 have either label; `nearest_suggested`, the names of the
             nearest samples of the suggested class (of the first 500 rows), and `reason`, a sentence.
-        wrong: how many labels are wrong, with a 95 % interval.
+        wrong: how many labels are wrong, with a 95 % interval; and how many at most if mistakes are close calls.
         nearest: by `place`, the places of the nearest samples of the suggested class, of the first 500 rows.
         class_names: in the order of the outputs of the model; None where they are not known.
         notices: what a reader should know.
@@ -75,8 +78,13 @@ class Audit:
         """How many labels are wrong, or why that cannot be said."""
         if self.doubt is not None:
             return self.doubt
-        count, low, high = self.wrong
-        return f"about {count:,} of {len(self.table):,} labels are wrong (95 %: {low:,} to {high:,})"
+        count, low, high, up_to = self.wrong
+        samples = f"{len(self.table):,} labels"
+        if low <= count * LITTLE:
+            said = f"at most {high:,} of {samples} are wrong, and perhaps {f'only {low:,}' if low else 'none'} (95 %)"
+        else:
+            said = f"about {count:,} of {samples} are wrong (95 %: {low:,} to {high:,})"
+        return said if up_to <= high else f"{said}, or up to {up_to:,} if mistakes are where classes look alike"
 
     @property
     def suspected(self) -> int:

@@ -56,6 +56,42 @@ def test_classes_may_be_rare(wrong: float) -> None:
     assert abs(found.estimate - changed) < 12 + 0.1 * 2000 * wrong
 
 
+def gaussians(classes: int, count: int, *, apart: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log probabilities (N, K) of normal distributions with centres at random, by their densities, and true classes."""
+    random = np.random.default_rng(seed)
+    centres = apart * random.normal(size=(classes, 20))
+    truth = np.repeat(np.arange(classes), count)
+    samples = centres[truth] + random.normal(size=(len(truth), 20))
+    return log_softmax(-((samples[:, None] - centres) ** 2).sum(axis=2) / 2, axis=1), truth
+
+
+@pytest.mark.parametrize("wrong", [0.02, 0.05, 0.1, 0.2])
+def test_labels_that_are_wrong_where_classes_look_alike_are_held_by_the_wider_end(wrong: float) -> None:
+    """They are those whose label is most easily mistaken, for the class that it is most easily mistaken for."""
+    for seed in range(3):
+        log_p, truth = gaussians(5, 300, apart=0.5, seed=seed)
+        others = np.exp(log_p)
+        others[np.arange(1500), truth] = 0
+        random = np.random.default_rng(seed)
+        chosen = random.choice(1500, round(1500 * wrong), replace=False, p=others.sum(axis=1) / others.sum())
+        labels = truth.copy()
+        labels[chosen] = [random.choice(5, p=others[each] / others[each].sum()) for each in chosen]
+        found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
+        assert found.low <= len(chosen) <= found.up_to
+
+
+def test_no_interval_ends_above_what_fits_worse_than_another_class() -> None:
+    """A class is mistaken for the next: classes that overlap may then be taken for one another altogether."""
+    for seed in (0, 3):
+        log_p, truth = gaussians(3, 300, apart=0.3, seed=seed)
+        random = np.random.default_rng(seed)
+        labels = np.where(random.random(900) < 0.2, (truth + 1) % 3, truth)
+        found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
+        worse = (log_p.argmax(axis=1) != labels).sum()
+        assert found.low <= (labels != truth).sum() <= found.high <= found.up_to
+        assert found.up_to == np.ceil(worse + 1.959964 * np.sqrt(worse + 1))
+
+
 def test_the_count_is_that_of_the_greatest_likelihood() -> None:
     """Of two classes, with the share of each that is mistaken found by another search of the likelihood as it is."""
     log_p, labels, _ = labelled(800, wrong=0.1, spread=3.0, noise="uniform", seed=1)

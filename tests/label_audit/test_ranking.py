@@ -1,5 +1,8 @@
 """The ranking of labels against figures computed another way, and what it refuses."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ import gradscore
 from gradscore.errors import ConfigError, DataError
 from gradscore.label_audit import last_layers, ranked
 from gradscore.label_audit.last_layers import cross_fitted, with_network
+from gradscore.label_audit.noise import WrongLabels
 from gradscore.label_audit.ranking import of_the_network
 
 CLASSES = 3
@@ -67,9 +71,49 @@ def trained(net: nn.Module, *, turned: int = 0) -> nn.Module:
 def test_how_many_are_wrong_is_said(net: nn.Module) -> None:
     inputs, given, _ = blobs()
     found = gradscore.audit(trained(net), (inputs, given))
-    count, low, high = found.wrong
+    _, low, high, _ = found.wrong
     assert low <= len(FLIPS) <= high <= 10
-    assert found.sentence == f"about {count} of 90 labels are wrong (95 %: {low} to {high})"
+    assert (low, found.sentence) == (0, f"at most {high} of 90 labels are wrong, and perhaps none (95 %)")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    {
+        (20, 9, 31, 31): "about 20 of 90 labels are wrong (95 %: 9 to 31)",
+        (20, 9, 31, 45): "about 20 of 90 labels are wrong (95 %: 9 to 31), or up to 45 if mistakes are where classes "
+        "look alike",
+        (20, 2, 31, 31): "at most 31 of 90 labels are wrong, and perhaps only 2 (95 %)",
+        (
+            20,
+            0,
+            31,
+            45,
+        ): "at most 31 of 90 labels are wrong, and perhaps none (95 %), or up to 45 if mistakes are where "
+        "classes look alike",
+        (0, 0, 2, 2): "at most 2 of 90 labels are wrong, and perhaps none (95 %)",
+    }.items(),
+)
+def test_what_is_not_known_to_be_wrong_is_not_said_to_be(
+    found: gradscore.Audit, wrong: tuple[int, ...], sentence: str
+) -> None:
+    assert replace(found, wrong=WrongLabels(*wrong), doubt=None).sentence == sentence
+
+
+def test_many_classes_that_look_alike_are_not_said_to_have_wrong_labels() -> None:
+    """A network that knows the densities of 100 classes predicts 83 % of the samples right, and no label is wrong."""
+    random = np.random.default_rng(0)
+    centres = 0.9 * random.normal(size=(100, 20))
+    labels = np.repeat(np.arange(100), 30)
+    inputs = torch.tensor(centres[labels] + random.normal(size=(3000, 20))).float()
+    net = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 100)).eval()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(20))
+        net[0].bias.zero_()
+        net[1].weight.copy_(torch.tensor(centres))
+        net[1].bias.copy_(-torch.tensor(centres**2).sum(dim=1) / 2)
+        assert (net(inputs).argmax(dim=1).numpy() == labels).mean() == pytest.approx(0.83, abs=0.02)
+    said = gradscore.audit(net, (inputs, torch.tensor(labels))).sentence
+    assert re.match(r"at most \d+ of 3,000 labels are wrong, and perhaps (none|only \d) \(95 %\)", said)
 
 
 def test_what_the_network_says_is_that_of_pytorch(found: gradscore.Audit, net: nn.Module) -> None:
@@ -287,7 +331,7 @@ def test_labels_in_another_order_are_said(net: nn.Module) -> None:
     assert "in another order" in repr(found)
     right = gradscore.audit(turned, (inputs, (truth + 1) % CLASSES))
     assert right.doubt is None
-    assert right.sentence.startswith("about ")
+    assert "labels are wrong" in right.sentence
 
 
 def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit) -> None:
