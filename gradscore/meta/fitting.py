@@ -51,6 +51,10 @@ WIDE = 2000
 SHARES = tuple(2.0**-halvings for halvings in range(7))
 """What alarms may count of what their errors give them."""
 
+LEAST_SLOPE = 0.1
+"""Log-odds rise by no less with what alarms raise: a set amid ordinary samples says nothing of what is far from them.
+"""
+
 LEAST_SETS = 3
 """With at least so many OOD sets in a fit, penalties are judged by sets that a fit has not seen."""
 
@@ -279,7 +283,7 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     )
     notes = {**model.notes, "alarms": dict(weights)}
     if rows.target.any():
-        found = log_odds_of(alarms.sum(own_of_all, rows.scaled), rows.target, rows.sets)
+        found = log_odds_of(alarms.sum(own_of_all, rows.scaled), rows.target, rows.sets, least=LEAST_SLOPE)
         if found is None:
             return model
         line, notes["shift"] = found
@@ -355,17 +359,20 @@ def balanced_weights(target: ArrayLike, sets: ArrayLike) -> FloatArray:
     return np.asarray(len(pairs) / (members[pairs] * sets_of_class[positive] * np.count_nonzero(sets_of_class)))
 
 
-def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple[tuple[float, float], float] | None:
+def log_odds_of(
+    scores: FloatArray, target: BoolArray, sets: ArrayLike, *, least: float = 0.0
+) -> tuple[tuple[float, float], float] | None:
     """Log-odds that are linear in a baseline (Platt 1999), with both classes and all sets counting the same.
 
     Args:
         scores: (N,) of the baseline.
         target: (N,) True for wrong predictions or OOD samples.
         sets: (N,) names of the data sets they come from.
+        least: what the slope is where it would be lower.
 
     Returns:
         Slope and intercept, and what to add for probabilities at the share of positives; None for a baseline that is
-        constant, or lower for positives.
+        constant, or lower for positives where `least` is 0.
     """
     deviation = float(scores.std())
     if not deviation > 0:
@@ -373,10 +380,12 @@ def log_odds_of(scores: FloatArray, target: BoolArray, sets: ArrayLike) -> tuple
     centre = float(scores.mean())
     standardised = ((scores - centre) / deviation)[:, None]
     fit = Regression(standardised, target, balanced_weights(target, sets)).fit(np.ones(1))
-    slope = float(fit.coefficients[0]) / deviation
+    slope, intercept = float(fit.coefficients[0]) / deviation, fit.intercept
+    if slope < least:  # the mean is as likely the one as the other
+        slope, intercept = least, 0.0
     if slope <= 0:
         return None
-    line = slope, fit.intercept - slope * centre
+    line = slope, intercept - slope * centre
     return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))
 
 

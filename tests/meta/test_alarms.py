@@ -135,6 +135,26 @@ def test_what_is_far_in_another_way_is_found():
     assert auroc(combined.of_scaled(new), strange) > 0.99
 
 
+def test_alarms_stay_where_they_find_no_set_that_was_fitted_on():
+    """Of sets in the midst of ordinary samples a regression learns nothing; what is far from all of them is found."""
+    generator = np.random.default_rng(2)
+    truth, sets = np.tile(TRUTH, 10), np.tile(SETS, 10)
+    scaled = generator.normal(size=(2400, len(INPUTS.names))) * np.where(truth, 0.3, 1.0)[:, None]
+    rows = TrainingSet(scaled=scaled, target=truth, sets=sets)
+    plain = fit_logistic(INPUTS, rows, Penalty(C=0.01, boost=3.0))
+    combined = add_alarms(plain, rows, EQUAL)
+    assert auroc(combined.of_scaled(scaled), truth) < 0.5
+    new = generator.normal(size=(400, len(INPUTS.names)))
+    strange = np.arange(400) >= 200
+    new[strange] -= 50 * plain.arrays["coefficients"] / np.linalg.norm(plain.arrays["coefficients"])
+    new[strange, INPUTS.names.index("baseline/mahalanobis")] += 80.0
+    found = combined.of_scaled(new)
+    assert auroc(found, strange) > 0.99
+    likely = combined.probability(found, at_prevalence=False)
+    assert likely[strange].mean() > 0.9
+    assert likely[~strange].mean() == pytest.approx(0.5, abs=0.1)
+
+
 def test_probabilities_are_those_of_log_odds_for_two_balanced_classes():
     """Of the samples it was fitted on, each class counting the same, half are positive in the mean."""
     means = [
