@@ -42,6 +42,7 @@ from .samples import (
     check_usable,
     collate,
     content_hash,
+    finite_samples,
     form,
     load_batches,
     naming_lost_workers,

@@ -220,7 +220,8 @@ class Preprocessing:
     def _of_values(self, values: Values) -> Tensor:
         array = np.ascontiguousarray(values)
         kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
-        found = torch.from_numpy(array.astype(kind))
+        with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+            found = torch.from_numpy(array.astype(kind))
         if self.config.mean is None or self.config.std is None:
             return found
         count = max(len(self.config.mean), len(self.config.std))

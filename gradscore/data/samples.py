@@ -227,6 +227,8 @@ class SampleDataset(Dataset[Sample | BadSample]):
             return BadSample(self.ids[index], storable(str(error)))
         label = UNLABELLED if self.labels is None else int(self.labels[index])
         model_input = self._preprocess.model_input(raw)
+        if not is_image(raw) and not finite_samples(each_input(model_input, lambda each: each[None])).all():
+            return BadSample(self.ids[index], "not all of its numbers are finite (NaN, infinite or beyond float32)")
         return Sample(self.ids[index], model_input, label, content_hash(raw), signature_of(raw))
 
     @property
@@ -420,6 +422,16 @@ def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
         return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
     named = [sample for sample in samples if not isinstance(sample, Tensor)]
     return {name: torch.stack([sample[name] for sample in named]) for name in first}
+
+
+def finite_samples(inputs: Inputs) -> Tensor:
+    """Which of the samples of inputs (N, ...) hold finite numbers alone, (N,) bool.
+
+    Several inputs by name may be infinite, as masks of attention are, but not NaN.
+    """
+    if isinstance(inputs, Tensor):
+        return inputs.isfinite().flatten(1).all(1)
+    return torch.stack([~each.isnan().flatten(1).any(1) for each in inputs.values()]).all(0)
 
 
 def are_images(inputs: Inputs) -> bool:

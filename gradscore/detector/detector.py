@@ -242,7 +242,7 @@ class Detector:
                 bank=None if bank is None else form.samples(bank, "bank", split=BANK, labelled=True),
                 ood=form.several("ood", ood, labelled=False),
             )
-            self._fit(sets, first, folder, auxiliary)
+            self._fit(sets, sets.fit.first, folder, auxiliary)
         return self
 
     def _fit(self, sets: FitSets, first: Batch, folder: Folder, auxiliary: Sequence[str] | str) -> None:

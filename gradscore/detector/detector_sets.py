@@ -31,6 +31,7 @@ from ..data import (
     are_images,
     check_classes,
     describe_raw,
+    finite_samples,
     form,
     form_of,
     is_image,
@@ -113,6 +114,12 @@ class SampleForm:
                         "give batches of inputs and labels, those with a label first"
                     )
                 check_classes(batch, self.num_classes, name=samples.name)
+                finite = finite_samples(batch.inputs)
+                if not finite.all():
+                    raise DataError(
+                        f"{samples.name}: sample {batch.ids[int(finite.int().argmin())]} holds numbers that are not "
+                        "finite (NaN or infinite); repair such samples or leave them out"
+                    )
                 yield batch
 
         return replace(samples, read=read, _begun=None)

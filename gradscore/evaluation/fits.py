@@ -56,7 +56,7 @@ from .protocols import (
     rows_that_fit,
     subsampling_notices,
 )
-from .score_tables import SCORE_LR, baselines_of
+from .score_tables import SCORE_LR, baselines_of, refuse_not_finite
 
 MOST_LOST = 0.02
 """Accuracy that an augmentation may cost the classifier: one that costs more shows it other classes, as mirrored digits
@@ -296,6 +296,7 @@ class Tables:
         """The feature table of a split."""
         if split not in self._kept:
             self._kept.clear()
+            refuse_not_finite(self._run, split)
             self._kept[split] = self._run.read(split, rows=self._rows.get(split))
         return self._kept[split]
 

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..data import CALIBRATION
-from ..errors import StoreError
+from ..errors import EvaluationError, StoreError
 from ..meta import (
     CHOSEN,
     CHOSEN_APART,
@@ -86,6 +86,26 @@ ROWS_OF_A_GROUP = 2**18
 
 Place = Path | str
 """Where a score comes from: the folder of a meta model, or the name of a baseline."""
+
+
+def refuse_not_finite(run: RunFolder, split: str) -> None:
+    """Refuses samples of a split of which the network, or its gradients, made a value that is not finite.
+
+    Raises:
+        EvaluationError: there are some; it names the first.
+    """
+    lost = run.manifest.splits[split].non_finite
+    for rows in run.blocks(split, rows=ROWS_AT_A_TIME) if lost else ():
+        values = rows.select_dtypes("float64")
+        bad = ~np.isfinite(values.to_numpy())
+        if bad.any():
+            row, column = (int(place[0]) for place in np.nonzero(bad))
+            others = f" (it has {lost} such samples)" if lost > 1 else ""
+            raise EvaluationError(
+                f"{run.path}: split {split}, sample {rows['sample_id'].iloc[row]}: {values.columns[column]} is not "
+                f"finite{others}: outputs or gradients of the network overflow; leave such samples out of the data, or "
+                "compute in wider numbers (features.autocast, the type of the weights)"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +330,7 @@ class ScoreTables:
                     file.write(np.zeros(samples).data)  # a full disk is an error here, a crash in a memory map
                 columns = np.asarray(np.memmap(file, np.float64, mode="r+", shape=(len(places), samples)))
             start = 0
+            refuse_not_finite(self._run, split)
             for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
                 table = self.inputs.baseline_table(rows)
                 scaled = self.inputs.scaled(rows, table)

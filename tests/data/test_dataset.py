@@ -17,6 +17,7 @@ from gradscore.data import (
     BadSample,
     DataConfig,
     DatasetConfig,
+    Preprocessing,
     PreprocessingConfig,
     SampleDataset,
     SelectConfig,
@@ -296,3 +297,20 @@ def test_samples_are_read_once_to_share_them_out_by_content(npz: str, monkeypatc
     opened = open_splits(halves(npz), preprocessing=PreprocessingConfig(channels=1), num_classes=3, seed=0)
     assert sorted(read) == list(range(10))
     assert sorted([*opened[FIT].ids, *opened[TEST].ids]) == sorted(map(str, range(10)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_sample_with_a_number_that_is_not_finite_cannot_be_used(tmp_path: Path, value: float) -> None:
+    values = np.ones((3, 2, 2))
+    values[1, 0, 1] = value
+    np.savez(tmp_path / "set.npz", images=values, labels=[0, 1, 0])
+    samples = [make_split(f"npz:{tmp_path / 'set.npz'}", num_classes=2)[place] for place in range(3)]
+    assert [isinstance(each, BadSample) for each in samples] == [False, True, False]
+
+
+def test_masks_of_attention_may_be_infinite() -> None:
+    values = {"x": np.ones((3, 2), np.float32), "mask": np.full((3, 2), -np.inf, np.float32)}
+    values["x"][1, 0] = np.nan
+    source = ArraySource(values, ["a", "b", "c"], np.zeros(3, np.int64))
+    samples = SampleDataset(source, Preprocessing(PreprocessingConfig()), labelled=True)
+    assert [isinstance(samples[place], BadSample) for place in range(3)] == [False, True, False]

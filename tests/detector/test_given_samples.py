@@ -379,6 +379,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         DataError,
         r"bank: its samples have shape \(3,\), those the detector is fitted on \(4,\)",
     ),
+    "a number that is none": (
+        lambda: make().fit((X, Y), ood={"far": torch.cat([FAR, torch.full_like(FAR[:1], torch.nan)])}),
+        DataError,
+        rf"^ood far: sample {len(FAR)} holds numbers that are not finite",
+    ),
+    "an infinite number": (
+        lambda: make().fit((torch.cat([torch.full_like(X[:1], torch.inf), X[1:]]), Y)),
+        DataError,
+        "^data: sample 0 holds numbers that are not finite",
+    ),
     "frozen": (lambda: make(net().requires_grad_(False)), ModelError, "frozen"),
     "a strange name": (lambda: make().fit((X, Y), ood={"a/b": FAR}), ConfigError, "data.ood.0.name"),
     "auxiliary sets of vectors": (

@@ -1,5 +1,6 @@
 """A bank of samples that are reported is refused in words."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,24 +9,29 @@ from written_runs import rows_of, written_run
 
 from gradscore.baselines import FittedBaselines
 from gradscore.errors import EvaluationError
-from gradscore.evaluation import fit_run
+from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 26
 LOGITS = ["logit_0", "logit_1"]
 
 
-def write_run(folder: Path, *, copied: str, copies: int, into: str = "in_dist.bank") -> RunFolder:
+def write_run(
+    folder: Path, *, copied: str, copies: int, into: str = "in_dist.bank", lost: tuple[str, int, float] | None = None
+) -> RunFolder:
     """A run whose bank, or split `into`, begins with `copies` samples of the split `copied`."""
 
     def rows(split: str) -> ShardRows:
         names = LOGITS if split == "in_dist.bank" else [*LOGITS, "uniform/fc.weight/l1"]
         origins = [copied if split == into and place < copies else split for place in range(SIZE)]
         labels = np.arange(SIZE) % 2
+        values = np.random.default_rng(list(split.encode())).lognormal(size=(SIZE, len(names)))
+        if lost is not None and lost[0] == split:
+            values[lost[1], 1] = lost[2]
         return rows_of(
             split,
             names,
-            np.random.default_rng(list(split.encode())).lognormal(size=(SIZE, len(names))),
+            values,
             labels=labels,
             predictions=np.where(np.arange(SIZE) % 5 == 0, 1 - labels, labels),
             content_hashes=[f"{origin}-{place}" for place, origin in enumerate(origins)],
@@ -79,3 +85,16 @@ def test_nothing_but_samples_with_another_use_is_refused(tmp_path: Path, into: s
         f"all {SIZE} samples of in_dist.fit are copies of samples that are reported or calibrate ({into}), which fit "
         "nothing; give others, and extract again"
     )
+
+
+@pytest.mark.parametrize("split", ["in_dist.fit", "in_dist.bank", "in_dist.test"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_sample_whose_outputs_are_not_finite_is_named(tmp_path: Path, split: str, value: float) -> None:
+    run = write_run(tmp_path / "run", copied="in_dist.fit", copies=0, lost=(split, 7, value))
+
+    def fit_and_report() -> None:
+        fit_run(run)
+        evaluate_run(run)
+
+    with pytest.raises(EvaluationError, match=rf": split {re.escape(split)}, sample 7: logit_1 is not finite"):
+        fit_and_report()

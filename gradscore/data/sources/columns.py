@@ -88,8 +88,15 @@ class ColumnSource:
         """See `ImageSource`."""
         if self.vectors is not None:
             vector: Values = self.vectors[index].copy()
-            if np.isnan(vector).any():
-                raise self._empty(index, self.columns[int(np.flatnonzero(np.isnan(vector))[0])])
+            if not np.isfinite(vector).all():
+                column = self.columns[int(np.flatnonzero(~np.isfinite(vector))[0])]
+                value = self.table.rows.column(column)[index].as_py()
+                if value is None or np.isnan(value):
+                    raise self._empty(index, column)
+                raise UnreadableImageError(
+                    f"row {index} of {self.table.where} has {value!r} in column {column!r}, wanted a finite number, "
+                    "as float32 holds it"
+                )
             return vector
         return self.sample_of(index, [self.table.rows.column(name)[index].as_py() for name in self.columns])
 
@@ -181,8 +188,9 @@ def column_source(table: Table, request: Request) -> ColumnSource:
     vectors = None
     if found.kind == "vector":  # as one array, since reading them row by row would take long
         vectors = np.empty((rows.num_rows, len(found.columns)), dtype=np.float32)
-        for place, column in enumerate(found.columns):
-            vectors[:, place] = rows.column(column).cast(pa.float64(), safe=False).to_numpy()
+        with np.errstate(over="ignore"):  # rows with such numbers are refused one by one
+            for place, column in enumerate(found.columns):
+                vectors[:, place] = rows.column(column).cast(pa.float64(), safe=False).to_numpy()
     return replace(
         found,
         ids=[str(place) for place in range(rows.num_rows)] if name is None else _unique(table, name),

@@ -1,6 +1,7 @@
 """Every row of docs/data.md, on files made by the library that people make them with."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -291,6 +292,17 @@ def test_a_row_without_a_number_is_one_bad_sample(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,label\n1,2,0\n3,,1\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
     with pytest.raises(UnreadableImageError, match=r"row 1 of .* has nothing in column 'b'"):
+        source.sample(1)
+    np.testing.assert_array_equal(source.sample(0), [1, 2])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("written", ["inf", "-inf", "1e300"])
+def test_a_number_that_is_not_finite_makes_a_bad_sample(tmp_path: Path, written: str) -> None:
+    (tmp_path / "t.csv").write_text(f"a,b,label\n1,2,0\n3,{written},1\n")
+    source = open_source(f"csv:{tmp_path}/t.csv")
+    message = rf"row 1 of .* has {re.escape(str(float(written)))} in column 'b', wanted a finite number"
+    with pytest.raises(UnreadableImageError, match=message):
         source.sample(1)
     np.testing.assert_array_equal(source.sample(0), [1, 2])
 
