@@ -75,7 +75,9 @@ def test_alarms_of_one_change_are_one_sentence() -> None:
 def test_an_accuracy_that_may_be_less_is_said_to_be() -> None:
     full = replace(window(2, [alarm("score_ood", 990, 1001, 1100)], accuracy=0.6, ood=0.3), or_less=True)
     (change,) = changes_of([window(1), full], usual=0.95)
-    assert change.sentence.endswith("; expect an accuracy of 0.60 or less instead of 0.95 on the calibration samples")
+    assert change.sentence.endswith(
+        "; expect an accuracy of 0.60, or less if OOD, instead of 0.95 on the calibration samples"
+    )
 
 
 def test_what_began_later_is_another_change() -> None:

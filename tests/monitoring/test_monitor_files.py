@@ -39,11 +39,13 @@ def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle
     assert [json.loads(line)["or_less"] for line in files.tables[0].read_text().splitlines()] == [False, True, False]
     page = files.html.read_text()
     first, second, _ = monitor.windows
-    assert f"({100 * second.low:.1f} to {100 * second.high:.1f} %, or less)" in page
+    assert f"({100 * second.low:.1f} to {100 * second.high:.1f} %, or less if OOD)" in page
     assert f"({100 * first.low:.1f} to {100 * first.high:.1f} %)" in page
-    assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}, or less"
+    assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}, or less if OOD"
     assert interval_of(first) == f"{first.low:.3f} to {first.high:.3f}"
-    assert [each for each in monitor.notices if each.startswith('"or less": more than 15% of a window is flagged')]
+    assert [
+        each for each in monitor.notices if each.startswith('"or less if OOD": more than 15% of a window is flagged')
+    ]
 
 
 def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
