@@ -45,8 +45,9 @@ MUCH_OOD = 0.15
 networks, the interval lay above the accuracy of 29 % of the windows with such a share, and of 12 % of others."""
 
 OR_LESS = (
-    f'"or less if OOD": more than {MUCH_OOD:.0%} of a window is flagged as OOD; where these are of no known class, fewer '
-    "predictions may be right than its interval says, as in three of ten windows with OOD sets that were left out; where they are shifted samples, more may be"
+    f'"or less if OOD": more than {MUCH_OOD:.0%} of a window is flagged as OOD; where these are of no known class, '
+    "fewer predictions may be right than its interval says, as in three of ten windows with OOD sets that were left "
+    "out; where they are shifted samples, more may be"
 )
 TOO_FEW = f"windows of fewer than {FEWEST} samples have no expected accuracy; give longer windows (--window)"
 TOO_ODD = (

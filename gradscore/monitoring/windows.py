@@ -41,8 +41,8 @@ class Window:
         log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
-        or_less: whether so many samples are flagged as OOD that, if they are, fewer predictions may be right than `low` says;
-            of shifted samples more may be than `high` says.
+        or_less: whether so many samples are flagged as OOD that, if they are, fewer predictions may be right than `low`
+            says; of shifted samples more may be than `high` says.
     """
 
     name: str
