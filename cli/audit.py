@@ -118,7 +118,7 @@ def _print(output: Output, found: Audit) -> None:
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)
     if found.doubt is None:
-        output.say(f"{found.sentence}; review the {found.suspected:,} suspected")
+        output.say(f"{found.sentence}; review the {found.suspected:,} suspected, of which only a part is wrong")
     else:
         output.say(found.doubt, style="yellow", wrap=True)
     output.tell(*notes(found.notices), rest="the page")

@@ -163,6 +163,8 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
     output.show(table)
     said = [f"alarm: {change.sentence}; {_evidence(change)}" for change in reversed(watching.changes)]
     output.say(*folded(said or ["no alarm"], rest=rest, shown=CHANGES))
+    if watching.changes:
+        output.say("an alarm stands until another folder (--out) begins anew, with a new bundle say", detail=True)
     output.say(
         f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most", detail=True
     )

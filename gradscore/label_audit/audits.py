@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
-from ..data import FIT, Pixels, Samples, are_images, is_image
+from ..data import FIT, Pixels, Samples, are_images, is_image, planned_splits
 from ..errors import ConfigError, DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface, trusting_code
@@ -182,7 +182,14 @@ def audit_config(
             return None
         return raw if is_image(raw) else None
 
-    return replace(found, notices=[*opened.notices, *found.notices]), image
+    notices = [*opened.notices, *found.notices]
+    spec, select = planned_splits(config.data)[split][1], f"data.{split}.select"
+    if spec.select.model_fields_set:
+        notices.append(
+            f"only the {len(dataset):,} samples that {select} takes of {spec.source} were looked at; all of them with "
+            f"--set {select}={{}}"
+        )
+    return replace(found, notices=notices), image
 
 
 SHOWN = 100

@@ -60,7 +60,7 @@ NOTHING_KNOWN = (
 )
 
 FORMAT = "gradscore monitor"
-VERSION = 11
+VERSION = 12
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -128,6 +128,8 @@ class Monitor:
         """What its user should know of the windows so far."""
         windows = self.windows
         applies = {
+            f"{self._state.repeated:,} samples are counted twice: they have the names and scores of the call before; "
+            "give each sample once, and begin anew in another folder where that matters": self._state.repeated > 0,
             NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
             OR_LESS: any(each.or_less for each in windows),
@@ -177,7 +179,11 @@ class Monitor:
             OutputError: the state cannot be written. Nothing is taken then.
         """
         rows = self._rows(table)
+        names = "\n".join(map(str, rows["sample_id"])).encode(errors="backslashreplace")
+        last = sha256(names + rows[list(map(_column, self._watched))].to_numpy(dtype=np.float64).tobytes())
+        repeated = len(rows) if last == self._state.last else 0
         state, before = self._state, len(self._state.windows)
+        state = replace(state, last=last, repeated=state.repeated + repeated)
         while len(rows):
             free = self.window - state.pending_samples
             state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
@@ -324,6 +330,8 @@ class State:
         sums: over the samples of the window that is not complete.
         windows: those that are complete.
         pending: rows of the window that is not complete, as columns of plain values.
+        last: hash of the names and scores of the last call.
+        repeated: samples of calls that were like the one before.
     """
 
     bundle: str
@@ -333,6 +341,8 @@ class State:
     sums: Sums
     windows: tuple[Window, ...] = ()
     pending: Mapping[str, list[Any]] = field(default_factory=dict)
+    last: str = ""
+    repeated: int = 0
 
     @property
     def pending_samples(self) -> int:

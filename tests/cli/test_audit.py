@@ -16,7 +16,7 @@ from wrapped_data import Wrapped
 import gradscore
 from gradscore import label_audit
 from gradscore.config import Config, dump_config
-from gradscore.data import SampleDataset, collate
+from gradscore.data import SampleDataset, collate, open_source
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.audit import PRINTED
@@ -66,6 +66,17 @@ def test_files_are_where_the_manual_and_the_page_say(small_run: Path, tmp_path: 
     (folder,) = {Path(each).resolve().parent for each in json.loads(found.stdout)["tables"]}
     assert f"`{folder.relative_to(tmp_path.resolve())}`" in manual
     assert "audit.csv and audit.parquet beside this page" in (folder / "audit.html").read_text()
+
+
+def test_a_selection_and_what_suspected_means_are_said(small_run: Path, tmp_path: Path) -> None:
+    config = RunFolder(small_run).config
+    whole = len(open_source(config.data.in_dist.fit.source).ids)
+    found = audit(small_run, "--trust-code", "--out", tmp_path / "out")
+    looked_at = len(RunFolder(small_run).read("in_dist.fit"))
+    assert looked_at < whole
+    said = f"only the {looked_at} samples that data.in_dist.fit.select takes of {config.data.in_dist.fit.source} were"
+    assert f"{said} looked at; all of them with --set data.in_dist.fit.select={{}}" in words(found)
+    assert "suspected, of which only a part is wrong" in words(found)
 
 
 def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Path]) -> None:

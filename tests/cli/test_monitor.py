@@ -73,6 +73,7 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     told = " ".join(result.stdout.split())
     assert told.count("alarm: ") == 1
     assert f"alarm: {sentence}; evidence: " in told
+    assert "an alarm stands until another folder (--out) begins anew" in told
     assert sentence in (tmp_path / "metrics.prom").read_text()
 
 
