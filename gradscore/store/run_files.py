@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
 from ..errors import GradscoreError, StoreError, reason
-from ..objects import CHECKSUMS
+from ..objects import CHECKSUMS, CONFIG, MANIFEST
 from ..system import file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Record, Skipped
 
@@ -282,20 +282,30 @@ def is_intact(run: Path, folder: Path) -> bool:
 def verify_run(run: Path) -> Verification:
     """Computes every checksum of a run folder anew; shards without one are read, which checks their own.
 
-    What has a recorded checksum must be there, and so must the shards that the manifest lists.
+    What has a recorded checksum must be there, and so must the shards that the manifest lists. Of a finished run, these
+    must have checksums, and so must the manifest and the configuration.
 
     Raises:
-        StoreError: `SHA256SUMS` is damaged.
+        StoreError: `SHA256SUMS` is damaged, or a finished run has none.
         OSError: a file cannot be read.
     """
     known = read_checksums(run)
     there = [name for name in _files(run) if name != CHECKSUMS]
+    needed = _listed(run) | {MANIFEST, CONFIG} if _is_finished(run) else set()
+    if needed and not known:
+        raise StoreError(
+            f"{run / CHECKSUMS}: has no checksums, and this run is finished; restore it from a copy, or make the run "
+            "anew in another folder: nothing tells whether these files are intact"
+        )
     damaged = [f"{name}: missing" for name in sorted((known.keys() | _listed(run)) - set(there))]
     damaged += [
         f"{name}: not the content that was recorded" for name in there if name in known and not _is_as(run, name, known)
     ]
     not_recorded = [name for name in there if name not in known]
-    damaged += [f"{name}: {wrong}" for name in not_recorded if (wrong := _shard_damage(run, name))]
+    lacking = dict.fromkeys(needed, f"has no checksum in {CHECKSUMS}")
+    damaged += [
+        f"{name}: {wrong}" for name in not_recorded if (wrong := _shard_damage(run, name) or lacking.get(name, ""))
+    ]
     named = {line.partition(": ")[0] for line in damaged}
     return Verification(
         intact=[name for name in there if name in known and name not in named],
@@ -306,6 +316,13 @@ def verify_run(run: Path) -> Verification:
 
 def _is_as(run: Path, name: str, known: Mapping[str, str]) -> bool:
     return (run / name).is_file() and file_sha256(run / name) == known[name]
+
+
+def _is_finished(run: Path) -> bool:
+    try:
+        return Manifest.read(run).finished
+    except StoreError:
+        return False
 
 
 def _listed(run: Path) -> set[str]:

@@ -1,5 +1,6 @@
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,29 @@ def test_verify_names_what_is_damaged(runs: Path) -> None:
 
 
 def test_verify_names_files_without_a_checksum(runs: Path) -> None:
-    (runs / "a/SHA256SUMS").unlink()
+    (runs / "a/notes.txt").write_text("mine")
     result = invoke(runs / "a")
     assert result.exit_code == 0
-    assert "not recorded: config.yaml" in result.stdout
+    assert "not recorded: notes.txt" in result.stdout
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("")], ids=["deleted", "emptied"])
+def test_verify_refuses_a_finished_run_without_checksums(runs: Path, change: Callable[[Path], Any]) -> None:
+    change(runs / "a/SHA256SUMS")
+    result = invoke(runs / "a")
+    assert result.exit_code == 2
+    assert "SHA256SUMS: has no checksums, and this run is finished; restore it from a copy" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.yaml", "features/in_dist.fit/part-00000.parquet"])
+def test_verify_refuses_a_finished_run_with_a_file_that_is_not_recorded(runs: Path, name: str) -> None:
+    sums = runs / "a/SHA256SUMS"
+    kept = [line for line in sums.read_text().splitlines(keepends=True) if not line.endswith(f"  {name}\n")]
+    assert len(kept) == len(sums.read_text().splitlines()) - 1
+    sums.write_text("".join(kept))
+    result = invoke(runs / "a")
+    assert result.exit_code == 2
+    assert f"damaged: {name}: has no checksum in SHA256SUMS" in result.stderr
 
 
 def without(manifest: dict[str, Any], *keys: str) -> dict[str, Any]:
