@@ -102,7 +102,7 @@ def inspect(
 ) -> None:
     """Look at the gradients of a saved model, layer by layer, for groups of samples.
 
-    Tables here; Parquet files, plots and a page report.html in the folder inspect.
+    Prints tables; writes Parquet files, plots and report.html to the folder inspect.
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 

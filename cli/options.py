@@ -156,9 +156,7 @@ def with_protocols(overrides: list[str] | None, protocols: str | None) -> list[s
     return [*(overrides or ()), *([f"evaluate.protocols=[{', '.join(names)}]"] if protocols is not None else [])]
 
 
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print results and warnings only: no progress, no notes, no explanations.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and warnings.")]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
 

@@ -86,7 +86,7 @@ def project(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Random projection of every sample's gradient that about keeps inner products.
+    """Project every sample's gradient to a few thousand numbers that nearly keep inner products.
 
     With --nearest, also the samples with the most similar gradients, in nearest.parquet.
 
