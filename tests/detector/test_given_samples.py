@@ -474,16 +474,15 @@ def test_progress_is_told_and_shown(capfd) -> None:
 
 
 IMAGES = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+OF_NUMBERS = (
+    *("swapped_fields", "permuted_columns", "feature_mixture"),
+    *("feature_extrapolation", "far_extrapolation", "extrapolated_fields"),
+)
 KINDS = {
     "images": (IMAGES, ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")),
     "not square": (IMAGES[..., :5], ("mixup", "cutmix", "jigsaw", "permuted_pixels")),
-    "vectors": (
-        IMAGES[:, 0, 0],
-        (
-            *("swapped_fields", "permuted_columns", "feature_mixture"),
-            *("feature_extrapolation", "far_extrapolation", "extrapolated_fields"),
-        ),
-    ),
+    "vectors": (IMAGES[:, 0, 0], OF_NUMBERS),
+    "numbers and codes": ({"num": IMAGES[:, 0, 0, :3], "cat": torch.ones(6, 2).long()}, OF_NUMBERS),
     "vectors too short": (IMAGES[:, 0, 0, :3], ()),
     "tokens": (
         (IMAGES[:, 0, 0] * 9).long(),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from zlib import crc32
 
 import numpy as np
@@ -29,6 +29,7 @@ from .raw_samples import (
 )
 
 _WORD = re.compile(r"\S+")
+_MASK = "mask"
 
 Change = Callable[[Raw, Raw, Generator], Raw]
 
@@ -82,27 +83,48 @@ def _half_replaced(values: Values, others: Values, random: Generator) -> Values:
     return mixed
 
 
+def _of_each_input(change: Change) -> Change:
+    """A change of a vector as one of samples of several inputs too: of each that is of floats and no mask."""
+
+    @wraps(change)
+    def changed(sample: Raw, other: Raw, random: Generator) -> Raw:
+        if not isinstance(sample, Mapping) or not isinstance(other, Mapping):
+            return change(sample, other, random)
+        names = [name for name, values in sample.items() if _is_of_floats(values) and _MASK not in name]
+        if not names:
+            return change(sample, other, random)  # which says what it wants
+        ours, theirs = ({name: np.asarray(each[name]) for name in names} for each in (sample, other))
+        return {**sample, **{name: np.asarray(change(ours[name], theirs[name], random)) for name in names}}
+
+    return changed
+
+
+@_of_each_input
 def permuted_columns(sample: Raw, _other: Raw, random: Generator) -> Raw:
     """The values of a vector (of an array: all of them) in other places."""
     values = _floats(sample, "permuted_columns")
     return random.permutation(values.reshape(-1)).reshape(values.shape)
 
 
+@_of_each_input
 def feature_mixture(sample: Raw, other: Raw, _random: Generator) -> Raw:
     """The mean of two samples of different classes."""
     return _on_the_line(sample, other, 0.5, "feature_mixture")
 
 
+@_of_each_input
 def feature_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
     """What lies as far beyond a sample as one of another class lies before it: x + (x - other)."""
     return _on_the_line(sample, other, 2.0, "feature_extrapolation")
 
 
+@_of_each_input
 def far_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
     """What lies four times as far beyond a sample as one of another class lies before it: x + 4 (x - other)."""
     return _on_the_line(sample, other, 5.0, "far_extrapolation")
 
 
+@_of_each_input
 def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
     """A random half of the columns of a vector as `feature_extrapolation` has them; the others stay."""
     beyond = _on_the_line(sample, other, 2.0, "extrapolated_fields")
@@ -112,13 +134,14 @@ def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
 def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:
     """What lies on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that.
 
-    A value that the other one lacks (NaN) stays the first one's, so that no more are missing than are of samples.
+    A value that the other one lacks (NaN, or it is shorter) stays the first one's, so that no more are missing than are
+    of samples.
     """
     values, others = _floats(sample, kind), _floats(other, kind)
-    if values.shape != others.shape:
-        raise DataError(f"synthetic:{kind} needs samples of one shape, got {values.shape} and {others.shape}")
-    others = np.where(np.isnan(others), values, others)
-    return (share * values.astype(np.float64) + (1 - share) * others).astype(values.dtype)
+    both = tuple(slice(min(lengths)) for lengths in zip(values.shape, others.shape, strict=True))
+    known = values.astype(np.float64)
+    known[both] = np.where(np.isnan(others[both]), known[both], others[both])
+    return np.asarray(share * values.astype(np.float64) + (1 - share) * known, dtype=values.dtype)
 
 
 def random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
@@ -233,7 +256,7 @@ def vocabulary_of(samples: Sequence[Raw]) -> Raw:
 
 def _is_of_floats(sample: Raw) -> bool:
     arrays = sample.values() if isinstance(sample, Mapping) else [sample]
-    return any(isinstance(each, np.ndarray) and each.dtype.kind == "f" for each in arrays)
+    return any(isinstance(each, np.ndarray | np.generic) and each.dtype.kind == "f" for each in arrays)
 
 
 def _floats(sample: Raw, kind: str) -> Values:
@@ -256,7 +279,7 @@ def _tokens(sample: Raw, kind: str) -> Mapping[str, Values]:
 
 def _used(tokens: Mapping[str, Values], length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The positions that hold tokens, not padding, where a mask says so."""
-    mask = next((values for name, values in tokens.items() if "mask" in name), np.ones(length))
+    mask = next((values for name, values in tokens.items() if _MASK in name), np.ones(length))
     return np.flatnonzero(mask)
 
 

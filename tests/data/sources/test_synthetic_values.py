@@ -88,6 +88,56 @@ def test_half_of_the_fields_are_extrapolated() -> None:
     assert (LABELS[farthest.argmin(axis=1)] != LABELS).all()
 
 
+NAMED = {"num": VECTORS, "cat": TOKENS[:, :3], "mask": MASKS.astype(np.float32), "flag": TOKENS[:, :2] % 2 == 0}
+OF_NAMED = ArraySource(NAMED, IDS, LABELS)
+
+
+@pytest.mark.parametrize("kind", ["permuted_columns", "feature_mixture", *BEYOND, "extrapolated_fields"])
+def test_of_several_inputs_those_of_floats_are_changed_as_vectors_are(kind: str) -> None:
+    """What is no vector of floats stays, and so does a mask."""
+    found = made(kind, OF_NAMED)
+    for place, (sample, alone) in enumerate(zip(found, made(kind, OF_VECTORS), strict=True)):
+        assert list(sample) == list(NAMED)
+        np.testing.assert_array_equal(sample["num"], alone)
+        for name in ("cat", "mask", "flag"):
+            np.testing.assert_array_equal(sample[name], NAMED[name][place])
+            assert sample[name].dtype == NAMED[name].dtype
+
+
+def test_every_input_of_floats_is_extrapolated_away_from_the_same_sample() -> None:
+    """By hand, x + 4 (x - other), with the first and the only sample of another class."""
+    base = ArraySource({"a": VECTORS[:2], "b": VECTORS[:2, :3] * 2, "c": VECTORS[:2, 0]}, IDS[:2], np.array([0, 1]))
+    found = open_source("synthetic:far_extrapolation", base=base).sample(0)
+    a, b = (each.astype(np.float64) for each in VECTORS[:2])
+    np.testing.assert_allclose(found["a"], 5 * a - 4 * b, rtol=1e-6)
+    np.testing.assert_allclose(found["b"], 10 * a[:3] - 8 * b[:3], rtol=1e-6)
+    np.testing.assert_allclose(found["c"], 5 * a[0] - 4 * b[0], rtol=1e-6)
+    assert [(type(each), each.dtype) for each in found.values()] == [(np.ndarray, np.dtype(np.float32))] * 3
+
+
+class Lengths(Texts):
+    """Ten numbers or four, and codes."""
+
+    ids, labels = IDS[:2], np.array([0, 1])
+
+    def sample(self, index: int) -> Any:
+        return {"num": VECTORS[index, : [10, 4][index]], "cat": TOKENS[index, :3]}
+
+
+def test_what_a_shorter_sample_lacks_stays() -> None:
+    found = open_source("synthetic:feature_extrapolation", base=Lengths()).sample(0)["num"]
+    np.testing.assert_allclose(found[:4], 2 * VECTORS[0, :4] - VECTORS[1, :4], rtol=1e-5)
+    np.testing.assert_array_equal(found[4:], VECTORS[0, 4:])
+
+
+@pytest.mark.parametrize("kind", ["permuted_columns", "feature_mixture", *BEYOND, "extrapolated_fields"])
+def test_without_an_input_of_floats_they_are_refused(kind: str) -> None:
+    with pytest.raises(
+        DataError, match=rf"synthetic:{kind} is for vectors .* the samples are cat int64 .*mask float32"
+    ):
+        made(kind, ArraySource({"cat": TOKENS[:, :3], "mask": NAMED["mask"]}, IDS, LABELS))
+
+
 def test_swapped_fields_take_half_of_the_columns_from_another_class() -> None:
     found = np.stack(made("swapped_fields", OF_VECTORS))
     own = found == VECTORS
