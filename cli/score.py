@@ -120,14 +120,17 @@ def score(
     scorer = Scorer.load(bundle, device=device, alpha=alpha, **moved)
     explained = EXPLAINED if explain else 0
     opening: dict[str, Any] = {"column": column, "root": root, "columns": scorer.bundle.input_columns}
-    counts, rows, first_error = Counter[str](), list[dict[Hashable, Any]](), ""
+    counts, rows, first_error, alike = Counter[str](), list[dict[Hashable, Any]](), "", set[str]()
     with ExitStack() as stack:
         # Lines about samples show how far it is; others among them would be in the way.
         tell = stack.enter_context(counting(quiet=quiet or (out is None and not as_json)))
         columns = [*scorer.columns(explain=explained), "file"]
         write = None if out is None else stack.enter_context(table_writer(out, columns))
         for file in files:
-            images = open_user_file(file, **opening)
+            try:
+                images = open_user_file(file, **opening)
+            except DataError as error:
+                raise DataError(f"{error}{scorer.files}") from None
             what = "scoring" if len(files) == 1 else f"scoring {file.name}"
             done = 0
             for table in _tables(file, scorer.stream(images, batch_size=batch_size, explain=explained)):
@@ -142,7 +145,7 @@ def score(
                 elif len(files) == len(images) == 1:
                     _print_card(output, table.iloc[0], scorer)
                 else:
-                    _print_rows(output, table, scorer)
+                    _print_rows(output, table, scorer, alike)
     _print_summary(output, counts, first_error=first_error, out=out)
     decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
     output.document({**decisions, "samples": rows, "results": out})
@@ -187,8 +190,15 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
                 output.say(f"    {driver}")
 
 
-def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer) -> None:
-    """A line for each sample."""
+def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer, alike: set[str]) -> None:
+    """A line for each sample; one for all of a batch whose error is the same, which joins `alike`."""
+    said = [str(row["error"]).replace(str(row["sample_id"]), "") for row in table.to_dict("records")]
+    errors = {each.partition(": ")[0] for each in said}  # what follows may speak of the batch
+    if len(table) > 1 and len(errors) == 1 and "" not in errors:
+        if not errors <= alike:
+            output.say(f"error   {table['error'].iloc[0]} (and others likewise)")
+        alike |= errors
+        return
     for row in table.to_dict("records"):
         if row["error"]:
             output.say(f"error   {row['error']}")

@@ -238,8 +238,23 @@ class Scorer:
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain, watch=watch)
-        samples = raw_images(images, columns=self.bundle.input_columns)
+        samples = raw_images(images, columns=self.bundle.input_columns, takes=self.takes)
         return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
+
+    @property
+    def takes(self) -> str | None:
+        """What a call takes in place of images; None where it takes images."""
+        if not isinstance(self._example, Tensor):
+            return f"a mapping of arrays or tensors {', '.join(map(str, self.input_shape))}, (N, ...) each"
+        return None if self._example.dim() == 4 else f"one array or tensor {(*'N', *self.input_shape)}".replace("'", "")
+
+    @property
+    def files(self) -> str:
+        """Which files of rows it takes, as the end of a message; empty where the names of their columns are known."""
+        if not isinstance(self._example, Tensor) or self._example.dim() != 2 or self.bundle.input_columns:
+            return ""
+        count = self._example.shape[1]
+        return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
 
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
@@ -315,7 +330,7 @@ class Scorer:
                 shape = form(each_input(batch.inputs, lambda each: each[0]))
                 if shape == self.input_shape:
                     raise
-                size = f"{shape} after preprocessing, the model was run on {self.input_shape}"
+                size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
                 bad += [
                     BadSample(name, f"{name} has size {size}: {error}", place)
                     for name, place in zip(names, places, strict=True)
@@ -471,12 +486,13 @@ class Scorer:
                 ) from None
 
 
-def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[RawSample]:
+def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: str | None = None) -> list[RawSample]:
     """The pixels of images, each with its path or its position as a name.
 
     Args:
         given: one or several.
         columns: names of the numbers that the model takes of a row of a table; None where they are not known.
+        takes: see `Scorer.takes`.
 
     Raises:
         DataError: something else, or a single path that is not there; one of several has its error instead of pixels.
@@ -493,7 +509,7 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None) -> list[R
                     raise DataError(f"{error}; a text or other sample itself comes with raw=True") from None
                 found.append(RawSample(str(each), None, str(error)))
         else:
-            found.append(RawSample(str(place), _pixels(each, place)))
+            found.append(RawSample(str(place), _pixels(each, place, takes)))
     return found
 
 
@@ -593,7 +609,7 @@ def _numbers(values: object, where: str) -> NDArray[Any]:
     return found
 
 
-def _pixels(image: object, place: int) -> NDArray[np.uint8]:
+def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
     if isinstance(image, Image.Image):
         try:
             return as_pixels(image)
@@ -603,6 +619,11 @@ def _pixels(image: object, place: int) -> NDArray[np.uint8]:
         refuse_masked(image, what=f"images[{place}]: some pixels")
         return image if image.ndim == 3 else image[..., None]
     got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    if takes is not None:
+        raise DataError(
+            f"samples: this bundle takes {takes}, got {got}; samples as its data had them "
+            "before preprocessing come with raw=True"
+        )
     raise DataError(
         f"images[{place}]: wanted a path, a PIL image, or pixels (H, W) or (H, W, C) uint8, got {got}; preprocessed "
         "images come as one tensor (N, C, H, W)"

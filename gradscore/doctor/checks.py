@@ -211,10 +211,13 @@ def check_accuracy(
     agreement = agreement_of(*pair, classes=classes)
     accuracy, other = agreement.accuracy, agreement.in_another_order
     confidence = float(scores.double().softmax(1).amax(1).mean())
+    levels = _levels(batch)
     measured = f"{accuracy:.3f} on {count} inputs"
     advice = renaming_advice(*pair, classes=classes, label_map=label_map, are_names=are_names)
     suspicions = (
-        f"{advice}{EVERYWHERE}" if advice else f"check weights, label_map, resize, crop, mean and std{_levels(batch)}"
+        f"{advice}{EVERYWHERE}"
+        if advice
+        else f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
     )
     if declared is not None and accuracy < declared - _allowed(declared, count):
         yield problem("accuracy", f"{measured}, declared is {declared:.3f}; {suspicions}")

@@ -296,12 +296,26 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     more = [*_weights(built)]
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
+    more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, config.model.num_classes)
     classes = config.model.num_classes
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
     for name, dataset in datasets.items():
         is_tried = name != split and not any(each.topic in OF_OUTPUTS for each in found.problems)
         more += _check_split(config, dataset, name=name, forward=forward if is_tried else None)
     return Diagnosis.of([*found.remarks, *more], found.coverage)
+
+
+def _classes(splits: Mapping[str, SampleDataset], count: int) -> Iterator[Remark]:
+    """Looks for classes that no sample of a split has, and for splits that have none in common."""
+    found = {
+        name: {*each.labels[each.labels >= 0].tolist()} for name, each in splits.items() if each.labels is not None
+    }
+    if len(found) > 1 and not set.intersection(*found.values()):
+        yield warning("classes", f"{' and '.join(found)} have none in common: figures would say nothing of the model")
+    for name, labels in found.items():
+        names = splits[name].class_names or range(max(count, 2))
+        if lacking := [str(each) for place, each in enumerate(names) if place not in labels]:
+            yield warning("classes", f"{name} has no sample of {len(lacking)} of {len(names)}: {some(lacking)}")
 
 
 def _weights(built: BuiltModel) -> Iterator[Remark]:

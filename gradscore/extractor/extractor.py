@@ -542,6 +542,8 @@ def _help(error: BaseException, inputs: Inputs) -> str:
         )
     if not isinstance(inputs, Tensor) or "argument" in said:
         return "check that forward has arguments of these names, and needs no others"
+    if inputs.dim() != 4:
+        return "check that samples have as many numbers, in the same form, as those it was trained on"
     return "check preprocessing (resize, crop, channels)"
 
 

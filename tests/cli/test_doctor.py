@@ -168,5 +168,18 @@ def test_a_prefix_of_the_checkpoint_is_said(config_file: Path, tmp_path: Path) -
     assert "begin with 'net.', which was taken off" in result.stdout
 
 
+def test_classes_without_samples_are_said(config_file: Path) -> None:
+    found = doctor(
+        config_file,
+        "--set",
+        "data.in_dist.fit.select={classes: [0, 1]}",
+        "--set",
+        "data.in_dist.test.select={classes: [2, 3, 4, 5, 6, 7, 8, 9]}",
+    ).stdout
+    assert "warning: classes: in_dist.fit and in_dist.test have none in common" in found
+    assert "warning: classes: in_dist.test has no sample of 2 of 10: 0, 1\n" in found
+    assert "classes" not in doctor(config_file).stdout
+
+
 def test_quiet_says_no_notes(config_file: Path) -> None:
     assert doctor(config_file, "-q").stdout == "fit to be scored\n"

@@ -86,6 +86,16 @@ def test_samples_that_cannot_be_scored_keep_their_place(small_bundle, samples, t
     assert result.exit_code == 0
 
 
+def test_an_error_of_all_is_shown_once(small_bundle, tmp_path: Path) -> None:
+    np.savez(tmp_path / "large.npz", images=np.zeros((130, 9, 9), np.uint8))
+    result = score(small_bundle, tmp_path / "large.npz")
+    assert result.exit_code == 2
+    assert result.stdout.count("large.npz[") == 1
+    assert "has size (1, 9, 9) after preprocessing" in result.stdout
+    assert "(and others likewise)" in result.stdout
+    assert "not scored: 130; the first" in result.stderr
+
+
 @pytest.mark.parametrize("out", [[], ["--out", "x.csv"]], ids=["shown", "a table"])
 def test_a_file_with_samples_of_another_shape_is_named(small_bundle, tmp_path, monkeypatch, out: list[str]) -> None:
     monkeypatch.chdir(tmp_path)

@@ -93,6 +93,10 @@ HINTS = {
         lambda folder: nn.Sequential(nn.Conv2d(3, 3, 2), nn.Flatten()), torch.zeros(5, 1, 2, 2),
         r"cannot take images of shape \(1, 2, 2\): .* check preprocessing \(resize, crop, channels\)",
     ),
+    "columns": (
+        lambda folder: nn.Linear(4, 3), torch.zeros(5, 3),
+        r"cannot take inputs of shape \(3,\): .* check that samples have as many numbers",
+    ),
     "softmax": (
         lambda folder: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), torch.zeros(5, 4), "take the softmax out",
     ),

@@ -4,6 +4,7 @@ import importlib
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,16 @@ def test_raw_rows_score_as_their_file(standardised, given) -> None:
     scorer, table, wanted = standardised
     found = scorer(given(table), raw=True)
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
+
+
+def test_other_forms_are_told_what_the_bundle_takes(standardised) -> None:
+    scorer, table, _ = standardised
+    with pytest.raises(DataError, match=r"takes one array or tensor \(N, 4\), got float64 \(4,\); .* with raw=True"):
+        scorer(list(table.to_numpy()))
+    assert scorer.files == ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorer, "bundle", replace(scorer.bundle, input_columns=None))
+        assert scorer.files.endswith("a .csv of 4 columns of numbers or an .npz (N, 4)")
 
 
 WRITTEN: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
