@@ -158,7 +158,9 @@ def _print(output: Output, report: CheckReport) -> None:
         table.add_row(Text(status, style=COLOURS[test.status]), test.name, *cells_of(test))
     output.show(table)
     output.say(
-        "change: for the better, with one-sided bounds; a test passes if the lower one is above -margin", detail=True
+        "change: for the better, with one-sided bounds; a test passes if the lower one is above -margin",
+        "figures differ from the report's where samples are copies, which count once, and by the expected thresholds",
+        detail=True,
     )
     output.say(*report.problems)
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)

@@ -310,7 +310,7 @@ def _why_inconclusive(judged: Judgement, metric: Metric, worse: str) -> str:
 
 
 def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) -> CheckTest:
-    """The test of the features of the probe: columns have to be the same, and values where the weights are."""
+    """The test of features of samples that were kept: columns have to be the same, and values where the weights are."""
     moved = len(drift.moved)
     status: Status = "pass" if same_weights else "info"
     message = f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
@@ -322,9 +322,9 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
         status = "fail" if same_weights else "info"
         message += "" if same_weights else "; the weights are others, so that is for information"
     elif not drift.samples:
-        status, message = "inconclusive" if same_weights else "info", "no sample of the probe is in the run"
+        status, message = "inconclusive" if same_weights else "info", "none of these is in the run"
     return CheckTest(
-        name="features of the probe",
+        name="features of samples that were kept",
         metric="feature",
         status=status,
         before=0.0,
@@ -332,7 +332,7 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
         margin=policy.feature,
         method="relative change",
         n=drift.samples,
-        message=f"features of the probe: {message}",
+        message=f"features of samples that were kept: {message}",
     )
 
 

@@ -52,7 +52,7 @@ def test_a_run_passes_against_itself(small_run, expected) -> None:
         "AUROC for ood.noise",
         "false alarms for OOD samples",
         "detection of ood.noise",
-        "features of the probe",
+        "features of samples that were kept",
     }
     assert (report.exit_code, report.notices) == (0, [])
 
@@ -174,7 +174,7 @@ DAMAGES = {
 def test_damage_fails(make_run, expected, options: dict, outcome: str) -> None:
     report = check_run(RunFolder(make_run(**options)), expected)
     assert statuses(report)[outcome] == "fail"
-    assert statuses(report)["features of the probe"] == "info"
+    assert statuses(report)["features of samples that were kept"] == "info"
     assert report.exit_code == 1
     assert "weights_sha256 changed" in " ".join(report.notices)
 
