@@ -1,6 +1,6 @@
 """Peak memory of extract, fit-meta and evaluate with many rows.
 
-    OMP_NUM_THREADS=1 python benchmarks/memory.py --rows 1000000 --features 100 --write docs/benchmarks.md
+    OMP_NUM_THREADS=1 python benchmarks/memory.py --rows 1000000 --features 100
 
 Rows are made at random, part by part, and written straight in the format of run folders: half of them in
 `in_dist.fit` and `in_dist.test`, half in two OOD sets. `extract` computes as many rows of a small network, from images
@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pages import put_table
 
 from gradscore.config import Config
 from gradscore.store import RunFolder, RunInputs, RunWriter, ShardRows
@@ -37,7 +36,6 @@ INPUTS = RunInputs.model_validate(
         "data": {},
         "features": {"columns": [], "groups": {}, "penultimate": None, "augmentations": []},
         "extract": {"batch_size": 1024, "on_error": "fail", "device": "cpu"},
-        "packages": {},
     }
 )
 NET = f"""
@@ -134,7 +132,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--limit", type=float, default=40.0, help="GiB of address space that a command may have")
-    parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
     options = parser.parse_args()
     lines = [f"{options.rows} rows of {options.features} features:", "", "| command | seconds | peak memory, GiB |"]
     lines.append("|---|---|---|")
@@ -151,7 +148,7 @@ def main() -> None:
             seconds, peak, code = measured(*command.split(), *map(str, arguments))
             lines.append(f"| `{command}` | {seconds:.0f} | {peak:.2f}{'' if code == 0 else f' (exit {code})'} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    put_table("memory", "\n".join(lines), options.write)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

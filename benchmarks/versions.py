@@ -1,6 +1,6 @@
 """Exactness and speed with the oldest, the tested and the newest versions of all that gradscore depends on.
 
-    python benchmarks/versions.py --write docs/benchmarks.md     # before a release
+    python benchmarks/versions.py                                # before a release
     python benchmarks/versions.py --short                        # without another PyTorch
     python benchmarks/versions.py --pin                          # after a bound in pyproject.toml has changed
 
@@ -28,7 +28,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from environments import ROOT, python_with
-from pages import put_table
 
 EXTRAS = ("fast", "lightning", "report", "s3", "timm", "transformers")
 TOOLS = ("datasets", "hypothesis", "mpmath", "pytest", "pytest-xdist")
@@ -218,7 +217,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; all of them if none is named")
     parser.add_argument("--seconds", type=float, default=20, help="time for the alternating runs of a model")
-    parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
     parser.add_argument("--short", action="store_true", help="exactness and digits with constraints-oldest.txt")
     parser.add_argument("--pin", action="store_true", help="write constraints-oldest.txt anew")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
@@ -233,7 +231,7 @@ def main() -> None:
         python = environment("short")
         print(tests_passed(python, SHORT), digits_verdict(python), sep="\n")
     else:
-        put_table(Path(__file__).name, table(options.sets or SETS, options.seconds), options.write)
+        print(table(options.sets or SETS, options.seconds))
 
 
 if __name__ == "__main__":

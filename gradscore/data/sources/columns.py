@@ -15,7 +15,7 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest, reads_as_number, some
-from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, decoded
+from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, content_of_files, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
@@ -135,19 +135,19 @@ class ColumnSource:
         return arrays if len(arrays) > 1 else arrays[self.columns[0]]
 
     def content(self) -> str:
-        """See `ImageSource`: a hash of the columns, and of the sizes of files that they name."""
+        """See `ImageSource`: a hash of the columns, and of the files that they name."""
         sink = pa.BufferOutputStream()
         rows = self.table.rows.select(list(self.columns)).combine_chunks().replace_schema_metadata(None)
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         digest = hashlib.sha256(sink.getvalue())
-        sizes = []
+        files: list[Path | None] = []
         for name in rows.column(0).to_pylist() if self.names_files else []:
             try:
-                sizes.append(self._file("" if name is None else str(name), "").stat().st_size)
-            except (UnreadableImageError, OSError):
-                sizes.append(-1)
-        digest.update(" ".join(map(str, sizes)).encode())
+                files.append(self._file("" if name is None else str(name), ""))
+            except UnreadableImageError:
+                files.append(None)
+        digest.update(content_of_files(files).encode())
         return digest.hexdigest()
 
     def _empty(self, index: int, column: str) -> UnreadableImageError:

@@ -40,6 +40,9 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I;16N")
 SIXTEEN_BIT_FORMATS = ("PNG", "PPM")
 """Formats that Pillow may open as 32 bits though they hold 16."""
 
+READ_WHOLE = 64
+"""Files of a source that are read whole, to see whether a run is of its images."""
+
 UNLABELLED = -1
 """Stands for no class."""
 
@@ -77,6 +80,15 @@ class ImageSource(Protocol):
 
     def content(self) -> str:
         """What tells whether the images changed, as far as that is cheap to say."""
+
+
+def content_of_files(paths: Sequence[Path | None]) -> str:
+    """A hash of the sizes of files, and of some whole, as uncompressed images have one size; None is no file."""
+    there = [path if path is not None and path.is_file() else None for path in paths]
+    found = hashlib.sha256(" ".join(str(-1 if path is None else path.stat().st_size) for path in there).encode())
+    for path in there[:: -(-len(there) // READ_WHOLE) or 1]:
+        found.update(b"" if path is None else path.read_bytes())
+    return found.hexdigest()
 
 
 def class_names_of(source: ImageSource) -> Sequence[str] | None:

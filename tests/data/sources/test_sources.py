@@ -170,6 +170,21 @@ def test_flat_folder_has_no_labels_and_tells_changes(tmp_path: Path) -> None:
     assert open_source(f"folder:{tmp_path}", {}).content() != before
 
 
+def test_other_images_of_one_size_are_noticed(tmp_path: Path) -> None:
+    """Uncompressed ones all have it."""
+    names = [f"{number}.bmp" for number in range(70)]
+    found = []
+    for shade in (GREY[0], 255 - GREY[0]):
+        for name in names:
+            Image.fromarray(shade).save(tmp_path / name)
+        (tmp_path / "list.csv").write_text("\n".join(["file", *names]))
+        found.append(
+            [open_source(source, {}).content() for source in (f"folder:{tmp_path}", f"csv:{tmp_path}/list.csv")]
+        )
+    assert (tmp_path / names[0]).stat().st_size == (tmp_path / names[-1]).stat().st_size
+    assert [before != after for before, after in zip(*found, strict=True)] == [True, True]
+
+
 MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3, "CMYK": 3}
 
 
