@@ -67,10 +67,6 @@ def test_an_untouched_run_is_kept(config: Config) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "images of the same size": (
-        lambda folder: images(folder / "images", seed=1),
-        "ood.files, .*00.bmp: another content than when it was computed; .*--out",
-    ),
     "what code of data reads": (
         lambda folder: np.save(folder / "mine.npy", np.ones((12, 8, 8, 1), dtype=np.uint8)),
         "ood.code, .*: another content",
