@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..notices import Notice
 from ..system import (
     Elsewhere,
     InFeatures,
@@ -39,6 +40,8 @@ from .sources.raw_samples import ImageSource, Raw, is_image
 MOST_MADE = 1000
 """Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
 
+FEWEST_MADE = 3
+"""Auxiliary sets from which on models are chosen by those that were left out."""
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that is held out, at random, to set thresholds where no other samples do."""
@@ -266,10 +269,10 @@ def with_made(
         has_classes: whether labels tell at least two classes apart, as some sets need.
 
     Returns:
-        The settings, and a sentence on kinds that were left out, if there are any.
+        The settings, and sentences on kinds that were left out, and on where there are few.
     """
     kinds: Sequence[str] = data.auxiliary
-    notices = []
+    notices: list[str] = []
     if kinds == "auto":
         # Numbers with one value moved may be ordinary ones, and blur what a set of somebody's shows; images may not.
         is_wanted = sample is not None and (is_image(sample) or not any(each.auxiliary for each in data.ood))
@@ -282,6 +285,12 @@ def with_made(
         if copies:
             named = ", ".join(f"{kind} ({share:.0%})" for kind, share in copies.items())
             notices = [f"auxiliary sets that are not made, as most would be copies of samples of {FIT}: {named}"]
+        if 0 < len(kinds) < FEWEST_MADE:
+            text = (
+                f"few auxiliary sets can be made of such samples, {' and '.join(kinds)} alone: penalties and alarms "
+                f"are chosen by {FEWEST_MADE} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
+            )
+            notices.append(Notice(text, "caution"))
     select = SelectConfig(count=MOST_MADE if samples is None or samples > MOST_MADE else None)
     made = [OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True, select=select) for kind in kinds]
     return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []}), notices

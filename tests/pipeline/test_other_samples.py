@@ -548,6 +548,18 @@ def test_sets_that_would_be_copies_of_samples_are_not_made(tmp_path: Path) -> No
     assert "permuted_columns (100%)" in said
 
 
+def test_few_auxiliary_sets_are_said_with_what_helps(tmp_path: Path) -> None:
+    """Without labels of two classes only permuted columns are made of vectors; with them there are six kinds."""
+    config = make_config(tmp_path, "columns of a table")
+    source = {"source": config.data.in_dist.fit.source}
+    lone = {"in_dist": {"fit": {**source, "select": {"classes": [0]}}, "test": source}}
+    for data, wanted in ((lone, 1), ({"in_dist": {"fit": source, "test": source}}, 0)):
+        plan = RunPlan.of(make_config(tmp_path, "columns of a table", data=data), trust_code=True)
+        said = [each for each in plan.notices if "permuted_columns alone" in each]
+        assert len(said) == wanted
+        assert all("data.ood" in each and "fit(ood=...)" in each for each in said)
+
+
 def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
     config = make_config(tmp_path, "columns of a table")
     extract(config, trust_code=True)
