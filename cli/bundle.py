@@ -13,7 +13,7 @@ import typer
 from gradscore.notices import notes, urgent
 
 from .options import JsonOption, QuietOption, RunArgument, ThreadsOption, TrustOption, output_at_hand
-from .output import Output, counting, figures_table, interval
+from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.deployment import Bundle
@@ -149,20 +149,9 @@ def _catches(made: Bundle) -> str:
     said = (
         f"With {rejected} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
     )
-    return " ".join([said, *_less_than_reported(made)])
-
-
-def _less_than_reported(made: Bundle) -> list[str]:
-    """Why the report says more than a bundle catches, and what is to be expected of other OOD sets."""
-    lines = []
-    if len(made.detectors) > 1:
-        lines.append(
-            f"The report's verdict rejects 5 % by each score, this bundle at most {100 * made.alpha:.4g} % by both "
-            "together."
-        )
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
-        lines.append("Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less.")
-    return lines
+        said += " Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less."
+    return said
 
 
 def _falls_short(made: Bundle) -> Iterator[str]:
@@ -194,13 +183,19 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     for name, detector in made.detectors.items():
         limit = detector.threshold
         low, high = limit.realised_rate()
-        cells = (str(limit.n), f"{limit.alpha:.4g}", interval(low, high), f"{limit.value:.4g}")
+        cells = (
+            str(limit.n),
+            f"{100 * limit.alpha:.2g} %",
+            f"{100 * low:.1f}-{100 * high:.1f} %",
+            f"{limit.value:.4g}",
+        )
         table.add_row(DETECTORS[name], describe_score(detector.model.name), *cells)
-    output.show(table)
     output.say(_catches(made), *_falls_short(made), wrap=True)
+    output.show(table)
     output.say(
-        f"of new in-distribution samples that are predicted right, at most {made.alpha:.4g} are rejected, on average "
-        "over calibrations",
+        *(["the report's verdict rejects 5 % by each score; this bundle by both together"] * (len(made.detectors) > 1)),
+        f"of new in-distribution samples that are predicted right, at most {100 * made.alpha:.4g} % are rejected, on "
+        "average over calibrations",
         "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
         detail=True,
     )

@@ -93,7 +93,7 @@ def check(
     if _is_config(source) or source.is_file():
         if without_sources:
             raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
-        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True, advise=False)
+        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True, answer=False)
         folder, sources = RunFolder(summary.run), "extracted"
     else:
         if out is not None or given:
@@ -156,13 +156,12 @@ def _print(output: Output, report: CheckReport) -> None:
     for test in report.tests:
         status = "unclear" if test.status == "inconclusive" else test.status
         table.add_row(Text(status, style=COLOURS[test.status]), test.name, *cells_of(test))
+    output.say(report.summary, *report.problems)
     output.show(table)
     output.say(
-        "change: for the better, with one-sided bounds; a test passes if the lower one is above -margin",
+        "change: positive is better, with one-sided bounds; a test passes if the lower bound is above -margin",
         "figures differ from the report's where samples are copies, which count once, and by the expected thresholds",
         detail=True,
     )
-    output.say(*report.problems)
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)
     output.tell(*notes(report.notices), rest="gradscore check --json")
-    output.say(report.summary)

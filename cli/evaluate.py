@@ -86,7 +86,7 @@ def evaluated(
     *,
     settings: Sequence[str] = (),
     tables: bool,
-    advise: bool = True,
+    answer: bool = True,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program."""
     # These import scikit-learn, which help need not wait for.
@@ -105,23 +105,27 @@ def evaluated(
         except MissingExtraError as error:
             page, missing = None, str(error)
     again = ["gradscore", "evaluate", as_address(run), *(f"--set={each}" for each in settings), "--tables"]
-    report(output, evaluation, tables=tables, again=join(again), page=page, advise=advise)
+    report(output, evaluation, tables=tables, again=join(again), page=page, answer=answer)
     if missing:
         output.tell(Notice(missing))
     return {**document(evaluation), "report": page}
 
 
 def report(
-    output: Output, evaluation: EvaluationReport, *, tables: bool, again: str, page: Path | None, advise: bool = True
+    output: Output, evaluation: EvaluationReport, *, tables: bool, again: str, page: Path | None, answer: bool = True
 ) -> None:
-    """Says the answer first and, to `advise`, what comes next; then a line for each set, with `tables` every figure.
+    """Says the answer first and what comes next; then a line for each set, with `tables` every figure.
 
-    `again` is the command that says it with tables.
+    `again` is the command that says it with tables. Without `answer`, where the report is and what is wrong with it.
     """
+    place = f"report: {page}" if page is not None else f"all metrics: {evaluation.path}"
     output.tell(*(each for each in urgent(evaluation.notices) if each.level == "caution"))
+    if not answer:
+        output.say(place, detail=True)
+        return
     style = "bold" if evaluation.answer.no_verdict is None else "yellow"
     output.say(*evaluation.answer.sentences, style=style, wrap=True)
-    if advise and evaluation.answer.next_command is not None:
+    if evaluation.answer.next_command is not None:
         output.say(evaluation.answer.lines[-1])
     if output.quiet:
         return
@@ -136,7 +140,7 @@ def report(
         output.tell(*rest, rest=f"{evaluation.path.parent / 'report.md'}")
     elif rest:
         output.say(f"{len(rest)} more note{'' if len(rest) == 1 else 's'}: {again}")
-    output.say(f"report: {page}" if page is not None else f"all metrics: {evaluation.path}")
+    output.say(place)
 
 
 def document(evaluation: EvaluationReport) -> dict[str, Any]:

@@ -171,8 +171,7 @@ def _inspect_training(output: Output, files: list[Path], out: Path | None) -> No
 
 
 def _print(output: Output, found: Inspection) -> None:
-    from gradscore.inspect import SCOPE
-
+    output.say(found.verdict, *map(str, found.findings))
     figures = found.table()
     for (quantity, measure, statistic), title in SHOWN.items():
         chosen = (figures["quantity"] == quantity) & (figures["measure"] == measure)
@@ -187,11 +186,7 @@ def _print(output: Output, found: Inspection) -> None:
                 table.add_row(layer, *("" if cell is None else f"{cell:.3g}" for cell in cells))
         output.say(title)
         output.show(table)
-    output.say(
-        f"{found.verdict} ({SCOPE})",
-        *map(str, found.findings),
-        *(f"{group}: {count} samples" for group, count in found.samples.items()),
-    )
+    output.say(*(f"{group}: {count} samples" for group, count in found.samples.items()))
     output.tell(*notes(found.notices), rest="the report")
 
 

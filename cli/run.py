@@ -73,7 +73,7 @@ def completed(
     check_labels: bool = False,
     again: bool = False,
     tables: bool = False,
-    advise: bool = True,
+    answer: bool = True,
 ) -> tuple[ExtractSummary, FitReport, dict[str, Any]]:
     """Extracts what is missing or changed, fits and evaluates, and says what was found.
 
@@ -87,7 +87,7 @@ def completed(
         check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
         again: fit all models anew.
         tables: show every figure.
-        advise: say which command comes next.
+        answer: say how good the scores are and which command comes next, not where the report is alone.
 
     Returns:
         What was extracted, what was fitted, and what was found, the last one as a program reads it.
@@ -95,5 +95,5 @@ def completed(
     how: dict[str, Any] = {"out": out, "check_kept": check_kept, "check_labels": check_labels}
     summary = extracted(context, output, config, settings, to_fit=True, **how)
     models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, advise=advise)
+    found = evaluated(output, summary.run, tables=tables, answer=answer)
     return summary, models, found

@@ -176,12 +176,12 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     if row["error"]:
         return
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
     card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
         alike = f"{100 * row[f'p_value_{name}']:.3g} % of good samples are as suspicious"
         card.add_row(f"P({NAMES[name]})", f"{known}   {alike} (limit {100 * detector.threshold.alpha:.2g} %)")
-    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
     output.show(card)
     for name in scorer.bundle.detectors:
         if f"drivers_{name}" in row.index:

@@ -105,10 +105,14 @@ class CheckReport:
     @property
     def verdict(self) -> str:
         """The outcome in a few words."""
-        words = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "info": "for information"}
-        counts = {word: sum(test.status == status for test in self.tests) for status, word in words.items()}
-        listed = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        return f"{self.run}: {words[self.status]} ({listed})"
+        words = {
+            "pass": ("no worse than expected", "pass"),
+            "fail": ("worse than expected", "fail"),
+            "inconclusive": ("inconclusive", "cannot tell"),
+        }
+        outcome, verb = words[self.status]
+        judged: list[Status] = [test.status for test in self.tests if test.status != "info"]
+        return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests {verb} ({self.run})"
 
     @property
     def problems(self) -> list[str]:

@@ -246,10 +246,10 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
         counts = {record.count for record in records}
         indices = range(counts.pop() if len(counts) == 1 else 0)
         lost = [index for index in indices if index not in {record.index for record in records}]
-        silent = f", where nothing is of share {some([f'{index}/{len(indices)}' for index in lost])}" if lost else ""
+        silent = f" (nothing there is of share {some([f'{index}/{len(indices)}' for index in lost])})" if lost else ""
         raise StoreError(
-            f"{run}: {some(unknown)}: no share of this run wrote this, as far as {run / PARTIAL} says{silent}; restore "
-            "what is missing there, or remove it and run the share again (gradscore extract --shard i/n), then merge"
+            f"{run}: {some(unknown)}: in no share's record; restore the record in {run / PARTIAL}{silent}, or remove "
+            "the file and run the share again (gradscore extract --shard i/n), then merge"
         )
     wanted = [shard.file for shard in table_shards(plan)]
     if missing := [name for name in wanted if name not in known or not (run / name).is_file()]:

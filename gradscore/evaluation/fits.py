@@ -504,8 +504,8 @@ def _augmentations(fit: pd.DataFrame, notices: list[str]) -> list[str]:
             kept.append(augmentation)
         else:
             notices.append(
-                f"augmentation {augmentation!r} does not count: the model is right on {seen:.3f} of {FIT} with it, "
-                f"on {accuracy:.3f} without; remove it from features.augmentations"
+                f"augmentation {augmentation!r} is left out: with it the accuracy on {FIT} is {seen:.3f}, without "
+                f"{accuracy:.3f}; remove it from features.augmentations"
             )
     return kept
 

@@ -345,9 +345,8 @@ def refuse_coupled(
     moved = (_outputs(model, images) - logits).abs().max()
     if bool(moved > rounding * logits.abs().max()):
         raise CoupledSamplesError(
-            "the model's outputs for the same images are others when they come again (by "
-            f"{float(moved):.3g}): it keeps something from one batch to the next, or draws random numbers; per-sample "
-            "gradients are not defined for it"
+            f"the model gives the same images other outputs a second time (by {float(moved):.3g}): it keeps something "
+            "from one batch to the next or draws random numbers, so per-sample gradients are not defined for it"
         )
     for place in range(sample_count(images)):
         _refuse_dependence(model, images, logits, place, rounding if tolerance is None else tolerance)

@@ -82,9 +82,7 @@ def inspect(*arguments: object):
 def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> None:
     result = inspect(config_file, "--trust-code", "--samples", 12)
     assert result.exit_code == 0, result.output
-    assert (
-        "nothing stands out (looked for inputs, weights, outputs and gradients that are not finite, " in result.stdout
-    )
+    assert result.stdout.startswith("nothing stands out\n")
     assert "note: model.checkpoint is null: random weights, made with seed 0" in result.stdout
     folder = tmp_path / "runs" / "inspect"
     figures = pd.read_parquet(folder / "figures.parquet")

@@ -133,6 +133,7 @@ def test_one_image_prints_a_card(small_bundle, samples) -> None:
     (row,) = scorer(str(samples / "images" / "0.png")).to_dict("records")
     limit = scorer.bundle.detectors["ood"].threshold.alpha
     assert 0 < limit <= 0.1
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["decision", "prediction"]
     for name, title in {"wrong": "P(wrong)", "ood": "P(OOD)"}.items():
         (line,) = (each for each in result.stdout.splitlines() if each.strip().startswith(title))
         assert line.split(maxsplit=1)[1].strip() == (
@@ -301,7 +302,7 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path, monkeypatch, follow
     arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code", *option]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 0
-    assert "of new in-distribution samples that are predicted right, at most 0.1 are rejected" in result.stdout
+    assert "of new in-distribution samples that are predicted right, at most 10 % are rejected" in result.stdout
     assert "sha256: " in result.stdout
     last = result.stdout.splitlines()[-1]
     assert last == f"Next: gradscore {following} {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"

@@ -149,9 +149,9 @@ REFUSED = {
     "a shard is missing": (lose, "1 shard is missing: features/ood.noise/part-00000.parquet"),
     "a share is missing": (
         lambda run: (run / "partial/share-1-of-2.json").unlink(),
-        "no share of this run wrote this, as far as {run}/partial says, where nothing is of share 1/2; restore",
+        "in no share's record; restore the record in {run}/partial (nothing there is of share 1/2), or remove",
     ),
-    "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: no share of this run wrote this"),
+    "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: in no share's record"),
     "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
     "a share of another run": (change_identity, "share-1-of-2.json: this share belongs to another run"),
     "a damaged share": (lambda run: (run / "partial/share-1-of-2.json").write_text("{"), "2.json: damaged (Invalid"),

@@ -85,7 +85,7 @@ COUPLED = {
     ),
     "in another order": (lambda logits, _: logits.flip(0), "with the other images of its batch"),
     "less their mean": (lambda logits, _: logits - 0.01 * logits.mean(0), "with the other images of its batch"),
-    "a state": (lambda logits, calls: logits * (1 + 0.001 * calls), "others when they come again .* it keeps"),
+    "a state": (lambda logits, calls: logits * (1 + 0.001 * calls), "other outputs a second time .* it keeps"),
 }
 
 
@@ -97,7 +97,7 @@ def test_samples_that_depend_on_each_other_are_named_before_the_last_layer(name:
 
 
 def test_a_state_is_named_without_penultimate_features() -> None:
-    with pytest.raises(CoupledSamplesError, match="others when they come again"):
+    with pytest.raises(CoupledSamplesError, match="other outputs a second time"):
         gradscore.features(Changed(COUPLED["a state"][0]).eval(), X)
 
 
