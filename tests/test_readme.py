@@ -88,7 +88,7 @@ def test_steps_for_a_gate(own_model, monkeypatch):
     monkeypatch.chdir(own_model)
     commands, results = run_lines(step("check"))
     assert commands == ["check", "check"]
-    assert "passed" in results[1].output
+    assert "no worse than expected" in results[1].output
 
 
 def notebook_cells():
