@@ -203,26 +203,31 @@ def _tree(root: Path) -> dict[Path, list[Path]]:
     return found
 
 
-def _sets(folder: Path, tree: Mapping[Path, Sequence[Path]]) -> Iterator[SampleSet]:
+def _sets(root: Path, tree: Mapping[Path, Sequence[Path]]) -> Iterator[SampleSet]:
     """Sets of images: those in one folder, or in folders of classes, which lie beside nothing else."""
-    images = _images(tree[folder])
-    if images:
-        yield SampleSet(folder, (), images, len(images))
-    below = {path: _images(tree[path]) for path in tree if path.parent == folder != path}
-    classes = {path: files for path, files in below.items() if files}
-    above = [path for path in below if path not in classes]
-    deeper = any(_images(tree[path]) for each in above for path in tree if each in path.parents)
-    are_parts = any(path.name.lower() in names for path in classes for names in ROLES.values())
-    if len(classes) > 1 and not (images or deeper or are_parts):
-        together = tuple(file for files in classes.values() for file in files)
-        yield SampleSet(folder, tuple(path.name for path in classes), together, len(together))
-    else:
-        for path in below:
-            yield from _sets(path, tree)
+    images = {
+        path: tuple(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES) for path, files in tree.items()
+    }
+    above = {parent for path, files in images.items() if files for parent in path.parents}
+    below: dict[Path, list[Path]] = {path: [] for path in tree}
+    for path in tree:
+        if path != root:
+            below[path.parent].append(path)
 
+    def within(folder: Path) -> Iterator[SampleSet]:
+        if images[folder]:
+            yield SampleSet(folder, (), images[folder], len(images[folder]))
+        classes = [path for path in below[folder] if images[path]]
+        deeper = any(path in above and not images[path] for path in below[folder])
+        are_parts = any(path.name.lower() in names for path in classes for names in ROLES.values())
+        if len(classes) > 1 and not (images[folder] or deeper or are_parts):
+            together = tuple(file for path in classes for file in images[path])
+            yield SampleSet(folder, tuple(path.name for path in classes), together, len(together))
+        else:
+            for path in below[folder]:
+                yield from within(path)
 
-def _images(files: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(path for path in files if path.suffix.lower() in IMAGE_SUFFIXES)
+    yield from within(root)
 
 
 def _factories(path: Path) -> Iterator[Factory]:
