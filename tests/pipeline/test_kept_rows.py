@@ -34,16 +34,18 @@ def scaled():
 """
 
 
-def images(folder: Path, *, seed: int) -> None:
-    """Twelve uncompressed images, whose files have one size whatever is on them."""
+def images(folder: Path, *, seed: int, start: int = 0) -> None:
+    """Those of twelve uncompressed images from `start` on, whose files have one size whatever is on them."""
     folder.mkdir(exist_ok=True)
     for place, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (12, 8, 8), dtype=np.uint8)):
-        Image.fromarray(pixels).save(folder / f"{place:02}.bmp")
+        if place >= start:
+            Image.fromarray(pixels).save(folder / f"{place:02}.bmp")
 
 
 @pytest.fixture
-def config(small_run: Path, tmp_path: Path) -> Config:
-    """A run that was extracted, of a network and data that read files of their own."""
+def config(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A run that was extracted, of a network and data that read files of their own; of images one is read whole."""
+    monkeypatch.setattr("gradscore.data.sources.raw_samples.READ_WHOLE", 1)
     shutil.copy(small_run.parent / "net.safetensors", tmp_path)
     (tmp_path / "net.py").write_text((small_run.parent / "net.py").read_text() + READS_A_FILE)
     (tmp_path / "scale.txt").write_text("1.0")
@@ -67,6 +69,10 @@ def test_an_untouched_run_is_kept(config: Config) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "images of the same size, but for the first": (
+        lambda folder: images(folder / "images", seed=1, start=1),
+        "ood.files, .*01.bmp: another content than when it was computed; .*--out",
+    ),
     "what code of data reads": (
         lambda folder: np.save(folder / "mine.npy", np.ones((12, 8, 8, 1), dtype=np.uint8)),
         "ood.code, .*: another content",
