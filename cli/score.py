@@ -192,14 +192,15 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
 
 def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer, alike: set[str]) -> None:
     """A line for each sample; one for all of a batch whose error is the same, which joins `alike`."""
-    said = [str(row["error"]).replace(str(row["sample_id"]), "") for row in table.to_dict("records")]
+    rows = table.to_dict("records")
+    said = [str(row["error"]).replace(str(row["sample_id"]), "") for row in rows]
     errors = {each.partition(": ")[0] for each in said}  # what follows may speak of the batch
     if len(table) > 1 and len(errors) == 1 and "" not in errors:
         if not errors <= alike:
             output.say(f"error   {table['error'].iloc[0]} (and others likewise)")
         alike |= errors
         return
-    for row in table.to_dict("records"):
+    for row in rows:
         if row["error"]:
             output.say(f"error   {row['error']}")
             continue

@@ -357,7 +357,7 @@ def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
     """Says how many copies there are in the splits that are compared, and what they do not count in."""
     found, both = specs_of(run), set(compared)
     copies = [
-        f"{each.split.name}: {each.in_words}, and each is compared once"
+        f"{each.split.name}: {each.phrase}, and each is compared once"
         for each in found.copies
         if each.split.name in both
     ]

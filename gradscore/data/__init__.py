@@ -78,6 +78,7 @@ from .splits import (
     FILL_IN,
     FIT,
     HOLDOUT,
+    LEAST_SETS,
     TEST,
     DataConfig,
     DatasetConfig,

@@ -40,8 +40,8 @@ from .sources.raw_samples import ImageSource, Raw, is_image
 MOST_MADE = 1000
 """Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
 
-FEWEST_MADE = 3
-"""Auxiliary sets from which on models are chosen by those that were left out."""
+LEAST_SETS = 3
+"""With at least so many OOD sets in a fit, penalties are judged by sets that a fit has not seen."""
 
 HOLDOUT = 0.25
 """Share of the samples to fit on that is held out, at random, to set thresholds where no other samples do."""
@@ -285,10 +285,10 @@ def with_made(
         if copies:
             named = ", ".join(f"{kind} ({share:.0%})" for kind, share in copies.items())
             notices = [f"auxiliary sets that are not made, as most would be copies of samples of {FIT}: {named}"]
-        if 0 < len(kinds) < FEWEST_MADE:
+        if 0 < len(kinds) < LEAST_SETS:
             text = (
                 f"few auxiliary sets can be made of such samples, {' and '.join(kinds)} alone: penalties and alarms "
-                f"are chosen by {FEWEST_MADE} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
+                f"are chosen by {LEAST_SETS} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
             )
             notices.append(Notice(text, "caution"))
     select = SelectConfig(count=MOST_MADE if samples is None or samples > MOST_MADE else None)

@@ -23,7 +23,6 @@ from ..data import (
     CALIBRATION,
     FIT,
     HOLDOUT,
-    Batch,
     Preprocessing,
     PreprocessingConfig,
     Samples,
@@ -242,10 +241,10 @@ class Detector:
                 bank=None if bank is None else form.samples(bank, "bank", split=BANK, labelled=True),
                 ood=form.several("ood", ood, labelled=False),
             )
-            self._fit(sets, sets.fit.first, folder, auxiliary)
+            self._fit(sets, folder, auxiliary)
         return self
 
-    def _fit(self, sets: FitSets, first: Batch, folder: Folder, auxiliary: Sequence[str] | str) -> None:
+    def _fit(self, sets: FitSets, folder: Folder, auxiliary: Sequence[str] | str) -> None:
         """From samples to a run folder, meta models, thresholds and a scorer."""
         recipe = {
             **(self._recipe or {"source": f"{LIVE}:{type(self.model).__name__}"}),
@@ -259,7 +258,7 @@ class Detector:
         several = [auxiliary] if isinstance(auxiliary, str) and auxiliary != "auto" else auxiliary
         config = config_of_fit(self._sections, model, sets, several, run=folder.path, device=device.type)
         check_features(config.features)
-        kept = FitSamples()
+        first, kept = sets.fit.first, FitSamples()
         kept.add(first)
         sample = kept.sample(0)
         if config.data.auxiliary != "auto":

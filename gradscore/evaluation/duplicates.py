@@ -106,7 +106,7 @@ class Copies:
     samples: int
 
     @property
-    def in_words(self) -> str:
+    def phrase(self) -> str:
         """How many copies there are."""
         are = "is a copy of another" if self.copies == 1 else "are copies of others"
         return f"{self.copies} of {self.samples} samples {are} in it"
@@ -115,7 +115,7 @@ class Copies:
         """How many copies there are, and what follows."""
         count = "it counts as if it were" if self.copies == 1 else "they count as if they were"
         return (
-            f"{self.split.name}: {self.in_words}; {count} independent, so intervals are too narrow: remove copies, "
+            f"{self.split.name}: {self.phrase}; {count} independent, so intervals are too narrow: remove copies, "
             "unless samples come again as often in use (rows of a few categories)"
         )
 

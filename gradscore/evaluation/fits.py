@@ -17,13 +17,12 @@ import pandas as pd
 from ..baselines import FittedBaselines
 from ..columns import augmentations_of, logit_columns
 from ..config import MetaConfig
-from ..data import BANK, CALIBRATION, FIT, TEST
+from ..data import BANK, CALIBRATION, FIT, LEAST_SETS, TEST
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import (
     BASELINE_PREFIX,
     DESCRIPTION,
-    LEAST_SETS,
     META,
     MOST_ROWS,
     Choice,

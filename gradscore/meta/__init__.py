@@ -17,7 +17,6 @@ from .models import MetaModel, contributions, drivers, loudest_group, read_notes
 
 if TYPE_CHECKING:
     from .fitting import (
-        LEAST_SETS,
         MOST_ROWS,
         Choice,
         Penalty,
@@ -42,7 +41,6 @@ __all__ = [
     "CHOSEN",
     "CHOSEN_APART",
     "DESCRIPTION",
-    "LEAST_SETS",
     "MARGIN",
     "META",
     "MOST_ROWS",

@@ -19,6 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from ..baselines import OVER_AUGMENTATIONS
 from ..config import MetaConfig
+from ..data import LEAST_SETS
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
 from .alarms import DISTANCES, OWN, Alarms, weights_of
@@ -54,9 +55,6 @@ SHARES = tuple(2.0**-halvings for halvings in range(7))
 LEAST_SLOPE = 0.1
 """Log-odds rise by no less with what alarms raise: a set amid ordinary samples says nothing of what is far from them.
 """
-
-LEAST_SETS = 3
-"""With at least so many OOD sets in a fit, penalties are judged by sets that a fit has not seen."""
 
 MOST_ROWS = 10_000
 """Samples that penalties are judged on: of more, every second, third ... of each set. On CIFAR-10, of 19,000 samples,
