@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from .bundle import RIGHT, Bundle, check_bundle_target, read_bundle, write_bundle
 from .calibration import DETECTORS, neighbouring_levels, samples_needed, threshold
-from .known_sets import CLASS, CONFIDENCE, COPIES, FEATURE, GRADIENT, WATCHED, KnownSet, KnownSets, is_stream, watched
+from .known_sets import (
+    BUNDLE,
+    CLASS,
+    CONFIDENCE,
+    COPIES,
+    FEATURE,
+    GRADIENT,
+    WATCHED,
+    KnownSet,
+    KnownSets,
+    is_stream,
+    watched,
+)
 from .results import table_writer
 from .scorer import Scorer
 

@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,13 @@ class Bundle:
     def inputs(self) -> Inputs:
         """What makes the inputs of the meta models, the same for all of them."""
         return next(iter(self.detectors.values())).model.inputs
+
+    @cached_property
+    def identity(self) -> str:
+        """Hexadecimal digits that tell what it watches and compares with from that of other bundles."""
+        members = sorted(self.known_sets.members().items())
+        arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in members]
+        return sha256_of(b"".join([self.weights_sha256.encode(), *arrays]))
 
 
 class _DetectorEntry(BaseModel, extra="forbid"):

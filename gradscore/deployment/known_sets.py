@@ -43,6 +43,9 @@ from .calibration import CalibratedScore, ScoreInputs
 WATCHED = "watched_"
 """Starts the names of the columns of what is watched in a table of results."""
 
+BUNDLE = "watched_bundle"
+"""The column of the identity of the bundle that says it all."""
+
 CONFIDENCE = "confidence"
 CLASS = "class"
 """The place of the predicted class."""

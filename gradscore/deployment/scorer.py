@@ -52,7 +52,7 @@ from ..pipeline import cut
 from ..system import Device, FloatArray, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
-from .known_sets import WATCHED, watched
+from .known_sets import BUNDLE, CLASS, WATCHED, watched
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
@@ -272,8 +272,8 @@ class Scorer:
         usable = np.isfinite(values).all(axis=1)
         table = self._judged(values[usable], explain=explain)
         if watch:
-            features = pd.DataFrame(values[usable], columns=self._columns)
-            table = pd.concat([table, watched(features).add_prefix(WATCHED)], axis=1)
+            seen = watched(pd.DataFrame(values[usable], columns=self._columns)).drop(columns=CLASS)
+            table = pd.concat([table, seen.add_prefix(WATCHED)], axis=1).assign(**{BUNDLE: self.bundle.identity})
         kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
         table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
         if not len(lost):

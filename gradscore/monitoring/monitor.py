@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from ..data import are_images
-from ..deployment import CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
+from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable, storable
 from ..system import FloatArray, closest, file_sha256, held, parse_json, sha256, write_text, writing
@@ -100,7 +102,7 @@ class Monitor:
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
         self._path = None if state is None else Path(state)
         self._state = State(
-            bundle=_fingerprint(bundle),
+            bundle=bundle.identity,
             window=self.window,
             alpha=self.alpha,
             streams={name: Stream.of(values) for name, values in self._values(known_sets.calibration.columns).items()},
@@ -174,7 +176,7 @@ class Monitor:
             The windows that became complete.
 
         Raises:
-            DataError: columns are missing. Nothing is taken then.
+            DataError: columns are missing, or values are none that this bundle gives. Nothing is taken then.
             MonitorError: the state was replaced since it was read, by another monitor say. Nothing is taken then.
             OutputError: the state cannot be written. Nothing is taken then.
         """
@@ -195,7 +197,7 @@ class Monitor:
 
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         watched = list(map(_column, self._watched))
-        wanted = ["sample_id", "decision", "reason", *watched, *self._judged]
+        wanted = ["sample_id", "decision", "reason", BUNDLE, *watched, *self._judged]
         missing = [name for name in wanted if name not in table]
         if missing:
             raise DataError(
@@ -203,20 +205,27 @@ class Monitor:
                 f"{closest(missing[0], list(map(str, table.columns)))}"
             )
         rows = table[wanted].reset_index(drop=True)
-        scored = (rows["decision"] != "error").to_numpy()
-        values = rows.loc[scored, watched].to_numpy(dtype=np.float64)
-        lost = np.flatnonzero(~np.isfinite(values).all(axis=1))
-        if len(lost):
-            name = printable(str(rows.loc[scored, "sample_id"].iloc[int(lost[0])]))
-            raise DataError(
-                f"table: {len(lost)} samples without an error have scores that are not finite, the first is {name}; "
-                "give what Scorer(samples, watch=True) gives as it is"
-            )
-        predicted = rows.loc[scored, _column(CLASS)].to_numpy(dtype=np.float64)
-        if not np.isin(predicted, np.arange(self._classes)).all():
-            raise DataError(
-                f"table: {_column(CLASS)!r} holds classes that are none of the {self._classes} of the bundle"
-            )
+        is_lost = rows["decision"].isin(["error"]).to_numpy()
+
+        def check(name: str, is_right: NDArray[np.bool_], what: str) -> None:
+            wrong = np.flatnonzero(~(is_right | is_lost))
+            if len(wrong):
+                sample, got = (rows[each].iloc[wrong[:1]].tolist()[0] for each in ("sample_id", name))
+                raise DataError(
+                    f"table: column {name!r}: wanted {what}, got {printable(repr(got))} in row {wrong[0]} "
+                    f"({printable(str(sample))}), such rows: {len(wrong)}; give what Scorer(samples, watch=True) of "
+                    "the same bundle gives, as it is"
+                )
+
+        check("decision", rows["decision"].isin(["accept", "reject"]).to_numpy(), "accept, reject or error")
+        check(BUNDLE, rows[BUNDLE].isin([self._state.bundle]).to_numpy(), f"the bundle {self._state.bundle[:12]}...")
+        for name in [*watched, *self._judged]:
+            values = _numbers(rows[name])
+            may_be_missing = rows[name].isna().to_numpy() & name.startswith("probability_")
+            check(name, np.isfinite(values) | may_be_missing, "a finite number")
+            rows[name] = values
+        classes = np.isin(rows[_column(CLASS)], np.arange(self._classes))
+        check(_column(CLASS), classes, f"a class from 0 to {self._classes - 1}")
         return rows
 
     @property
@@ -308,14 +317,14 @@ class Monitor:
 
 
 def _column(name: str) -> str:
-    return name if name.startswith("score_") else f"{WATCHED}{name}"
+    return {CLASS: "prediction"}.get(name, name if name.startswith("score_") else f"{WATCHED}{name}")
 
 
-def _fingerprint(bundle: Bundle) -> str:
-    """Hexadecimal digits that tell one bundle from another, and are the seed of its draws."""
-    members = sorted(bundle.known_sets.members().items())
-    arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in members]
-    return sha256(b"".join([bundle.weights_sha256.encode(), *arrays]))
+def _numbers(column: pd.Series[Any]) -> FloatArray:
+    """(n,) its numbers, NaN for all that is none: text of digits, too."""
+    if not pd.api.types.is_any_real_numeric_dtype(column):
+        column = column.where(column.map(lambda value: isinstance(value, Real)))
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 @dataclass(frozen=True, kw_only=True)

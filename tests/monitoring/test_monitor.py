@@ -116,7 +116,7 @@ def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     found = []
     for watched in (bundle, bundle, replace(bundle, weights_sha256="0" * 64)):
         monitor = Monitor(watched, window=100)
-        monitor.update(table(100))
+        monitor.update(table(100).assign(watched_bundle=watched.identity))
         found.append(monitor.windows[0].log10_e_values)
     assert found[0] == found[1]
     assert all(found[0][name] != found[2][name] for name in found[0])
@@ -150,7 +150,7 @@ def test_no_sample_is_no_window(bundle, table) -> None:
 def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
     plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}))
     monitor = Monitor(plain, window=100)
-    monitor.update(table(100))
+    monitor.update(table(100).assign(watched_bundle=plain.identity))
     window = monitor.windows[0]
     assert (window.accuracy, window.low, window.high) == (None, None, None)
     assert monitor.notices[0].endswith("no accuracy can be expected; gradscore bundle --monitor learns it")
@@ -178,11 +178,26 @@ def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
 
 
 BAD_TABLES = {
-    "other classes": (lambda rows: rows.assign(watched_class=10.0), "none of the 10 of the bundle"),
+    "of another bundle": (
+        lambda rows: rows.assign(watched_bundle=["f" * 64] * 70),
+        r"column 'watched_bundle': wanted the bundle .{12}\.\.\., got 'f{64}' in row 0 \(.+\), such rows: 70; give",
+    ),
+    "no class": (
+        lambda rows: rows.assign(prediction=[*rows["prediction"][:69], 99]),
+        r"column 'prediction': wanted a class from 0 to 9, got 99.0 in row 69 \(.+\), such rows: 1; give",
+    ),
+    "text": (
+        lambda rows: rows.assign(score_wrong=rows["score_wrong"].astype(str)),
+        "column 'score_wrong': wanted a finite number, got '",
+    ),
+    "no decision": (
+        lambda rows: rows.assign(decision="ACCEPT"),
+        "column 'decision': wanted accept, reject or error, got 'ACCEPT' in row 0",
+    ),
     "not watched": (lambda rows: rows.drop(columns="watched_confidence"), "no column 'watched_confidence'"),
     "not finite": (
         lambda rows: rows.assign(score_wrong=np.nan),
-        "70 samples without an error have scores that are not",
+        r"column 'score_wrong': wanted a finite number, got nan in row 0 \(.+\), such rows: 70",
     ),
 }
 
