@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel brings the pages of the manual, which `gradscore docs` shows."""
+"""What pyproject.toml cannot say: a wheel brings the manual, which `gradscore docs` shows, and its data."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class WithPages(build_py):
             return
         target = Path(self.build_lib) / "gradscore_cli" / "pages"
         target.mkdir(parents=True, exist_ok=True)
-        for page in [*Path("docs").glob("*.md"), *Path("docs").glob("*.ipynb")]:
+        for page in (page for kind in ("md", "ipynb", "csv") for page in Path("docs").glob(f"*.{kind}")):
             self.copy_file(str(page), str(target / page.name))
 
 

@@ -4,8 +4,9 @@
 
 Networks are made, or read, by detection_networks.py. Each is run with the product's own defaults (`gradscore run`), in
 a folder of its own below --out, so that the same command goes on after an interruption and computes nothing twice. The
-tables have, for each network and OOD set, what the chosen score gains in AUROC over the best of all baselines on that
-very set, with the 95 % interval, and for each protocol the worst of these. --small is for tests: few samples.
+tables have what the chosen score gains in AUROC: in the mean of a network's OOD sets over the baseline that is best in
+it, and on the worst of these over the best baseline of that very set. --write puts them into a page, and every set with
+its 95 % interval into a CSV file beside it. --small is for tests: few samples.
 """
 
 import argparse
@@ -73,46 +74,41 @@ def cells(name: str, folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(found: pd.DataFrame, *, score: str = "chosen") -> str:
-    """All cells as Markdown: for each protocol a row for each network, with the mean over its sets and every set."""
+def published(found: pd.DataFrame) -> pd.DataFrame:
+    """The cells of the chosen score as the manual has them, one row for each protocol, network and set."""
+    names = {"dataset": "set", "best": "best_baseline", "best_auroc": "baseline_auroc"}
+    rows = found[found["score"] == "chosen"].drop(columns="score").rename(columns=names).round(6)
+    rows.insert(2, "chosen_on", rows["network"].isin(CHOSEN_ON))
+    rows["protocol"] = pd.Categorical(rows["protocol"], [*PROTOCOLS, "wrong"])
+    return rows.sort_values("protocol", kind="stable")[["protocol", *rows.columns.drop("protocol")]]
+
+
+def table(rows: pd.DataFrame) -> str:
+    """What is published as Markdown: for each protocol a row for each network, of its sets the counts and the worst."""
     lines = []
-    for protocol, rows in found[found["score"] == score].groupby("protocol", sort=False):
-        is_mean = rows["dataset"].str.endswith("(mean)")
-        worst = rows[~is_mean].loc[rows[~is_mean]["gain"].idxmin()]
-        if protocol == "wrong":
-            lines += ["", "| wrong predictions | AUROC | best baseline | gain, 95 % |", "|---|---|---|---|"]
-            lines += [f"| {_name(row['network'])} | {_cell(row)} |" for _, row in rows.iterrows()]
-            lines.append(f"| **worst**: {worst['network']} | {_cell(worst)} |")
-            continue
-        lines += [
-            "",
-            f"| `{protocol}` | mean AUROC | best baseline by mean | gain, 95 % | gain over the best of each set |",
-        ]
-        lines.append("|---|---|---|---|---|")
-        for network, of_network in rows.groupby("network", sort=False):
-            single = of_network[~of_network["dataset"].str.endswith("(mean)")]
-            sets = ", ".join(f"{row['dataset']} {_gain(row)}" for _, row in single.iterrows())
-            lines += [
-                f"| {_name(network)} | {_cell(row)} | {sets} |"
-                for _, row in of_network[of_network["dataset"] == MEAN].iterrows()
-            ]
-        lines.append(f"| **worst set**: {worst['network']}, {worst['dataset']} | {_cell(worst)} | |")
+    for protocol, of_protocol in rows.groupby("protocol", sort=False, observed=True):
+        baselines = protocol in (PROTOCOLS[0], "wrong")  # by mean they are the same under every protocol
+        head = ["wrong predictions" if protocol == "wrong" else f"`{protocol}`", "AUROC"]
+        head += ["best baseline"] * baselines + ["gain, 95 %"]
+        head += ["sets at most 0.003 behind", "behind by interval", "worst set"] * (protocol != "wrong")
+        lines += ["", _row(head), "|---" * len(head) + "|"]
+        for network, of_network in of_protocol.groupby("network", sort=False):
+            whole = of_network[of_network["set"].isin([MEAN, WRONG])].iloc[0]
+            interval = "" if np.isnan(whole["low"]) else f" ({whole['low']:+.3f} to {whole['high']:+.3f})"
+            row = [str(network), f"{whole['auroc']:.3f}"]
+            row += [f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`"] * baselines
+            row.append(f"{whole['gain']:+.3f}{interval}")
+            if protocol != "wrong":
+                sets = of_network[~of_network["set"].str.endswith("(mean)")]
+                worst = sets.loc[sets["gain"].idxmin()]
+                close, behind = (sets["gain"] >= -0.003).sum(), (sets["high"] < 0).sum()
+                row += [f"{close} of {len(sets)}", f"{behind}", f"{worst['set']} {worst['gain']:+.3f}"]
+            lines.append(_row(row))
     return "\n".join(lines).strip()
 
 
-def _name(network: str) -> str:
-    return f"{network} (chosen on)" if network in CHOSEN_ON else network
-
-
-def _gain(row: "pd.Series[Any]") -> str:
-    """Three decimals of a gain; bold where its interval lies above zero, in italics where it lies below."""
-    mark = "**" if row["low"] > 0 else "*" if row["high"] < 0 else ""
-    return f"{mark}{row['gain']:+.3f}{mark}"
-
-
-def _cell(row: "pd.Series[Any]") -> str:
-    interval = "" if np.isnan(row["low"]) else f" ({row['low']:+.3f} to {row['high']:+.3f})"
-    return f"{row['auroc']:.3f} | {row['best_auroc']:.3f} `{row['best']}` | {row['gain']:+.3f}{interval}"
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
@@ -136,7 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> pd.DataFrame:
         parts.append(cells(name, run(name, place, threads=options.threads)))
     found = pd.concat(parts, ignore_index=True)
     found.to_csv(place.folder / "cells.csv", index=False)
-    put_table("detection", table(found), options.write)
+    rows = published(found)
+    put_table("detection", table(rows), options.write)
+    if options.write:
+        rows.to_csv(options.write.with_suffix(".csv"), index=False)
     return found
 
 

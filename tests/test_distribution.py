@@ -74,7 +74,9 @@ WRITTEN = {
 }
 
 
-PAGES = {f"gradscore_cli/pages/{path.name}": path for path in (ROOT / "docs").glob("*.md")}
+PAGES = {
+    f"gradscore_cli/pages/{path.name}": path for kind in ("md", "csv") for path in (ROOT / "docs").glob(f"*.{kind}")
+}
 """The manual, by its paths in the wheel."""
 
 
