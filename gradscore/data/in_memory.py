@@ -249,8 +249,9 @@ class _Reader:
         found = self._inputs(inputs)
         size = sample_count(found)
         labels = labels if labels is None or isinstance(labels, Tensor) else np.asanyarray(labels)
-        if labels is not None and len(labels) != size:
-            raise DataError(f"{self.name}: wanted one label for each of {size} samples, got {len(labels)}")
+        if labels is not None and labels.shape[:1] != (size,):
+            shape = tuple(labels.shape)
+            raise DataError(f"{self.name}: wanted one label for each of {size} samples, got labels of shape {shape}")
         for start in range(0, size, SAMPLES_AT_A_TIME):
             part = slice(start, start + SAMPLES_AT_A_TIME)
             yield rows_of(found, part), None if labels is None else labels[part]

@@ -33,7 +33,7 @@ from scipy.stats import beta, rankdata
 
 from ..errors import EvaluationError
 from ..meta import BaselineScore, Inputs, MetaModel, Rows
-from ..system import FloatArray, IntArray
+from ..system import FloatArray, IntArray, as_rate
 
 DETECTORS = {"wrong": "wrong predictions", "ood": "OOD samples"}
 """What a bundle can find, and what sentences call it."""
@@ -274,7 +274,7 @@ def samples_needed(alpha: float) -> int:
         19
     """
     # 0.07 is 7/100, not the nearest float.
-    return ceil(1 / Fraction(repr(float(_in_range(alpha))))) - 1
+    return ceil(1 / Fraction(repr(_in_range(alpha)))) - 1
 
 
 def _too_few(alpha: float, needed: int, got: int) -> str:
@@ -285,9 +285,10 @@ def _too_few(alpha: float, needed: int, got: int) -> str:
 
 
 def _in_range(alpha: float) -> float:
-    if not 0 < alpha < 1:
-        raise EvaluationError(f"alpha: wanted a rate between 0 and 1, got {alpha:g}")
-    return alpha
+    rate = as_rate(alpha)
+    if rate is None:
+        raise EvaluationError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
+    return rate
 
 
 def _finite(values: ArrayLike, name: str) -> FloatArray:

@@ -49,7 +49,7 @@ from ..models import (
     weights_sha256,
 )
 from ..pipeline import cut
-from ..system import Device, FloatArray, Inputs, each_input, is_address, resolve_device, rows_of, sample_count
+from ..system import Device, FloatArray, Inputs, each_input, is_address, is_whole, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
@@ -241,6 +241,13 @@ class Scorer:
         samples = raw_images(images, columns=self.bundle.input_columns, takes=self.takes)
         return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
 
+    def __getstate__(self) -> object:
+        """Refuses to be pickled or copied, as a detector with it: a scorer belongs to a model in this process."""
+        raise BundleError(
+            "a scorer, and a detector that is fitted, cannot be pickled or copied: save it to a bundle, which "
+            "Scorer.load and Detector.load read, with model=... where the bundle does not say how to build it"
+        )
+
     @property
     def takes(self) -> str | None:
         """What a call takes in place of images; None where it takes images."""
@@ -262,9 +269,11 @@ class Scorer:
         """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
 
         Raises:
-            DataError: names of another number than the samples.
+            DataError: names of another number than the samples, or no number of drivers in `explain`.
             ModelError: the model cannot take the samples.
         """
+        if not (is_whole(explain) and explain >= 0):
+            raise DataError(f"explain: wanted how many drivers to name, 0 or more, got {explain!r}")
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
         _check_count(names, count)

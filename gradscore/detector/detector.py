@@ -39,7 +39,7 @@ from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
 from ..store import RunFolder, refuse_another_order
-from ..system import Device, Inputs, described
+from ..system import Device, Inputs, as_rate, described
 from .detector_runs import (
     Folder,
     Report,
@@ -144,8 +144,10 @@ class Detector:
             ConfigError: `alpha` is no rate, unknown weights in `preprocessing`, or another setting in `extract`.
         """
         check_mode(model)
-        if not (isinstance(alpha, float | int) and 0 < alpha < 1):
+        rate = as_rate(alpha)
+        if rate is None:
             raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
+        self._scorer: Scorer | None = None
         self._extract = _extract_settings(extract or {})
         if callable(losses):
             if not is_of_logits(losses):
@@ -157,7 +159,7 @@ class Detector:
             features = {**(features or {}), "losses": [losses] if isinstance(losses, str) else list(losses)}
         self._scores = scores
         self.model = model
-        self._alpha = alpha
+        self._alpha = rate
         self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
         self._recipe = {"source": recipe} if isinstance(recipe, str) else recipe
         self._sections = {
@@ -172,7 +174,6 @@ class Detector:
             self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))
         self._progress = progress
         self._fitted: _Fitted | None = None
-        self._scorer: Scorer | None = None
         self.notices: list[Notice] = []
         """What a user should know of the features, the fits and the thresholds."""
 
@@ -216,7 +217,7 @@ class Detector:
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
         """
-        if not (isinstance(holdout, float | int | np.floating) and 0 < holdout < 1):
+        if as_rate(holdout) is None:
             raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout!r}")
         folder = Folder(run)
         with self._interface.attached(self.model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def audit(
     model: nn.Module,
     data: Any,
     *,
-    class_names: Sequence[str] | None = None,
+    class_names: Iterable[str] | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     penultimate: str | None = None,
     batch_size: int = PLAIN.batch_size,
@@ -68,7 +68,7 @@ def audit(
         The samples, the most suspicious first.
 
     Raises:
-        ConfigError: another `penultimate` or batch size, or a DataLoader that shuffles.
+        ConfigError: another `penultimate`, batch size or seed, or a DataLoader that shuffles.
         DataError: a sample without a label, a class with too few samples, or names of other classes.
         ModelError: the model is in training mode, cannot take the samples, or ends in no linear layer.
         EngineError: gradients that cannot be computed.
@@ -84,16 +84,17 @@ def audit(
     """
     if not isinstance(penultimate, str | None):
         raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
-    options = section(ExtractConfig, {"batch_size": batch_size}, where="extract")
+    options = section(ExtractConfig, {"batch_size": batch_size, "seed": seed}, where="extract")
     interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
     samples = given_samples(model, data, preprocessing=preprocessing)
     if class_names is not None:
+        class_names = class_names if isinstance(class_names, str) else list(class_names)
         with interface.attached(model):
             check_names(class_names, count_classes(model, samples.first))
     table = audited_features(
         model, samples, penultimate=penultimate or True, options=options, interface=interface, progress=progress
     )
-    return ranked(table, class_names=class_names, seed=seed)
+    return ranked(table, class_names=class_names, seed=options.seed)
 
 
 def audited_features(

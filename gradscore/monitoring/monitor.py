@@ -18,7 +18,7 @@ from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable, storable
-from ..system import FloatArray, closest, file_sha256, held, parse_json, sha256, write_text, writing
+from ..system import FloatArray, as_rate, closest, file_sha256, held, parse_json, sha256, write_text, writing
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
@@ -94,9 +94,10 @@ class Monitor:
             MonitorError: the state is damaged or not of this bundle.
             DataError: windows too small, or alpha out of range.
         """
-        if not 0 < alpha < 1:
-            raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha:g}; 0.01 is usual")
-        self.bundle, self.window, self.alpha = bundle, checked_window(window), float(alpha)
+        rate = as_rate(alpha)
+        if rate is None:
+            raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha!r}; 0.01 is usual")
+        self.bundle, self.window, self.alpha = bundle, checked_window(window), rate
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)

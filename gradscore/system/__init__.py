@@ -55,6 +55,7 @@ from .tensors import (
     FloatArray,
     Inputs,
     IntArray,
+    as_rate,
     described,
     each_input,
     finite_rows,

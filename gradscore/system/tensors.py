@@ -32,6 +32,16 @@ def is_whole(value: object) -> TypeIs[int | np.integer[Any]]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+def as_rate(value: object) -> float | None:
+    """A number of Python's or NumPy's between 0 and 1, as its digits read; None for anything else, 0 and 1 as well.
+
+    Example:
+        >>> as_rate(np.float32(0.1)), as_rate(0), as_rate("0.1")
+        (0.1, None, None)
+    """
+    return float(str(value)) if isinstance(value, float | np.floating) and 0 < value < 1 else None
+
+
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 """A batch of N samples: (N, ...), or such tensors by the names of the arguments they are."""
 

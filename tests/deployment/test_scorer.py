@@ -124,6 +124,12 @@ def test_drivers_are_named(scorer, batch) -> None:
     assert all(len(entry.split("; ")) == 2 for entry in found["drivers_ood"])
 
 
+@pytest.mark.parametrize("count", ["a", -1, 1.5, True, None])
+def test_no_number_of_drivers_is_refused(scorer, batch, count) -> None:
+    with pytest.raises(DataError, match=f"explain: wanted how many drivers to name, 0 or more, got {count!r}"):
+        scorer(batch.inputs[:4], explain=count)
+
+
 def test_values_that_are_not_finite_give_an_error_row(scorer, batch, table) -> None:
     images = batch.inputs[:5].clone()
     images[[1, 3]] = torch.nan

@@ -1,6 +1,8 @@
 """What a detector takes, what it refuses, and what it leaves as it was."""
 
+import copy
 import html
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -402,6 +404,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         "ood: wanted sets .* by name.*got list",
     ),
     "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
+    "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a rate between 0 and 1, got '0.1'"),
     "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), ConfigError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
     "floats with mean and std": (
@@ -410,6 +413,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         r"data: preprocessing.mean is for raw pixels.*got samples of shape \(4,\).*leave preprocessing out",
     ),
 }
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy], ids=["pickle", "copy"])
+def test_a_fitted_detector_says_how_it_is_kept(fitted: gradscore.Detector, copied) -> None:
+    with pytest.raises(BundleError, match=r"cannot be pickled or copied: save it to a bundle, which .* Detector\.load"):
+        copied(fitted)
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float16])
+def test_a_rate_may_be_a_number_of_numpy(number) -> None:
+    assert repr(make(alpha=number(0.1))).startswith("Detector(Sequential, alpha=0.1)")
 
 
 @pytest.mark.parametrize(("act", "error", "message"), REFUSED.values(), ids=REFUSED)

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,13 @@ def net() -> nn.Module:
 def found(net: nn.Module) -> gradscore.Audit:
     inputs, given, _ = blobs()
     return gradscore.audit(net, (inputs, given), class_names=["ant", "bee", "cat"])
+
+
+def test_names_may_come_one_by_one(net: nn.Module, found: gradscore.Audit) -> None:
+    inputs, given, _ = blobs()
+    again = gradscore.audit(net, (inputs, given), class_names=iter(["ant", "bee", "cat"]), seed=np.int64(0))
+    assert again.class_names == found.class_names
+    pd.testing.assert_frame_equal(again.table, found.table)
 
 
 def test_flipped_labels_come_first(found: gradscore.Audit) -> None:
@@ -263,7 +271,10 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("wrong", [{"penultimate": False}, {"class_names": ["ant"]}, {"class_names": "abc"}], ids=str)
+WRONG = [{"penultimate": False}, {"class_names": ["ant"]}, {"class_names": "abc"}, {"seed": "a"}, {"seed": -1}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_arguments_are_looked_at_first(net: nn.Module, wrong: dict) -> None:
     inputs, given, _ = blobs()
     told: list[int] = []

@@ -167,6 +167,7 @@ def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle) -> None:
 BAD_SETTINGS = {
     "few samples": ({"window": 49}, "window: wanted 50 samples or more, got 49"),
     "a period": ({"window": "day"}, "got 'day'"),
+    "alpha in words": ({"alpha": "0.1"}, "alpha: wanted a probability between 0 and 1, got '0.1'"),
     "alpha": ({"alpha": 1.5}, "alpha: wanted a probability between 0 and 1, got 1.5"),
 }
 

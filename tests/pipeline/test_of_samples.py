@@ -155,7 +155,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "boolean labels": (lambda: (X, Y > 0), "got bool"),
     "one-hot labels": (lambda: (X, torch.eye(3)[Y].long()), r"got labels of shape \(6, 3\)"),
     "named labels": (lambda: (X, ["a"] * 6), "wanted labels as whole numbers"),
-    "fewer labels": (lambda: (X, Y[:4]), "one label for each of 6 samples, got 4"),
+    "fewer labels": (lambda: (X, Y[:4]), r"one label for each of 6 samples, got labels of shape \(4,\)"),
+    "one label for all": (lambda: (X, torch.tensor(1)), r"one label for each of 6 samples, got labels of shape \(\)"),
     "a class too many": (lambda: (X, Y + 1), "label 3 is none of the model's classes 0..2"),
     "a negative class": (lambda: (X, Y - 3), "label -3 is none"),
     "a class that numbers cannot hold": (
