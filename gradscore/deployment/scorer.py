@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +47,6 @@ from ..models import (
     trusting_code,
     weights_sha256,
 )
-from ..pipeline import cut
 from ..system import Device, FloatArray, Inputs, each_input, is_address, is_whole, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
@@ -237,7 +235,8 @@ class Scorer:
             raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
-            return self.judge(self._batch(images), sample_ids=sample_ids, explain=explain, watch=watch)
+            batch = self._as_taken(self._tensors(images))
+            return self.judge(batch, sample_ids=sample_ids, explain=explain, watch=watch)
         samples = raw_images(images, columns=self.bundle.input_columns, takes=self.takes)
         return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
 
@@ -283,12 +282,9 @@ class Scorer:
         if watch:
             seen = watched(pd.DataFrame(values[usable], columns=self._columns)).drop(columns=CLASS)
             table = pd.concat([table, seen.add_prefix(WATCHED)], axis=1).assign(**{BUNDLE: self.bundle.identity})
-        kept, lost = np.flatnonzero(usable), np.flatnonzero(~usable)
-        table.insert(0, "sample_id", [names[place] for place in kept.tolist()])
-        if not len(lost):
-            return table
-        joined = _with_errors(table, [names[place] for place in lost.tolist()], [NOT_FINITE] * len(lost))
-        return joined.iloc[np.argsort(np.r_[kept, lost])].reset_index(drop=True)
+        kept, lost = (np.flatnonzero(each).tolist() for each in (usable, ~usable))
+        table.insert(0, "sample_id", [names[place] for place in kept])
+        return _with_errors(table, kept, [BadSample(names[place], NOT_FINITE, place) for place in lost])
 
     def stream(
         self, samples: Iterable[RawSample], *, batch_size: int = 64, explain: int = 0, watch: bool = False
@@ -310,9 +306,8 @@ class Scorer:
         Raises:
             ModelError: the model fails on samples of the size it was run on.
         """
-        batches = prepared_batches(samples, self._preprocess.model_input, batch_size=batch_size)
-        for each in cut(batches, batch_size=batch_size, shard_size=sys.maxsize):
-            yield self._decided(each.batch, explain=explain, watch=watch)
+        for batch in prepared_batches(samples, self._preprocess.model_input, batch_size=batch_size):
+            yield self._decided(batch, explain=explain, watch=watch)
 
     def _all_raw(
         self, raw: Sequence[RawSample], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
@@ -334,7 +329,7 @@ class Scorer:
         table = None
         if names:
             try:
-                table = self(batch.inputs, sample_ids=names, explain=explain, watch=watch)
+                table = self.judge(self._as_taken(batch.inputs), sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
                 shape = form(each_input(batch.inputs, lambda each: each[0]))
                 if shape == self.input_shape:
@@ -347,11 +342,7 @@ class Scorer:
                 places = []
         if table is None:
             table = self._nothing(explain=explain, watch=watch)
-        if not bad:
-            return table
-        table = _with_errors(table, [each.id for each in bad], [each.error for each in bad])
-        order = np.argsort([*places, *(each.place for each in bad)], kind="stable")
-        return table.iloc[order].reset_index(drop=True)
+        return _with_errors(table, places, bad)
 
     @property
     def model(self) -> nn.Module:
@@ -373,35 +364,35 @@ class Scorer:
         named = [] if self.bundle.class_names is None else ["prediction_name"]
         return ["sample_id", "prediction", *named, *of_detectors, "decision", "reason", "error"]
 
-    def _batch(self, images: Images) -> Inputs:
+    def _tensors(self, images: Images) -> Inputs:
+        """What a program gives as a batch, as tensors; raw pixels are preprocessed."""
         if isinstance(images, Mapping):
-            return self._named(images)
+            return {name: _tensor(each) for name, each in images.items()}
         found = _tensor(images)
-        if not isinstance(self._example, Tensor):
-            raise DataError(f"images: wanted keyword inputs {', '.join(self._example)}, got one array")
-        wanted = len(self.input_shape) + 1
-        if found.ndim != wanted:
-            shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
-            raise DataError(f"images: wanted shape {shape}, got {tuple(found.shape)}")
-        if found.dtype == torch.uint8 and wanted == 4:
-            pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
-            prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
-            return torch.stack(prepared) if prepared else self._example[:0]
-        if not self._example.is_floating_point():
-            return _whole(found, "images").to(self._example.dtype)
-        if not found.is_floating_point():
-            raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {found.dtype}")
-        return found
+        if self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
+            return found
+        pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
+        prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
+        return torch.stack(prepared) if prepared else rows_of(self._example, slice(0))
 
-    def _named(self, inputs: Mapping[str, Tensor | NDArray[Any]]) -> Inputs:
+    def _as_taken(self, inputs: Inputs) -> Inputs:
+        """A batch in the types that the model was run on; `DataError` for samples of another form."""
         example = self._example
-        if isinstance(example, Tensor) or set(inputs) != set(example):
-            wanted = "one array" if isinstance(example, Tensor) else ", ".join(example)
-            raise DataError(f"images: wanted {wanted}, got keyword inputs {', '.join(map(str, inputs))}")
-        found = {name: _tensor(inputs[name]) for name in example}
+        if isinstance(example, Tensor) and isinstance(inputs, Tensor):
+            wanted = len(self.input_shape) + 1
+            if inputs.ndim != wanted:
+                shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
+                raise DataError(f"images: wanted shape {shape}, got {tuple(inputs.shape)}")
+            if not example.is_floating_point():
+                return _whole(inputs, "images").to(example.dtype)
+            if not inputs.is_floating_point():
+                raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {inputs.dtype}")
+            return inputs
+        if isinstance(example, Tensor) or isinstance(inputs, Tensor) or set(inputs) != set(example):
+            raise DataError(f"images: wanted {_kind(example)}, got {_kind(inputs)}")
         return {
-            name: (each if example[name].is_floating_point() else _whole(each, name)).to(example[name].dtype)
-            for name, each in found.items()
+            name: (inputs[name] if each.is_floating_point() else _whole(inputs[name], name)).to(each.dtype)
+            for name, each in example.items()
         }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
@@ -639,7 +630,13 @@ def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
     )
 
 
+def _kind(inputs: Inputs) -> str:
+    return "one array" if isinstance(inputs, Tensor) else f"keyword inputs {', '.join(map(str, inputs))}"
+
+
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    if not isinstance(values, Tensor | np.ndarray):
+        raise DataError(f"images: wanted tensors or arrays, got {type(values).__name__}")
     refuse_masked(values, what="images: some values")
     return tensor_of(values)
 
@@ -656,17 +653,25 @@ def _check_count(names: Sequence[str], images: int) -> None:
         raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
 
 
-def _with_errors(table: pd.DataFrame, sample_ids: Sequence[str], errors: Sequence[str]) -> pd.DataFrame:
-    """A table of results, and below it rows for samples that could not be scored."""
-    nothing = [""] * len(sample_ids)
-    known = {"sample_id": sample_ids, "decision": ["error"] * len(sample_ids), "error": errors}
+def _with_errors(table: pd.DataFrame, places: Sequence[int], bad: Sequence[BadSample]) -> pd.DataFrame:
+    """A table of results, whose rows go to these places, with rows for samples that could not be scored."""
+    if not bad:
+        return table
+    nothing = [""] * len(bad)
+    known = {
+        "sample_id": [each.id for each in bad],
+        "decision": ["error"] * len(bad),
+        "error": [each.error for each in bad],
+    }
     text = [
         str(name)
         for name in table.columns
         if name in (*known, "reason", "prediction_name") or str(name).startswith(("because_", "drivers_"))
     ]
-    joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(sample_ids)))
-    return joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
+    joined = table.reset_index(drop=True).reindex(pd.RangeIndex(len(table) + len(bad)))
+    joined = joined.assign(**{name: [*table[name], *known.get(name, nothing)] for name in text})
+    order = np.argsort([*places, *(each.place for each in bad)], kind="stable")
+    return joined.iloc[order].reset_index(drop=True)
 
 
 def _with_weights(model: nn.Module, config: ModelConfig, bundle: Bundle) -> nn.Module:

@@ -205,6 +205,12 @@ BAD_CALLS = {
     "integers": (lambda scorer: scorer(torch.zeros(1, 1, 8, 8, dtype=torch.int64)), DataError, "wanted floats"),
     "ids": (lambda scorer: scorer(torch.zeros(2, 1, 8, 8), sample_ids=["a"]), DataError, "wanted 2 names"),
     "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
+    "keyword lists": (lambda scorer: scorer({"x": [1.0]}), DataError, "wanted tensors or arrays, got list"),
+    "keyword inputs": (
+        lambda scorer: scorer({"x": torch.zeros(1)}),
+        DataError,
+        "wanted one array, got keyword inputs x",
+    ),
 }
 
 
