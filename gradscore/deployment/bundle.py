@@ -14,10 +14,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +32,7 @@ from torch import Tensor
 
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
-from ..meta import ARRAYS, DESCRIPTION, BaselineScore, Inputs, MetaModel
+from ..meta import BaselineScore, Inputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
 from ..system import FloatArray, file_sha256, is_address, parse_json, replacing, sample_count
@@ -56,6 +54,7 @@ _KNOWN_SETS = "monitor.safetensors"
 _CALIBRATION = "calibration.safetensors"
 _LEVELS = "levels"
 _SELF_TEST = "self_test.safetensors"
+_META = "meta/"
 _INPUTS = "inputs"
 
 _HEAD = 30
@@ -299,7 +298,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         BundleError: it is missing, damaged, was changed, holds something it should not, or is another version of the
             format.
     """
-    contents = _contents(path, sha256)
+    archive, contents = _contents(path, sha256)
     text, checksum = contents.pop(_INDEX, None), contents.pop(_CHECKSUM, None)
     if text is None or checksum is None:
         raise BundleError(
@@ -329,7 +328,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     if changed:
         raise BundleError(f"{path}: {changed[0]} was changed after it was written; {_ADVICE}")
     try:
-        bundle = _bundle_of(index, contents)
+        bundle = _bundle_of(index, contents, archive)
     except (KeyError, ValueError, SafetensorError, GradscoreError) as error:
         raise BundleError(f"{path}: incomplete or inconsistent ({error}); make the bundle anew") from None
     if not bundle.detectors or bundle.columns != bundle.inputs.columns:
@@ -339,8 +338,8 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
     return bundle
 
 
-def _contents(path: Path, digest: str | None) -> dict[str, bytes]:
-    """The members of the archive by name."""
+def _contents(path: Path, digest: str | None) -> tuple[zipfile.ZipFile, dict[str, bytes]]:
+    """The archive, in memory, and its members by name."""
     if not path.exists():
         raise BundleError(f"{path}: there is no such bundle; make one with gradscore bundle")
     if not path.is_file():
@@ -354,25 +353,24 @@ def _contents(path: Path, digest: str | None) -> dict[str, bytes]:
             f"{path}: wanted the file with SHA-256 {digest}, got {sha256_of(whole)}; get it from where it was made"
         )
     try:
-        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            infos = archive.infolist()
-            for info in infos:
-                if info.compress_type != zipfile.ZIP_STORED:
-                    raise BundleError(
-                        f"{path}: refused, {info.filename} is compressed, which no bundle is; do not use this file"
-                    )
-            if sum(info.file_size for info in infos) > len(whole):
+        archive = zipfile.ZipFile(io.BytesIO(whole))
+        archive.filename = str(path)  # for messages
+        infos = archive.infolist()
+        for info in infos:
+            if info.compress_type != zipfile.ZIP_STORED:
                 raise BundleError(
-                    f"{path}: refused, its members claim to be larger than the file; do not use this file"
+                    f"{path}: refused, {info.filename} is compressed, which no bundle is; do not use this file"
                 )
-            return {info.filename: archive.read(info) for info in infos}
+        if sum(info.file_size for info in infos) > len(whole):
+            raise BundleError(f"{path}: refused, its members claim to be larger than the file; do not use this file")
+        return archive, {info.filename: archive.read(info) for info in infos}
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
         raise BundleError(f"{path}: not a complete bundle ({error}); {_ADVICE}") from None
 
 
-def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
-    with _unpacked(_INPUTS, members) as folder:
-        inputs = Inputs.load(folder)
+def _bundle_of(index: _Index, members: Mapping[str, bytes], archive: zipfile.ZipFile) -> Bundle:
+    saved = zipfile.Path(archive, _META)
+    inputs = Inputs.load(saved / _INPUTS)
     calibration, detectors = load(members[_CALIBRATION]), {}
     levels = calibration.pop(_LEVELS)
     for name in [each for each in DETECTORS if each in index.detectors]:
@@ -384,8 +382,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
                 name=entry.score, inputs=inputs, log_odds=entry.log_odds, shift=entry.shift
             )
         else:
-            with _unpacked(name, members) as folder:
-                model = MetaModel.load(folder, inputs)
+            model = MetaModel.load(saved / name, inputs)
         detectors[name] = CalibratedScore(
             model=model,
             protocol=entry.protocol,
@@ -404,16 +401,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes]) -> Bundle:
 
 def _saved(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
     """The members of a meta model or of inputs."""
-    return {f"meta/{name}/{file}": content for file, content in saved.files().items()}
-
-
-@contextmanager
-def _unpacked(name: str, members: Mapping[str, bytes]) -> Iterator[Path]:
-    """A folder that holds, for the time being, what `_saved` made."""
-    with tempfile.TemporaryDirectory() as folder:
-        for file in (ARRAYS, DESCRIPTION):
-            (Path(folder) / file).write_bytes(members[f"meta/{name}/{file}"])
-        yield Path(folder)
+    return {f"{_META}{name}/{file}": content for file, content in saved.files().items()}
 
 
 def _with_relative_paths(bundle: Bundle, target: Path) -> dict[str, Any]:

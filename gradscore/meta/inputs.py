@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -85,6 +86,9 @@ A mean that happens to be nearly zero does so in one sample of a thousand, which
 REACHED = 0.99
 """The share of ordinary samples of which an input that is rounding tells nothing."""
 
+
+Folder = Path | zipfile.Path
+"""Where a model was saved: a folder, or one in an archive."""
 
 Rows = pd.DataFrame | FloatArray
 """Rows of a feature table: a data frame, or the values (N, columns) of the columns that inputs were fitted on."""
@@ -553,13 +557,13 @@ class Inputs:
         write_files(folder, self.files())
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: Folder) -> Self:
         """Reads what `save` wrote; every sample gets the same inputs to the bit.
 
         Raises:
             StoreError: a file is missing or damaged, or names baselines that are not known here.
         """
-        arrays, found = read_model(Path(folder), _Description)
+        arrays, found = read_model(folder, _Description)
         return cls(
             columns=found.columns,
             names=found.names,
@@ -663,7 +667,7 @@ def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
         write_bytes(Path(folder) / name, content)
 
 
-def read_model(folder: Path, kind: type[AnyDescription]) -> tuple[dict[str, NDArray[Any]], AnyDescription]:
+def read_model(folder: Folder, kind: type[AnyDescription]) -> tuple[dict[str, NDArray[Any]], AnyDescription]:
     """Reads what `write_files` wrote.
 
     Raises:
@@ -681,7 +685,7 @@ def read_model(folder: Path, kind: type[AnyDescription]) -> tuple[dict[str, NDAr
         raise StoreError(f"{path}: not readable as safetensors ({error}); run fit-meta again") from None
 
 
-def read_description(folder: Path, kind: type[AnyDescription]) -> AnyDescription:
+def read_description(folder: Folder, kind: type[AnyDescription]) -> AnyDescription:
     """Reads the description of a model alone.
 
     Raises:
@@ -702,7 +706,7 @@ def read_description(folder: Path, kind: type[AnyDescription]) -> AnyDescription
         ) from None
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Folder) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

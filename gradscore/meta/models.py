@@ -21,6 +21,7 @@ from .alarms import Alarms
 from .inputs import (
     BASELINE_PREFIX,
     Description,
+    Folder,
     Group,
     Inputs,
     group_of,
@@ -199,17 +200,17 @@ class MetaModel:
         write_files(folder, self.files())
 
     @classmethod
-    def load(cls, folder: str | Path, inputs: Inputs) -> Self:
+    def load(cls, folder: Folder, inputs: Inputs) -> Self:
         """Reads a model; it scores every sample to the bit as before.
 
         Args:
-            folder: where it was saved.
+            folder: where it was saved; one in an archive, too.
             inputs: what made its inputs when it was fitted.
 
         Raises:
             StoreError: a file is missing or damaged, or the model was fitted on other inputs or does not fit them.
         """
-        arrays, found = read_model(Path(folder), _Description)
+        arrays, found = read_model(folder, _Description)
         if found.inputs != inputs.fingerprint:
             raise StoreError(
                 f"{folder}: the meta model was fitted on other inputs than lie beside it; run fit-meta again"
