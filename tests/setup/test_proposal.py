@@ -419,6 +419,11 @@ def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: P
 
 OTHER_DATA = {
     "texts beside numbers": ("texts.csv", "text,length,label\na good film,11,0\na bad one,9,1\n", "tutorial-text"),
+    "columns of several kinds": (
+        "mixed.csv",
+        "name,since,plan,label\n" + "".join(f"c{row},2024-01-{row + 1:02},pro,{row % 2}\n" for row in range(20)),
+        r"which columns hold the samples.*python:data\.py:rows \(gradscore docs tutorial-tables\)",
+    ),
     "numbers of one class": ("rows.csv", "a,b,label\n1,2,0\n", "wanted two at least"),
     "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "gradscore docs tutorial-text"),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
