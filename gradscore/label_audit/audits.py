@@ -18,7 +18,7 @@ from ..extractor import count_classes
 from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
-from ..system import check_target, clear_page, only_writer, replacing, write_csv, writing
+from ..system import check_target, clear_page, make_folder, only_writer, replacing, write_csv
 from .last_layers import check_class_sizes
 from .ranking import Audit, check_names, ranked
 
@@ -248,8 +248,7 @@ def write_audit(
     if images is not None and not callable(images):
         raise DataError(f"images: wanted a function from a place to an image, got {type(images).__name__}")
     folder = Path(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     tables = [folder / "audit.csv", folder / "audit.parquet"]
     with only_writer(folder):
         clear_page(folder / PAGE, *tables)

@@ -18,7 +18,7 @@ from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..printable import printable, storable
-from ..system import FloatArray, as_rate, closest, file_sha256, held, parse_json, sha256, write_text, writing
+from ..system import FloatArray, as_rate, closest, file_sha256, held, make_folder, parse_json, sha256, write_text
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
@@ -396,8 +396,7 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
     """
     content = _STORED.dump_python(state, mode="json")
     file = {"format": FORMAT, "version": VERSION, "sha256": sha256(_text(content).encode()), "state": content}
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with held(path.parent, patience=_PATIENCE):
         if mark_of(path) != replaces:
             raise MonitorError(

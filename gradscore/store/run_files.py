@@ -25,11 +25,8 @@ from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
 from ..errors import GradscoreError, StoreError, reason
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
-from ..system import file_sha256, is_temporary, only_writer, replacing, write_text
+from ..system import GIT_IGNORE, file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Record, Skipped
-
-GIT_IGNORE = ".gitignore"
-"""Keeps a new run out of git; it is its user's, to change or delete."""
 
 _NOTE = b"gradscore"
 _CHECKSUM = re.compile(r"([0-9a-f]{64})  (\S.*)")

@@ -6,6 +6,7 @@ Nothing comes in from other packages but `errors`. Everything here may be used e
 from __future__ import annotations
 
 from .files import (
+    GIT_IGNORE,
     address_problem,
     as_address,
     check_target,
@@ -15,6 +16,7 @@ from .files import (
     is_address,
     is_leftover,
     is_temporary,
+    make_folder,
     only_writer,
     parse_json,
     reads_as_number,

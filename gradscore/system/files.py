@@ -23,6 +23,9 @@ from ..errors import OutputError, StoreError
 if TYPE_CHECKING:
     import pandas as pd
 
+GIT_IGNORE = ".gitignore"
+"""Keeps a new folder of results out of git; it is its user's, to change or delete."""
+
 _SUFFIX = ".tmp"
 _NUMBERS = count()
 _OWNER = re.compile(rf"\.([^.@]+)@(\d+)-\d+-\d+{re.escape(_SUFFIX)}$")
@@ -126,6 +129,19 @@ def writing(path: Path) -> Iterator[None]:
 def _is_near(place: Path, path: Path) -> bool:
     """Whether `place` is the folder of `path`, one above it, or anything below it."""
     return place in path.parents or path.parent in place.parents
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder that git ignores; one that is there stays as it is.
+
+    Raises:
+        OutputError: the system does not let it be made.
+    """
+    with writing(path):
+        is_new = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        if is_new:
+            write_text(path / GIT_IGNORE, "*\n")
 
 
 def write_text(path: Path, text: str) -> None:

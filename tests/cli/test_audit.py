@@ -65,6 +65,7 @@ def test_files_are_where_the_manual_and_the_page_say(small_run: Path, tmp_path: 
     assert found.exit_code == 0, found.output
     (folder,) = {Path(each).resolve().parent for each in json.loads(found.stdout)["tables"]}
     assert f"`{folder.relative_to(tmp_path.resolve())}`" in manual
+    assert (folder / ".gitignore").read_text() == "*\n"
     assert "audit.csv and audit.parquet beside this page" in (folder / "audit.html").read_text()
 
 

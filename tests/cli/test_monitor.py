@@ -60,6 +60,7 @@ def test_two_calls_are_one(small_bundle, samples, tmp_path: Path) -> None:
     monitor(small_bundle, both[1], "--window", 100, "--out", tmp_path / "two", "--batch-size", 60)
     one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
     assert [window["samples"] for window in one] == [100, 100, 40]
+    assert (tmp_path / "one/.gitignore").read_text() == "*\n"
     assert [(each["samples"], each["rejected"], each["complete"]) for each in one] == [
         (each["samples"], each["rejected"], each["complete"]) for each in two
     ]
