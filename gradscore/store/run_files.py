@@ -258,8 +258,9 @@ def read_checksums(run: Path) -> dict[str, str]:
         found, reason = {}, str(error)
     if reason:
         raise StoreError(
-            f"{path}: damaged ({reason}); restore it from a copy, or delete it: then what the next commands write is "
-            "recorded"
+            f"{path}: damaged ({reason}); restore it from a copy. Delete it only where there is none: commands go on "
+            "then, but nothing tells any more whether the files of this run are intact, and gradscore verify fails for "
+            "good"
         )
     return found
 

@@ -196,8 +196,15 @@ def test_files_of_others_are_not_recorded(run: Path) -> None:
 @pytest.mark.parametrize("content", [b"\xff\n", b"abc\n", b"\n"])
 def test_damaged_checksums_stop_commands(run: Path, content: bytes) -> None:
     (run / CHECKSUMS).write_bytes(content)
-    with pytest.raises(StoreError, match=r"SHA256SUMS: damaged .*restore it from a copy, or delete it"):
+    with pytest.raises(StoreError, match=r"SHA256SUMS: damaged .*restore it from a copy. Delete it only where"):
         fit_run(RunFolder(run))
+
+
+def test_without_checksums_commands_go_on_and_nothing_is_verified(run: Path) -> None:
+    """What the advice on damaged checksums says of deleting them."""
+    (run / CHECKSUMS).unlink()
+    fit_run(RunFolder(run))
+    assert "manifest.json: has no checksum in SHA256SUMS" in verify_run(run).damaged
 
 
 COMMANDS: dict[str, Callable[[Path], object]] = {
