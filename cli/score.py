@@ -211,7 +211,7 @@ def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer, alike: set[
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
                 said = [str(row[f"{part}_{name}"]) for part in ("because", "drivers")]
-                output.say(f"        {NAMES[name]}: {'; '.join(filter(None, said))}")
+                output.say(f"        {NAMES[name]}: {'; '.join(said)}")
 
 
 def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:

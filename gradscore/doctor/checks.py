@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,13 @@ class Diagnosis:
         """Sorts the remarks by severity."""
         order = get_args(Severity)
         return cls(tuple(sorted(remarks, key=lambda remark: order.index(remark.severity))), coverage)
+
+    def __repr__(self) -> str:
+        """How many of what there are, in one line; `remarks` has what they say."""
+        counts = Counter(remark.severity for remark in self.remarks)
+        found = [f"{number} {severity}{'s' * (number != 1)}" for severity, number in counts.items()]
+        looked_at = f"{len(self.coverage)} parameters looked at"
+        return f"Diagnosis({', '.join(['usable' if self.usable else 'unusable', *found, looked_at])})"
 
     @property
     def usable(self) -> bool:

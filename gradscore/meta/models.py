@@ -353,13 +353,14 @@ def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
         table: (N, D) their `contributions`.
 
     Returns:
-        N sentences such as `neighbours +1.3: no sample of the bank is near`; empty where no group adds anything.
+        N sentences such as `neighbours +1.3: no sample of the bank is near`.
     """
     sentences = []
     for row in table:
         # Shares come strongest first.
         speaking = [share for share in group_shares(names, row) if share.contribution > 0]
-        sentences.append("".join(f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking[:1]))
+        said = [f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking]
+        sentences.append(said[0] if said else "nothing speaks for it")
     return sentences
 
 

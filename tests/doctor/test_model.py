@@ -185,6 +185,7 @@ def test_a_sound_model(dtype):
     assert [remark.severity for remark in diagnosis.remarks] == ["note"]
     assert diagnosis.usable
     assert diagnosis.coverage == dict.fromkeys(ALL, "rule")
+    assert repr(diagnosis) == f"Diagnosis(usable, 1 note, {len(ALL)} parameters looked at)"
 
 
 def test_changes_nothing():

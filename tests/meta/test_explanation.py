@@ -5,7 +5,7 @@ import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
-from gradscore.meta.models import Driver, contributions, drivers, group_shares
+from gradscore.meta.models import Driver, contributions, drivers, group_shares, loudest_group
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -99,3 +99,8 @@ def test_group_shares_are_the_sums_of_their_inputs_the_strongest_first():
         ("neighbours", 0.25),
     ]
     assert found[0].meaning == "the logits are unusual"
+
+
+def test_where_nothing_speaks_for_it_that_is_said():
+    names = ["baseline/energy", "u/head/l1"]
+    assert loudest_group(names, np.array([[-1.0, -0.5]])) == ["nothing speaks for it"]
