@@ -251,7 +251,7 @@ def section(kind: type[AnySection], settings: Mapping[str, Any], *, where: str, 
 
 def dump_config(config: Config) -> str:
     """The YAML of every setting, defaults included."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def check_features(features: FeaturesConfig) -> None:
@@ -279,15 +279,40 @@ _MOST_VALUES = 1_000_000
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+_WRITTEN = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
+    "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "merge": "<<",
+}
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML where a key given twice is an error instead of the last one winning."""
+    """YAML where a key given twice is an error, and what may be a name stays one.
+
+    Classes called no, 010, 12:30 or 2024-01-31 would be a truth value, 8, 750 and a day in YAML 1.1; in 1.2 the first,
+    the third and the last are text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
         for position, key in enumerate(keys):
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with quotes around each text that `_Loader`, or a reader of YAML 1.1, would take for something else."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _kind, _pattern in _WRITTEN.items():
+    for _kind_of_yaml in (_Loader, _Dumper):
+        _kind_of_yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern})$"), None)
 
 
 def _settings(text: str, *, where: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -68,13 +68,19 @@ ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) 
 """Folders may be called by numbers, which YAML reads as such."""
 
 
+def _number_or_name(label: Any) -> Any:
+    if isinstance(label, bool | float):
+        raise ValueError(f"wanted a number or a name, got {label!r}; write quotes around a name that looks like this")
+    return label
+
+
 def _in_int64(label: int | str) -> int | str:
     if isinstance(label, int) and not -(2**63) <= label < 2**63:
         raise ValueError(f"{label} is too large for a class; labels are counted from 0")
     return label
 
 
-Label = Annotated[int | str, AfterValidator(_in_int64)]
+Label = Annotated[int | str, BeforeValidator(_number_or_name), AfterValidator(_in_int64)]
 """A label of a source, or a class of the network: its number, or its name."""
 
 

@@ -191,7 +191,8 @@ def raw_labels(
 
 def _in_yaml(raw: int | str) -> str:
     """A label as YAML reads it back: names that look like something else than text stand in quotes."""
-    return str(raw) if isinstance(raw, int) or yaml.safe_load(raw) == raw else json.dumps(raw)
+    is_plain = isinstance(raw, int) or (raw[:1].isalpha() and yaml.safe_load(raw) == raw)
+    return str(raw) if is_plain else json.dumps(raw)
 
 
 GAP = 0.1

@@ -12,9 +12,18 @@ from difflib import get_close_matches
 from enum import Enum
 from inspect import getdoc
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+)
 
 from ..errors import ConfigError
 from .files import address_problem, as_address, is_address
@@ -48,6 +57,19 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses `true` where a number is wanted, which Python would take for 1."""
+        if isinstance(value, bool) and not {bool, Any} & _kinds(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError(f"wanted no truth value, got {str(value).lower()}")
+        return value
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types of an annotation, with those inside it."""
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
 def anchored(path: Path, info: ValidationInfo) -> Path:

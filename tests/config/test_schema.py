@@ -1,9 +1,11 @@
+import math
 from pathlib import Path
 
 import pytest
 import yaml
 
 from gradscore.config import dump_config, load_config, parse_config
+from gradscore.data.dataset import label_of
 from gradscore.errors import ConfigError
 
 MINIMAL = """
@@ -99,6 +101,34 @@ def test_override(config_file: Path, override: str, read, wanted: object) -> Non
     assert read(load_config(config_file, [override])) == wanted
 
 
+NAMES = {"yes": "yes", "no": "no", "010": "010", "12:30": "12:30", "2024-01-31": "2024-01-31", "1_000": "1_000"}
+NAMES |= {"7": 7, "-1": -1, '"true"': "true", '"1e-3"': "1e-3", "1e3x": "1e3x", "null and": "null and"}
+
+
+@pytest.mark.parametrize(("written", "wanted"), NAMES.items(), ids=NAMES)
+def test_what_may_be_the_name_of_a_class_stays_one(config_file: Path, written: str, wanted: object) -> None:
+    overrides = [f"data.ood.0.select.classes=[{written}]", f"data.in_dist.fit.label_map={{{written}: {written}}}"]
+    config = load_config(config_file, overrides)
+    for each in (config, parse_config(dump_config(config), where="copy")):
+        assert each.data.ood[0].select.classes == [wanted]
+        ((key, value),) = each.data.in_dist.fit.label_map.items()
+        assert (label_of(key, None), value) == (label_of(wanted, None), wanted)
+        assert isinstance(wanted, int) or key == wanted
+
+
+def test_numbers_and_truth_values_are_read_as_in_yaml_1_2(config_file: Path) -> None:
+    text = "{a: 1e-3, b: 0x10, c: .5, d: -2.5E+3, e: on, f: True, g: ~, h: .inf, i: 0, j: 08, k: 1.0}"
+    config = load_config(config_file, [f"data.ood.0.arguments={text}", "model.one_logit=no"])
+    wanted = {"a": 0.001, "b": 16, "c": 0.5, "d": -2500.0, "e": "on", "f": True, "g": None, "h": math.inf, "i": 0}
+    assert config.data.ood[0].arguments == {**wanted, "j": "08", "k": 1.0}
+    assert config.model.one_logit is False
+
+
+def test_merge_keys_bring_settings() -> None:
+    text = MINIMAL.replace("fit: {", "fit: &fit {").replace('test: {source: "sklearn:digits", ', "test: {<<: *fit, ")
+    assert parse_config(text, where="text").data.in_dist.test == parse_config(MINIMAL, where="text").data.in_dist.test
+
+
 ENVIRONMENT = {
     "set": ("folder:/${GRADSCORE_TEST}", "folder:/set"),
     "set, default unused": ("folder:/${GRADSCORE_TEST:-other}", "folder:/set"),
@@ -128,6 +158,13 @@ REFUSED = {
         "data.in_dist.fit.label_map={a: 10000000000000000000}",
         r"label_map: 10000000000000000000 is too large for a class",
     ),
+    "a class that is a truth value": (
+        "data.ood.0.select.classes=[true]",
+        r"data\.ood\.0\.select\.classes\.0: wanted a number or a name, got True; write quotes",
+    ),
+    "a class that is a fraction": ("data.in_dist.fit.label_map={1.0: 0}", r"label_map.*number or a name, got 1\.0"),
+    "a number that is a truth value": ("extract.seed=true", r"extract\.seed: wanted no truth value, got true"),
+    "no workers": ("extract.workers=no", r"extract\.workers: wanted a valid integer.*got 'no'"),
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
     "no mean and no std": ("preprocessing={mean: [], std: []}", r"mean has 0 values and std 0: give one per channel"),
@@ -191,7 +228,6 @@ FILES = {
         MINIMAL.replace("run:", '    - {name: novel, source: "sklearn:digits"}\nrun:'),
         "data.ood: named more than once: novel",
     ),
-    "a day that is none": ("run: 2024-13-45", "not valid YAML: month must be"),
     "nested too deeply": ("run: " + "[" * 5000, "nested too deeply"),
     "aliases in themselves": ("run: &a [*a]", "nested too deeply, or an alias"),
     "aliases that multiply": (
