@@ -46,6 +46,7 @@ from .samples import (
     form,
     load_batches,
     naming_lost_workers,
+    refuse_signed,
     signature_of,
     split_samples,
     stacked,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..system import closest, sha256, some
 from .preprocessing import Preprocessing, PreprocessingConfig
-from .samples import SampleDataset, content_hash
+from .samples import SampleDataset, content_hash, refuse_signed
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
 from .sources.files import FileSource
@@ -279,7 +279,11 @@ class ClassNames:
         if labels is None:
             return None
         names = None if images.class_names is None else self.of_labels
-        wanted = [int(label) for label in np.unique(labels) if label != UNLABELLED]
+        present = [int(label) for label in np.unique(labels)]
+        named = {label_of(key, names) for key in spec.label_map or ()}
+        if not named:
+            refuse_signed(present, num_classes, name=spec.source, how="set label_map: {-1: 0, 1: 1}")
+        wanted = [label for label in present if label != UNLABELLED or label in named]
         table = {label: self._class_of(label, spec, names) for label in wanted}
         missing = [label if names is None else names[label] for label, place in table.items() if place is None]
         if missing:
@@ -335,7 +339,7 @@ def label_of(key: int | str, names: Sequence[str] | None) -> int | None:
 
 
 def _number(name: str) -> int | None:
-    return int(name) if name.isascii() and name.isdigit() else None
+    return int(name) if name.isascii() and name.removeprefix("-").isdigit() else None
 
 
 def name_classes(

@@ -36,6 +36,7 @@ from ..data import (
     form_of,
     is_image,
     open_source,
+    refuse_signed,
     samples_of,
     select,
     stacked,
@@ -102,6 +103,7 @@ class SampleForm:
         """
 
         def read() -> Iterator[Batch]:
+            labels: set[int] = set()
             for place, batch in enumerate(samples):
                 if form_of(batch.inputs) != self.form:
                     raise DataError(
@@ -120,7 +122,9 @@ class SampleForm:
                         f"{samples.name}: sample {batch.ids[int(finite.int().argmin())]} holds numbers that are not "
                         "finite (NaN or infinite); repair such samples or leave them out"
                     )
+                labels.update(batch.labels.tolist())
                 yield batch
+            refuse_signed(labels, self.num_classes, name=samples.name)
 
         return replace(samples, read=read, _begun=None)
 

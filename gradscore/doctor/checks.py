@@ -15,6 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from ..data import refuse_signed
+from ..errors import DataError
 from ..gradients import PerSample
 from ..models import to_eval
 from ..store import EVERYWHERE, agreement_of, renaming_advice
@@ -209,7 +211,13 @@ def check_accuracy(
     if not count:
         yield note("accuracy", "unknown: no input has a label")
         return
-    classes, scores, labels = logits.shape[1], logits[known], labels.to(logits.device)[known]
+    classes = logits.shape[1]
+    try:
+        refuse_signed(labels.tolist(), classes, name="inputs")
+    except DataError as error:
+        yield problem("labels", str(error))
+        return
+    scores, labels = logits[known], labels.to(logits.device)[known]
     outside = int((labels >= classes).sum())
     if outside:
         yield problem("labels", f"{outside} of {count} are outside the model's classes 0..{classes - 1}")

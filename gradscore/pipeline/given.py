@@ -24,6 +24,7 @@ from ..data import (
     check_classes,
     planned_splits,
     refuse_shuffled,
+    refuse_signed,
     samples_of,
     whole_batches,
 )
@@ -207,6 +208,7 @@ def feature_table(
             on_batch=lambda _, samples: counter.add("features", samples),
         )
     found = rows.rows(sink.found)
+    refuse_signed(np.unique(found.labels).tolist(), classes, name=samples.name)
     correct = pd.array(found.predictions == found.labels, dtype="boolean")
     correct[found.labels < 0] = pd.NA
     columns = {

@@ -143,6 +143,17 @@ def test_an_image_that_does_not_decode_is_in_one_part_of_several_which_names_it(
     assert sorted(name for part in parts for name in part.ids) == [f"{place}.png" for place in range(10)]
 
 
+def test_labels_of_minus_one_and_one_are_two_classes_where_a_map_says_so(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", images=IMAGES, labels=np.where(np.array(LABELS) > 0, 1, -1))
+    source = f"npz:{tmp_path / 'set.npz'}"
+    with pytest.raises(DataError, match=r"-1 and 1, and -1 stands for no label; set label_map: \{-1: 0, 1: 1\}"):
+        make_split(source, num_classes=2)
+    for keys in ({-1: 0, 1: 1}, {"-1": 0, "1": 1}):  # of a configuration, and of the one that a run keeps
+        found = [sample.label for sample in make_split(source, num_classes=2, label_map=keys)]
+        assert found == [int(label > 0) for label in LABELS]
+    assert [sample.label for sample in make_split(source, num_classes=3)] == [1 if each else -1 for each in LABELS]
+
+
 def test_labels_are_mapped_after_the_selection(npz: str) -> None:
     dataset = make_split(npz, num_classes=2, select={"classes": [0, 2]}, label_map={0: 1, 2: 0})
     assert [sample.label for sample in dataset] == [0, 1, 0, 1, 0, 1, 0]

@@ -253,6 +253,11 @@ ACCURACIES = {
 }
 
 
+def test_classes_of_minus_one_and_one_are_a_problem():
+    diagnosis = check_model(nn.Linear(4, 2).eval(), torch.randn(20, 4), labels=2 * (torch.arange(20) % 2) - 1)
+    assert "problem: labels: inputs: its labels are -1 and 1, and -1 stands for no label" in lines(diagnosis)
+
+
 @pytest.mark.parametrize(("labels", "declared", "expected"), ACCURACIES.values(), ids=ACCURACIES)
 def test_accuracy(labels, declared, expected):
     inputs = one_hot(LABELS[: len(labels)])
