@@ -139,12 +139,7 @@ def measured(rates: dict, metric: str) -> float:
 @pytest.mark.parametrize(("metric", "name", "wanted"), [(key, *value) for key, value in RATES.items()], ids=RATES)
 def test_rate_worked_by_hand(rates: dict, metric: str, name: str, wanted: float) -> None:
     assert rates[name] == measured(rates, metric) == wanted
-    assert re.search(rf"^\| `{metric}` .*\| {wanted:.2f} \|$", (DOCS / "evaluation.md").read_text(), re.MULTILINE)
-
-
-def test_auroc_worked_by_hand(rates: dict) -> None:
-    assert measured(rates, "auroc") == (10 * 20 + 10 * 6) / 400
-    assert "The AUROC of the same scores is 0.65." in (DOCS / "evaluation.md").read_text()
+    assert re.search(rf"`{metric}` [^;]*is\s{wanted:.2f},", (DOCS / "evaluation.md").read_text())
 
 
 def test_moving_over_works() -> None:
