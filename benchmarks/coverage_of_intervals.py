@@ -9,6 +9,7 @@ the true figure is counted.
 """
 
 import argparse
+import csv
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -332,6 +333,11 @@ def row_names() -> list[str]:
             "AUROC, two classifiers", "`brier`", "accuracy"]  # fmt: skip
 
 
+SHOWN = ("`auroc`, OOD samples", "`aupr_out`, OOD samples", "`fpr95_ood_positive`, OOD samples",
+         "`auroc`, wrong predictions", "`aurc`, wrong predictions", "gain in AUROC", "`brier`", "accuracy")  # fmt: skip
+"""The rows of the table in the manual; the file beside it has all."""
+
+
 def coverage_rows(sets: int, processes: int) -> Iterator[tuple[str, list[str]]]:
     jobs = [(place, size, sets) for place in range(len(cases())) for size in SIZES]
     found: dict[tuple[str, tuple[int, int]], list[Tally]] = {}
@@ -354,15 +360,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=2000, help="simulated sets of each population and size")
     parser.add_argument("--processes", type=int, default=2, help="populations simulated at once")
-    parser.add_argument("--write", type=Path, help="put the tables into this file, in the place of earlier ones")
+    parser.add_argument(
+        "--write", type=Path, help="put the tables into this page, and all intervals into a CSV file beside it"
+    )
     options = parser.parse_args()
 
     head = " | ".join(f"{positives} and {negatives}" for positives, negatives in SIZES)
     rule = "|---" * (len(SIZES) + 1) + "|"
     lines = [f"| 95 % interval of | {head} |", rule]
+    rows = [["interval", *head.split(" | ")]]
     for name, cells in coverage_rows(options.sets, options.processes):
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
+        rows.append([name.replace("`", ""), *cells])
+        print(*rows[-1], sep=" | ", flush=True)
+        if name in SHOWN:
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", "Tests of `check` that pass a model which is worse by exactly the margin (5 % are allowed):", ""]
     lines += [f"| test | {head} |", rule]
     for kind in CHECKED:
@@ -373,6 +384,9 @@ def main() -> None:
     lines += ["", "The interval of 90 % of a threshold's own false-alarm rate (alpha 0.05) covers "
               + ", ".join(f"{rate:.3f} ({n} calibration samples)" for n, rate in rates.items()) + "."]  # fmt: skip
     put_table("coverage", "\n".join([f"{options.sets} simulated sets each.", "", *lines]), options.write)
+    if options.write:
+        with options.write.with_name("interval-coverage.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":

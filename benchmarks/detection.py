@@ -87,7 +87,7 @@ def table(rows: pd.DataFrame) -> str:
     """What is published as Markdown: for each protocol a row for each network, of its sets the counts and the worst."""
     lines = []
     for protocol, of_protocol in rows.groupby("protocol", sort=False, observed=True):
-        baselines = protocol in (PROTOCOLS[0], "wrong")  # by mean they are the same under every protocol
+        baselines = protocol == PROTOCOLS[0]  # by mean they are the same under every protocol
         head = ["wrong predictions" if protocol == "wrong" else f"`{protocol}`", "AUROC"]
         head += ["best baseline"] * baselines + ["gain, 95 %"]
         head += ["sets at most 0.003 behind", "behind by interval", "worst set"] * (protocol != "wrong")
@@ -102,7 +102,7 @@ def table(rows: pd.DataFrame) -> str:
                 sets = of_network[~of_network["set"].str.endswith("(mean)")]
                 worst = sets.loc[sets["gain"].idxmin()]
                 close, behind = (sets["gain"] >= -0.003).sum(), (sets["high"] < 0).sum()
-                row += [f"{close} of {len(sets)}", f"{behind}", f"{worst['set']} {worst['gain']:+.3f}"]
+                row += [f"{close}/{len(sets)}", f"{behind}", f"{worst['set']} {worst['gain']:+.3f}"]
             lines.append(_row(row))
     return "\n".join(lines).strip()
 

@@ -131,6 +131,8 @@ def section_list(
     for name in names:
         field = section.model_fields[name]
         found = sections_in(field.annotation)
+        if section is Config and found:
+            continue  # has a heading of its own
         kind = ("list of sections" if get_origin(field.annotation) is list else "section") if found else None
         default = "required" if field.is_required() else as_default(field.get_default())
         changes = CHANGES[influence_of(section, name) or Influence.ELSEWHERE]
@@ -189,6 +191,8 @@ PLAIN = {
     Path: "path",
     Any: "any",
 }
+HUGE = 1e9
+"""Limits from here on are there for no reader, but for arithmetic."""
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -219,7 +223,8 @@ def bounds(constraints: Iterable[Any]) -> list[str]:
 def limits(constraint: Any) -> list[str]:
     """The limits of one constraint."""
     inner = getattr(constraint, "metadata", ())
-    own = [f"{sign} {getattr(constraint, name):g}" for name, sign in LIMITS.items() if hasattr(constraint, name)]
+    found = [(sign, getattr(constraint, name)) for name, sign in LIMITS.items() if hasattr(constraint, name)]
+    own = [f"{sign} {value:g}" for sign, value in found if abs(value) < HUGE]
     return own + [limit for each in inner for limit in limits(each)]
 
 
