@@ -88,11 +88,11 @@ def _ask(proposal: Proposal) -> None:
 
 
 def _report(output: Output, proposal: Proposal, target: Path) -> None:
+    output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
     for key, why in proposal.reasons.items():
         output.say(f"{key}: {proposal.settings[key]} ({why})", detail=True)
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
-    output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
     trust = " --trust-code" if proposal.settings["model.source"].startswith(("python:", "program:")) else ""
     command = f"gradscore run {quote(str(target))}{trust}"
     output.say(f"Next{', with these filled in' if proposal.missing else ''}: {command}", detail=True)

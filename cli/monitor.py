@@ -151,6 +151,8 @@ def _scored(
 
 
 def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: str) -> None:
+    said = [f"alarm: {change.sentence}; {_evidence(change)}" for change in reversed(watching.changes)]
+    output.say(*folded(said or ["no alarm"], rest=rest, shown=CHANGES))
     shown = windows[-PRINTED:]
     some_lost = any(window.not_scored for window in shown)
     lost_column = ["not\nscored"] if some_lost else []
@@ -159,15 +161,11 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
         name = window.name if window.complete else f"{window.name} (incomplete)"
         shares = (_share(each) for each in (window.rejected, window.ood))
         lost = [str(window.not_scored)] if some_lost else []
-        table.add_row(name, str(window.samples), *lost, _share(window.accuracy), interval_of(window), *shares)
+        table.add_row(name, str(window.samples), *lost, _figure(window.accuracy), interval_of(window), *shares)
     output.show(table)
-    said = [f"alarm: {change.sentence}; {_evidence(change)}" for change in reversed(watching.changes)]
-    output.say(*folded(said or ["no alarm"], rest=rest, shown=CHANGES))
     if watching.changes:
         output.say("an alarm stands until another folder (--out) begins anew, with a new bundle say", detail=True)
-    output.say(
-        f"without a change, an alarm is ever raised with a probability of {watching.alpha:g} at most", detail=True
-    )
+    output.say(f"probability of ever raising an alarm without a change: at most {watching.alpha:g}", detail=True)
 
 
 def interval_of(window: Window) -> str:
@@ -182,5 +180,9 @@ def _evidence(change: Change) -> str:
     return f"evidence: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
-def _share(value: float | None) -> str:
+def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"

@@ -275,12 +275,12 @@ def _about_request(detector: str, choice: ScoreChoice, asked: str | None, report
     judged, cost = choice.judged, "nothing could be held out of the fits to judge it by"
     if asked in judged:
         cost = (
-            f"on {HELD_OUT[choice.judged_by or '']} it has a mean AUROC of {judged[asked]:.3f}, and {choice.score}, "
-            f"which was chosen, {judged[choice.score]:.3f}"
+            f"mean AUROC of {judged[asked]:.3f} on {HELD_OUT[choice.judged_by or '']}, {judged[choice.score]:.3f} of "
+            f"{choice.score}, which was chosen"
         )
         where = where_better(asked, reported)
-        cost += f"; in the report it is {where}" if where else ""
-    return [f"detector '{detector}': {asked} decides, as asked for; {cost}"]
+        cost += f"; in the report {asked} is {where}" if where else ""
+    return [f"{asked} decides on {DETECTORS[detector]}, as asked: {cost}"]
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:

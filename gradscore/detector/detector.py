@@ -431,7 +431,7 @@ class Detector:
             next_command='detector.save("scorer.gradscore")'
             + ("" if self._recipe else "  # for Python; Detector(..., recipe=...) for gradscore score too"),
             without_gradients=without_gradients(opened, how="With losses=[], a detector"),
-            deciding='scores=["{}"] to detector.save',
+            deciding='detector.save(..., scores=["{}"])',
         )
         return Report(opened, shown, thumbnails, kept=folder)
 

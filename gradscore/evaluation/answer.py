@@ -46,7 +46,7 @@ SETS_NAMED = 6
 PRECISION = 0.1
 """Half the width of an AUROC's 95 % interval that tells chance from use, where nothing is known of the AUROC yet."""
 
-DECIDING = "--score {} to gradscore bundle"
+DECIDING = "gradscore bundle --score {}"
 """What to add to what to have a score decide, its name in the place of `{}`."""
 
 IN_REACH = 20
@@ -176,7 +176,7 @@ def answer_of(
         choices: the choice for each task.
         next_command: what to type next where there is a verdict.
         without_gradients: how to do without gradients, and what it saves; None where the run has none.
-        deciding: what to add to what to have a score decide, its name in the place of `{}`.
+        deciding: what has a score decide, its name in the place of `{}`.
         doubts: why no figure can be trusted, if so.
     """
     if doubts:
@@ -399,7 +399,7 @@ def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[s
 
     Args:
         found: the verdicts, those on single sets in no group among them.
-        deciding: what to add to what to have a score decide, its name in the place of `{}`.
+        deciding: what has a score decide, its name in the place of `{}`.
     """
     by_task = {task: [each for each in found if each.area.task == task] for task in WHAT}
     return {
@@ -417,15 +417,15 @@ def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     }
     best = min(caught, key=lambda name: (-caught[name], name))
     fewer = [each.what for each in sets if each.shares.get(best, 1.0) <= (each.caught or 0.0) - MARGIN]
-    question, when = ("ood", "where such samples are expected, ") if found[0].area.task == "ood" else ("wrong", "")
+    question, when = ("ood", "if you expect such samples, ") if found[0].area.task == "ood" else ("wrong", "")
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     but = f", and fewer of {_listed(fewer)}" if fewer else ""
-    return best, f"in the report {best} catches more of {on}{but}: {when}add {what}, to have it decide"
+    return best, f"in the report {best} catches more of {on}{but}: {when}let it decide: {what}"
 
 
 def where_better(score: str, found: Sequence[Verdict]) -> str:
-    """On which sets of a report a score has a higher AUROC than the chosen one, as what follows "it is".
+    """On which sets of a report a score has a higher AUROC than the chosen one, as what follows that it is.
 
     Args:
         score: its name in tables.
@@ -437,9 +437,9 @@ def where_better(score: str, found: Sequence[Verdict]) -> str:
     }
     better = [what for what, gain in gains.items() if gain > 0]
     if not better:
-        return f"not the better one{' on any set' if len(gains) > 1 else ''}" if gains else ""
+        return f"not better{' on any set' if len(gains) > 1 else ''}" if gains else ""
     mean = ", and" if math.fsum(gains.values()) > 0 else ", but not"
-    return f"the better one on {_listed(better)}{f'{mean} in the mean over all sets' if len(gains) > 1 else ''}"
+    return f"better on {_listed(better)}{f'{mean} in the mean over all sets' if len(gains) > 1 else ''}"
 
 
 def _more_caught(verdict: Verdict) -> str:

@@ -58,7 +58,7 @@ class EvaluationReport:
         choices: by task, the choice of the model that a bundle has.
         next_command: what to type next where there is a verdict.
         without_gradients: how to do without gradients, and what it saves; None where the run has none.
-        deciding: what to add to what to have a score decide, its name in the place of `{}`.
+        deciding: what has a score decide, its name in the place of `{}`.
     """
 
     records: list[Record]

@@ -73,7 +73,8 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     (sentence,) = [each for line in lines(tmp_path) for each in line["changes"]]
     told = " ".join(result.stdout.split())
     assert told.count("alarm: ") == 1
-    assert f"alarm: {sentence}; evidence: " in told
+    assert told.startswith(f"alarm: {sentence}; evidence: ")
+    assert f"{100 * lines(tmp_path)[0]['rejected']:.1f} %" in told
     assert "an alarm stands until another folder (--out) begins anew" in told
     assert sentence in (tmp_path / "metrics.prom").read_text()
 

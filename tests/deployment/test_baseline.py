@@ -79,7 +79,7 @@ def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
     bundle = read_bundle(bundle_file)
     assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "baseline")
     assert isinstance(bundle.detectors["wrong"].model, MetaModel)
-    assert any("'ood': energy decides" in notice for notice in bundle.notices)
+    assert any("energy decides on OOD samples" in notice for notice in bundle.notices)
 
 
 @pytest.fixture
@@ -107,11 +107,11 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
-        f"in the report energy catches more of {what} (52 %, not 50 %): {when}add --score {which}=energy to gradscore "
-        f"bundle, to have it decide; by its own thresholds this bundle would then catch {then} of {all_of}, not {now}"
+        f"in the report energy catches more of {what} (52 %, not 50 %): {when}let it decide: gradscore bundle "
+        f"--score {which}=energy; by its own thresholds this bundle would then catch {then} of {all_of}, not {now}"
         for what, when, which, all_of, now, then in [
             ("wrong predictions", "", "wrong", "wrong predictions", *caught("wrong predictions", made, "wrong=energy")),
-            ("noise", "where such samples are expected, ", "ood", "OOD samples", *caught("noise", made, "ood=energy")),
+            ("noise", "if you expect such samples, ", "ood", "OOD samples", *caught("noise", made, "ood=energy")),
         ]
     ]
 
@@ -125,7 +125,7 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     more = replace(lost, what="more", best="doctor", shares={"energy": 0.4, "doctor": 0.8})
     hardly = replace(lost, gain=replace(gain, value=-0.001, low=-0.002))
     said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
-    same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "have it decide" in each]
+    same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "let it decide" in each]
     assert [each.partition(":")[0] for each in same] == [
         "in the report doctor catches more of more (80 %, not 50 %), and fewer of noise"
     ]
@@ -162,19 +162,20 @@ def test_a_meta_model_that_is_missing(
 def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Path) -> None:
     notes = read_notes(RunFolder(small_run).meta_path / "ood" / "known" / "all")
     choice = ScoreChoice.of_notes(notes)
-    (said,) = (line for line in read_bundle(bundle_file).notices if "as asked for" in line)
+    (said,) = (line for line in read_bundle(bundle_file).notices if "as asked: " in line)
     energy, chosen = (f"{choice.judged[name]:.3f}" for name in ("energy", choice.score))
-    assert f"AUROC of {energy}, and {choice.score}, which was chosen, {chosen}" in said
+    assert f"energy decides on OOD samples, as asked: mean AUROC of {energy} on " in said
+    assert f", {chosen} of {choice.score}, which was chosen" in said
 
 
 # AUROCs of energy on sets on which the chosen score has 0.8, and what is said of them.
 IN_THE_REPORT = {
-    "on one alone, and on the whole": ([0.9], "it is the better one on a"),
-    "not on it": ([0.7], "it is not the better one"),
-    "on all": ([0.9, 0.81], "it is the better one on a and b, and in the mean over all sets"),
-    "on one": ([0.9, 0.6], "it is the better one on a, but not in the mean over all sets"),
-    "on one by much": ([0.9, 0.79], "it is the better one on a, and in the mean over all sets"),
-    "on none": ([0.8, 0.7, 0.8001], "it is not the better one on any set"),
+    "on one alone, and on the whole": ([0.9], "better on a"),
+    "not on it": ([0.7], "not better"),
+    "on all": ([0.9, 0.81], "better on a and b, and in the mean over all sets"),
+    "on one": ([0.9, 0.6], "better on a, but not in the mean over all sets"),
+    "on one by much": ([0.9, 0.79], "better on a, and in the mean over all sets"),
+    "on none": ([0.8, 0.7, 0.8001], "not better on any set"),
 }
 
 
@@ -190,8 +191,8 @@ def test_where_a_score_asked_for_is_better_in_the_report(
     found = [*sets] if len(sets) == 1 else [replace(noise, what="all", sets=sets)]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: found)
     made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=energy"], trust_code=True)
-    (said,) = (line for line in made.notices if "as asked for" in line)
-    assert said.endswith(f"; in the report {words}")
+    (said,) = (line for line in made.notices if "as asked: " in line)
+    assert said.endswith(f"; in the report energy is {words}")
 
 
 def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost[3] = replace(lost[3], value=1 - 0.6)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    advice = "In the report knn catches more of noise (60 %, not 50 %): where such samples are expected, add"
-    assert f"{advice} --score ood=knn to gradscore bundle, to have it decide." in found
-    in_python = answer([*BAGS, *lost], deciding='scores=["{}"] to detector.save').sentences
-    assert f'{advice} scores=["ood=knn"] to detector.save, to have it decide.' in in_python
+    advice = "In the report knn catches more of noise (60 %, not 50 %): if you expect such samples, let it decide:"
+    assert f"{advice} gradscore bundle --score ood=knn." in found
+    in_python = answer([*BAGS, *lost], deciding='detector.save(..., scores=["{}"])').sentences
+    assert f'{advice} detector.save(..., scores=["ood=knn"]).' in in_python
 
 
 SETS = {"noise": ("knn", 0.9), "blots": ("energy", 0.7)}
@@ -118,19 +118,19 @@ BY_KNN = "knn catches more of noise (90 %, not 50 %)"
 BY_ENERGY = "energy catches more of blots (70 %, not 50 %)"
 # What knn catches of blots and energy of noise: which one catches more in the mean, and how that is said.
 ADVISED = {
-    "the first": ({"knn": 0.6, "energy": 0.7}, f"{BY_KNN}: where"),
+    "the first": ({"knn": 0.6, "energy": 0.7}, f"{BY_KNN}: if you"),
     "the first, though": ({"knn": 0.4, "energy": 0.5}, f"{BY_KNN}, and fewer of blots:"),
-    "the other": ({"knn": 0.4, "energy": 0.7}, f"{BY_ENERGY}: where"),
+    "the other": ({"knn": 0.4, "energy": 0.7}, f"{BY_ENERGY}: if you"),
     "the other, though": ({"knn": 0.1, "energy": 0.4}, f"{BY_ENERGY}, and fewer of noise"),
-    "as much: by name": ({"knn": 0.3, "energy": 0.5}, f"{BY_ENERGY}: where"),
-    "hardly fewer": ({"knn": 0.495, "energy": 0.5}, f"{BY_KNN}: where"),
+    "as much: by name": ({"knn": 0.3, "energy": 0.5}, f"{BY_ENERGY}: if you"),
+    "hardly fewer": ({"knn": 0.495, "energy": 0.5}, f"{BY_KNN}: if you"),
 }
 
 
 @pytest.mark.parametrize("order", [["noise", "blots"], ["blots", "noise"]], ids=" ".join)
 @pytest.mark.parametrize(("of_the_other", "advice"), ADVISED.values(), ids=ADVISED)
 def test_the_baseline_that_catches_most_in_the_mean_is_advised(order, of_the_other, advice: str) -> None:
-    said = [each for each in answer(two_lost_sets(order, of_the_other)).sentences if "have it decide" in each]
+    said = [each for each in answer(two_lost_sets(order, of_the_other)).sentences if "let it decide" in each]
     assert len(said) == 1
     assert said[0].startswith(f"In the report {advice}")
 
@@ -187,7 +187,7 @@ def test_a_baseline_that_hardly_catches_more_is_not_advised(by_knn: float, advis
     lost[3] = replace(lost[3], value=1 - by_knn)
     found = answer([*BAGS, *lost]).sentences
     assert any("worse on noise (knn by 0.10)" in each for each in found)
-    assert any("have it decide" in each for each in found) == advised
+    assert any("let it decide" in each for each in found) == advised
 
 
 ADDED = {
