@@ -229,12 +229,13 @@ def check_accuracy(
     confidence = float(scores.double().softmax(1).amax(1).mean())
     levels = _levels(batch)
     measured = f"{accuracy:.3f} on {count} inputs"
-    advice = renaming_advice(*pair, classes=classes, label_map=label_map, are_names=are_names)
-    suspicions = (
-        f"{advice}{EVERYWHERE}"
-        if advice
-        else f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
-    )
+    advise = partial(renaming_advice, *pair, classes=classes, label_map=label_map, are_names=are_names)
+    advice = advise()
+    suspicions = f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
+    if advice:
+        suspicions = f"{advice}{EVERYWHERE}"
+    elif other is not None:
+        suspicions += f". If the order is the cause, {advise(least=0)}{EVERYWHERE}"
     if declared is not None and accuracy < declared - _allowed(declared, count):
         yield problem("accuracy", f"{measured}, declared is {declared:.3f}; {suspicions}")
     elif declared is not None and accuracy > declared + _allowed(declared, count):

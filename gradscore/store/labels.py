@@ -112,7 +112,9 @@ def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classe
 
 def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
     """The output (K,) that each class goes with best, each output going with one class."""
-    names = linear_sum_assignment(confusion(labels, predictions, classes), maximize=True)[1]
+    # A class without samples keeps its own output where that is free.
+    counts = confusion(labels, predictions, classes) + np.eye(classes) / (classes + 1)
+    names = linear_sum_assignment(counts, maximize=True)[1]
     return np.asarray(names, dtype=np.int64)
 
 
@@ -134,6 +136,7 @@ def renaming_advice(
     label_map: Mapping[int | str, int] | None = None,
     are_names: bool = False,
     how: str = "set label_map to",
+    least: float = RELABELLED,
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
 
@@ -144,22 +147,19 @@ def renaming_advice(
         label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
         are_names: the labels of the data are names of classes, whose order a configuration may say.
         how: what to do with the map.
+        least: the share of the labels that the renaming gets right.
 
     Returns:
         A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
         renaming repairs enough.
     """
     counts = confusion(labels, predictions, classes)
-    seen = {label: int(counts[label].argmax()) for label in range(classes) if counts[label].any()}
-    distinct = len(set(seen.values())) == len(seen) > 1
-    renamed = any(label != found for label, found in seen.items())
-    if not distinct or not renamed or counts.max(1).sum() < RELABELLED * len(labels):
+    best = _best_names(labels, predictions, classes)
+    unseen = [label for label in range(classes) if not counts[label].any()]
+    renamed = any(label != best[label] for label in range(classes) if label not in unseen)
+    if not renamed or counts[range(classes), best].sum() < least * len(labels):
         return ""
-    named = dict(seen)
-    free = [each for each in range(classes) if each not in named.values()]
-    unseen = [label for label in range(classes) if label not in named]
-    for label in sorted(unseen, key=lambda label: label not in free):
-        named[label] = free.pop(free.index(label) if label in free else 0)
+    named = dict(enumerate(best.tolist()))
     own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
     ordered = sorted(own.items(), key=lambda pair: (pair[0], "") if isinstance(pair[0], int) else (0, pair[0]))
     pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
@@ -322,8 +322,8 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
         )
     elif any(each.agreement.in_another_order is not None for each in doubted):
         why = (
-            "labels are probably in another order than the network's classes; say with label_map, in every labelled "
-            "set of data, which is which; figures that depend on labels mean nothing until then"
+            "labels are probably in another order than the network's classes; say with data.class_names, or label_map "
+            "in every labelled set of data, which is which; figures that depend on labels mean nothing until then"
         )
     elif any(each.agreement.is_at_chance for each in doubted):
         why = (

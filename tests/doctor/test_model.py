@@ -253,6 +253,19 @@ ACCURACIES = {
 }
 
 
+def test_the_order_of_the_classes_is_told_where_some_are_confused_as_well():
+    labels = torch.arange(300) % 3
+    outputs = (labels + 1) % 3
+    outputs[::9] = 2  # of label 0, whose output is 1
+    outputs[2::3][::2] = 1  # half of label 2 is taken for label 0
+    inputs = 5 * nn.functional.one_hot(outputs, 3).float()
+    found = lines(check_model(Known().eval(), inputs, labels=labels))
+    assert (
+        "with the classes in another order; check weights, label_map, mean and std. If the order is the cause" in found
+    )
+    assert "set label_map to {0: 1, 1: 2, 2: 0} in data.in_dist.fit" in found
+
+
 def test_classes_of_minus_one_and_one_are_a_problem():
     diagnosis = check_model(nn.Linear(4, 2).eval(), torch.randn(20, 4), labels=2 * (torch.arange(20) % 2) - 1)
     assert "problem: labels: inputs: its labels are -1 and 1, and -1 stands for no label" in lines(diagnosis)

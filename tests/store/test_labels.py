@@ -297,7 +297,7 @@ def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(ma
     first = result.stdout.splitlines()[0]
     assert result.exit_code == 3, result.output
     assert first.startswith("No verdict: accuracy on in_dist.fit is 0.06")
-    assert "say with label_map, in every labelled set of data, which is which" in first
+    assert "say with data.class_names, or label_map in every labelled set of data, which is which" in first
 
 
 def test_a_command_that_makes_such_a_run_stops_after_its_first_split(small_run: Path, tmp_path: Path) -> None:
