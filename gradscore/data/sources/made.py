@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -295,6 +296,9 @@ OF_VOCABULARY = ("random_tokens", "some_random_tokens")
 MOST_READ = 1000
 """Samples whose tokens are a vocabulary: of more, so many drawn at random."""
 
+_VOCABULARIES: dict[tuple[int, int], Raw] = {}
+"""By the identity of the samples and the seed."""
+
 
 @dataclass(frozen=True)
 class SyntheticSource:
@@ -342,14 +346,18 @@ class SyntheticSource:
         """See `ImageSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
 
-    @property
+    @cached_property
     def _vocabulary(self) -> Raw:
-        """Kept with the samples, so that it is read once for all sets that are made of them."""
-        kept = vars(self.base).setdefault("vocabularies", {})
-        if self.seed not in kept:
-            kept[self.seed] = self._read_vocabulary()
-        found: Raw = kept[self.seed]
-        return found
+        """Kept as long as the samples, so that it is read once for all sets that are made of them."""
+        key = id(self.base), self.seed
+        if key not in _VOCABULARIES:
+            found = self._read_vocabulary()
+            try:
+                weakref.finalize(self.base, _VOCABULARIES.pop, key, None)
+            except TypeError:  # nothing tells how long they are there
+                return found
+            _VOCABULARIES[key] = found
+        return _VOCABULARIES[key]
 
     def _read_vocabulary(self) -> Raw:
         count = len(self.base.ids)

@@ -246,6 +246,25 @@ def test_the_vocabulary_is_read_once_for_all_sets() -> None:
     assert base.reads - before == before - len(base.ids)
 
 
+class Slotted:
+    """The same texts, in an object that takes no attributes and no weak references."""
+
+    __slots__ = ()
+    ids, labels = IDS, LABELS
+
+    def sample(self, index: int) -> str:
+        return Texts().sample(index)
+
+    def content(self) -> str:
+        return ""
+
+
+def test_nothing_is_written_into_the_samples() -> None:
+    base = Texts()
+    assert made("random_tokens", Slotted()) == made("random_tokens", base)
+    assert vars(base) == vars(Texts())
+
+
 class Words(Texts):
     """One word each, of three."""
 
