@@ -330,14 +330,20 @@ def summary(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def table_of(found: pd.DataFrame) -> str:
-    """The AUROCs and the F1 of flags of a summary as Markdown."""
-    header = "| set and network | noise | AUROC: audit | plain loss | cleanlab's best | F1: audit | cleanlab's best |"
-    lines = [header, "|---" * 7 + "|"]
-    for row in found.itertuples():
-        areas = (f"{each:.4f}" for each in (row.auroc_audit, row.auroc_loss, row.auroc_cleanlab))
-        flags = (f"{each:.2f}" for each in (row.f1_audit, row.f1_cleanlab))
-        lines.append(f"| {' | '.join([row.set, row.noise, *areas, *flags])} |")
-    return "\n".join(lines)
+    """The AUROCs of a summary as Markdown, and the F1 of flags, sets by kinds of noise."""
+    areas, flags = ["auroc_audit", "auroc_loss", "auroc_cleanlab"], ["f1_audit", "f1_cleanlab"]
+    tables = (
+        ("AUROC: audit, plain loss, cleanlab's best", areas, 4),
+        ("F1 of flags: audit, cleanlab's best", flags, 2),
+    )
+    lines = []
+    for title, columns, digits in tables:
+        kinds = list(found["noise"].unique())
+        lines += ["", f"| {title} | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
+        for name, rows in found.groupby("set", sort=False):
+            cells = [", ".join(f"{each:.{digits}f}" for each in values) for values in rows[columns].to_numpy()]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines).strip()
 
 
 def counts(names: list[str], folder: Path, work: Path) -> pd.DataFrame:

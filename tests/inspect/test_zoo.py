@@ -153,8 +153,8 @@ def test_a_branch_that_a_complex_parameter_holds_back():
 
 def test_the_documentation_names_the_zoo():
     text = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
-    part = text[text.index("| finding | in networks with |") :].partition("\n\n")[0]
-    written = {kind: names.split("; ") for kind, names in re.findall(r"^\| (.*?) \| (.*?) \|$", part, re.MULTILINE)[1:]}
+    part = text.partition("\n\nNothing is found in")[0].rpartition("\n\n")[2]
+    written = {kind: names.split("; ") for kind, names in re.findall(r"^- (.*?): (.*)$", part, re.MULTILINE)}
     assert written == {
         kind: [name for name, each in SICK.items() if each.kind == kind]
         for kind in dict.fromkeys(each.kind for each in SICK.values())
