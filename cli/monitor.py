@@ -172,7 +172,7 @@ def interval_of(window: Window) -> str:
     """The interval of the accuracy to expect, and whether it may be less."""
     if window.low is None:
         return "-"
-    return f"{window.low:.3f} to {window.high:.3f}{', or less if OOD' if window.or_less else ''}"
+    return f"{window.low:.3f} to {window.high:.3f}{window.caveat}"
 
 
 def _evidence(change: Change) -> str:

@@ -112,8 +112,8 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     expected = _mean([each.accuracy for each in before])
     if now.accuracy is not None:
         instead = f"{usual:.2f} on the calibration samples" if expected is None else f"{expected:.2f}"
-        now_expected = f"{now.accuracy:.2f}{', or less if OOD,' if now.or_less else ''}"
-        parts.append(f"expect an accuracy of {now_expected} instead of {instead}")
+        caveat = f"{now.caveat}{',' * now.or_less}"
+        parts.append(f"expect an accuracy of {now.accuracy:.2f}{caveat} instead of {instead}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
     change = Change(

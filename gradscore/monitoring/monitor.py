@@ -22,7 +22,7 @@ from ..system import FloatArray, as_rate, closest, file_sha256, held, make_folde
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
-from .windows import FEWEST, Suspicious, Window, checked_window
+from .windows import FEWEST, OR_LESS, Suspicious, Window, checked_window
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""
@@ -46,8 +46,8 @@ MUCH_OOD = 0.15
 """Share flagged as OOD above which errors go upwards, if the samples are OOD: of OOD sets that were left out, on five
 networks, the interval lay above the accuracy of 29 % of the windows with such a share, and of 12 % of others."""
 
-OR_LESS = (
-    f'"or less if OOD": more than {MUCH_OOD:.0%} of a window is flagged as OOD; where these are of no known class, '
+WHY_LESS = (
+    f'"{OR_LESS}": more than {MUCH_OOD:.0%} of a window is flagged as OOD; where these are of no known class, '
     "fewer predictions may be right than its interval says, as in three of ten windows with OOD sets that were left "
     "out; where they are shifted samples, more may be"
 )
@@ -135,7 +135,7 @@ class Monitor:
             "give each sample once, and begin anew in another folder where that matters": self._state.repeated > 0,
             NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
-            OR_LESS: any(each.or_less for each in windows),
+            WHY_LESS: any(each.or_less for each in windows),
             TOO_ODD: any(each.ood is not None and each.ood > MOST_OOD for each in windows),
             NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),
         }

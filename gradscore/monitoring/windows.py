@@ -8,6 +8,9 @@ from ..errors import DataError
 from ..system import is_whole
 from .changes import Alarm
 
+OR_LESS = "or less if OOD"
+"""What is said of an accuracy to expect that may be less than its interval; see `Window`."""
+
 FEWEST = 50
 """Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
 
@@ -60,6 +63,11 @@ class Window:
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
     or_less: bool = False
+
+    @property
+    def caveat(self) -> str:
+        """What follows its accuracy or interval: `OR_LESS` after a comma, or nothing."""
+        return f", {OR_LESS}" if self.or_less else ""
 
 
 def checked_window(window: object) -> int:
