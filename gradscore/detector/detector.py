@@ -37,7 +37,7 @@ from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import Counter, ListSink, Progress, extract_given, resolved, run
+from ..pipeline import Counter, Progress, cut, extract_given, resolved
 from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, as_rate, described
 from .detector_runs import (
@@ -360,18 +360,13 @@ class Detector:
         scorer = self.scorer
         refuse_shuffled(data)
         given = self._given(data, labelled=False)
-        sink = ListSink[pd.DataFrame]()
+        options, tables = self._extract, []
         with _telling(self._progress) as tell:
             counter = Counter(given.count or 0, tell)
-            run(
-                given,
-                lambda cut: scorer.judge(cut.batch.inputs, sample_ids=cut.batch.ids, explain=explain),
-                sink,
-                batch_size=self._extract.batch_size,
-                shard_size=self._extract.part_size,
-                on_batch=lambda _, samples: counter.add("scoring", samples),
-            )
-        return pd.concat(sink.found, ignore_index=True)
+            for each in cut(given, batch_size=options.batch_size, shard_size=options.part_size):
+                tables.append(scorer.judge(each.batch.inputs, sample_ids=each.batch.ids, explain=explain))
+                counter.add("scoring", each.batch.places)
+        return pd.concat(tables, ignore_index=True)
 
     @np.errstate(under="ignore")
     def evaluate(

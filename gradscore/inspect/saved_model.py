@@ -20,7 +20,7 @@ from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import build_model, trusting_code
-from ..pipeline import Cut, ListSink, Progress, open_datasets, run
+from ..pipeline import Progress, cut, open_datasets
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
 from .health import Labelled, examine
@@ -194,15 +194,11 @@ def _chosen_groups(
     classes = config.model.num_classes
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
 
-    @torch.no_grad()
-    def predicted(cut: Cut) -> tuple[Batch, Tensor]:
-        return cut.batch, forward.outputs(cut.batch.tensor).argmax(1).cpu()
-
     found: dict[str, Labelled] = {}
     for info, _ in planned_splits(config.data).values():
         if info.name != TEST and (not info.is_reported_ood or by == "class"):
             continue
-        dataset, skipped, sink = datasets[info.name], list[str](), ListSink[tuple[Batch, Tensor]]()
+        dataset, skipped = datasets[info.name], list[str]()
         places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples].tolist()
         stream = split_samples(
             Subset(dataset, places),
@@ -212,13 +208,14 @@ def _chosen_groups(
             on_error=config.extract.on_error,
             skipped=skipped,
         )
-        run(stream, predicted, sink, batch_size=batch_size, shard_size=samples)
+        batches = [each.batch for each in cut(stream, batch_size=batch_size, shard_size=samples)]
+        with torch.no_grad():
+            predictions = torch.cat([forward.outputs(batch.tensor).argmax(1).cpu() for batch in batches])
         if skipped:
             notices.append(f"{info.name}: {len(skipped)} of {len(places)} samples cannot be used and are left out")
-        batches, predictions = zip(*sink.found, strict=True)
         batch = Batch.joined(batches)
         if info.name == TEST:
-            found |= _parted(batch.tensor, batch.labels, torch.cat(predictions), by)
+            found |= _parted(batch.tensor, batch.labels, predictions, by)
         else:
             found[info.dataset_name] = batch.tensor, torch.full_like(batch.labels, -1)
     return {name: group for name, group in found.items() if len(group[0])}

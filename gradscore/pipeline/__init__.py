@@ -1,7 +1,7 @@
 """From samples to whatever keeps what is found in them, by one loop.
 
-In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, has them
-computed and hands on the rows of feature tables, or what else was found, to a sink. `extraction` opens what a
+In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, and
+has the rows of feature tables computed and written. `extraction` opens what a
 configuration names and makes a run folder of it, `given` makes one, or a data frame, of samples that a program gives.
 `freshness` says whether a run is still of its model and data.
 """
@@ -22,4 +22,4 @@ from .extraction import (
 )
 from .freshness import outdated
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow
-from .loop import Counter, Cut, ListSink, OnBatch, Progress, Sink, cut, run
+from .loop import Counter, Cut, OnBatch, Progress, cut

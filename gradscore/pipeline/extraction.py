@@ -55,7 +55,7 @@ from ..store import (
     write_head,
 )
 from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of
-from .loop import Counter, OnBatch, Pace, Progress, RowExtractor, ShardSink, check_labelled, run
+from .loop import Counter, OnBatch, Pace, Progress, RowExtractor, check_labelled, write_rows
 
 PROBED = 8
 """Samples of each split whose logits are computed again where kept rows are checked."""
@@ -600,17 +600,8 @@ def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch:
     Raises:
         GradscoreError: as `RunPlan.batches` and `Extractor.values`.
     """
-    options, extractor = plan.config.extract, RowExtractor(plan.extractor)
-    sink = ShardSink(plan.config.run, extractor)
-    run(
-        plan.batches(split, numbers),
-        extractor,
-        sink,
-        batch_size=options.batch_size,
-        shard_size=options.part_size,
-        shards=numbers,
-        on_batch=on_batch,
-    )
+    rows = RowExtractor(plan.extractor)
+    write_rows(plan.batches(split, numbers), rows, plan.config, shards=numbers, on_batch=on_batch)
 
 
 def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str) -> None:

@@ -35,7 +35,7 @@ from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
 from ..store import RunFolder, RunWriter, write_head
 from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
-from .loop import Counter, Cut, ListSink, Pace, Progress, RowExtractor, ShardSink, Values, run
+from .loop import Counter, Pace, Progress, RowExtractor, cut, write_rows
 
 OF_FUNCTIONS = ("parameters", "granularity")
 """Settings of the section `features` that go with a loss which is a function."""
@@ -191,23 +191,14 @@ def feature_table(
         with trusting_code():
             extractor = Extractor(model, features=wanted, num_classes=classes)
         rows = RowExtractor(extractor)
-        sink = ListSink[tuple[Batch, Values]]()
-
-        def computed(cut: Cut) -> tuple[Batch, Values]:
-            check_classes(cut.batch, classes, name=samples.name)
-            return cut.batch, rows(cut)
-
-        counter = Counter(samples.count or 0, progress)
+        counter, computed = Counter(samples.count or 0, progress), []
         extractor.warm_up(samples.first.inputs)
-        run(
-            (replace(batch, split=SPLIT) for batch in samples),  # whatever split it is, all is computed, and once
-            computed,
-            sink,
-            batch_size=options.batch_size,
-            shard_size=options.part_size,
-            on_batch=lambda _, samples: counter.add("features", samples),
-        )
-    found = rows.rows(sink.found)
+        whole = (replace(batch, split=SPLIT) for batch in samples)  # whatever split it is, all is computed, and once
+        for each in cut(whole, batch_size=options.batch_size, shard_size=options.part_size):
+            check_classes(each.batch, classes, name=samples.name)
+            computed.append((each.batch, rows(each)))
+            counter.add("features", each.batch.places)
+    found = rows.rows(computed)
     refuse_signed(np.unique(found.labels).tolist(), classes, name=samples.name)
     correct = pd.array(found.predictions == found.labels, dtype="boolean")
     correct[found.labels < 0] = pd.NA
@@ -223,16 +214,11 @@ def feature_table(
 
 def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None) -> pd.DataFrame:
     """The table of a loss that is a function."""
-    sink, counter = ListSink[dict[str, Any]](), Counter(0, progress)
-    run(
-        whole_batches(data, hashed=False),
-        lambda cut: extractor.values(cut.batch),
-        sink,
-        batch_size=None,
-        shard_size=1,
-        on_batch=lambda _, samples: counter.add("features", samples),
-    )
-    return pd.concat(map(pd.DataFrame, sink.found), ignore_index=True)
+    tables, counter = [], Counter(0, progress)
+    for batch in whole_batches(data, hashed=False):
+        tables.append(pd.DataFrame(extractor.values(batch)))
+        counter.add("features", batch.places)
+    return pd.concat(tables, ignore_index=True)
 
 
 def _names(value: Any) -> Any:
@@ -327,7 +313,6 @@ def extract_given(
     planned = planned_splits(config.data)
     # Fingerprints of samples that nobody has seen yet are empty.
     inputs = extractor.describe(config, {name: before[name].fingerprint if name in before else "" for name in planned})
-    rows, options = RowExtractor(extractor), config.extract
     digests: defaultdict[str, Any] = defaultdict(hashlib.sha256)
 
     def noted() -> Iterator[Batch]:
@@ -340,17 +325,9 @@ def extract_given(
     with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
         if onto is None and extractor.last_layer is not None:
             write_head(config.run, extractor.last_layer.head)
-        sink = ShardSink(config.run, rows)
         extractor.take_gradient_seconds()
         counter = Counter(total, progress)
-        run(
-            noted(),
-            rows,
-            sink,
-            batch_size=options.batch_size,
-            shard_size=options.part_size,
-            on_batch=counter.add,
-        )
+        ends = write_rows(noted(), RowExtractor(extractor), config, on_batch=counter.add)
         whole = sum(each.seconds for each in counter.paces.values())
         share = extractor.take_gradient_seconds() / whole if whole else None
         known = [name for name in planned if onto is not None and name in onto.manifest.splits]
@@ -359,7 +336,7 @@ def extract_given(
             if split not in counter.paces:
                 raise DataError(f"split {split}: wanted samples, got none; give more")
             writer.manifest.inputs.data[split].fingerprint = digests[split].hexdigest()
-            notes = [*writer.existing(split, range(sink.shards[split])).values()]
+            notes = [*writer.existing(split, range(ends[split])).values()]
             summaries.append(finished_split(writer, split, notes, counter.paces[split], share))
         writer.finish(feature_count=len(extractor.feature_names), notices=list(extractor.notices))
     return summary_of(writer, extractor, summaries)

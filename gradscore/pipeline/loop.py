@@ -1,7 +1,7 @@
 """The loop that every sample goes through, and the rows of feature tables that come of it.
 
 Batches come in any sizes and are cut here, so that the values are the same however the samples came: `batch_size` at a
-time, and a new batch at the start of every shard. Each is computed and handed on to a sink.
+time, and a new batch at the start of every shard.
 """
 
 from __future__ import annotations
@@ -11,19 +11,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ..config import Config
 from ..data import BANK, FIT, Batch
 from ..errors import DataError
 from ..extractor import Extractor
 from ..store import Recomputed, ShardRows, Skipped, shard_path, split_folder, write_shard
 from ..system import FloatArray, described
-
-Found = TypeVar("Found")
 
 OnBatch = Callable[[str, int], None]
 """Called after every batch, with its split and how many samples it had."""
@@ -100,64 +97,6 @@ class Cut:
     shard: int
     is_first: bool
     is_last: bool
-
-
-class Sink(Generic[Found]):
-    """Takes what was found in batches, in order."""
-
-    def wants(self, cut: Cut) -> bool:  # noqa: ARG002
-        """Whether a batch has to be computed; `take` gets None for others."""
-        return True
-
-    def take(self, cut: Cut, found: Found | None) -> None:
-        """Takes a batch and what was found in it."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """There are no more samples; the last shard need not be full."""
-
-
-class ListSink(Sink[Found]):
-    """Keeps what was found of every batch, in `found`."""
-
-    def __init__(self) -> None:
-        self.found: list[Found] = []
-
-    def take(self, cut: Cut, found: Found | None) -> None:  # noqa: ARG002
-        """See `Sink`."""
-        assert found is not None
-        self.found.append(found)
-
-
-def run(
-    samples: Iterable[Batch],
-    extractor: Callable[[Cut], Found],
-    sink: Sink[Found],
-    *,
-    batch_size: int | None,
-    shard_size: int,
-    shards: Iterable[int] | None = None,
-    on_batch: OnBatch | None = None,
-) -> None:
-    """Cuts samples into batches, computes each and hands on what was found.
-
-    Args:
-        samples: batches of any sizes, those of several splits perhaps mixed.
-        extractor: computes a batch.
-        sink: takes what was found.
-        batch_size: see `cut`.
-        shard_size: see `cut`.
-        shards: see `cut`.
-        on_batch: called after every batch.
-
-    Raises:
-        GradscoreError: as `samples`, `extractor` and `sink`.
-    """
-    for each in cut(samples, batch_size=batch_size, shard_size=shard_size, shards=shards):
-        sink.take(each, extractor(each) if sink.wants(each) else None)
-        if on_batch is not None:
-            on_batch(each.batch.split, each.batch.places)
-    sink.close()
 
 
 def cut(
@@ -318,38 +257,47 @@ def from_least_to_most_certain(logits: FloatArray, count: int) -> npt.NDArray[np
     return order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.intp))]
 
 
-class ShardSink(Sink[Values]):
-    """Writes the shards of a run; `shards` says how many of each split were there last.
+def write_rows(
+    samples: Iterable[Batch],
+    extractor: RowExtractor,
+    config: Config,
+    *,
+    shards: Iterable[int] | None = None,
+    on_batch: OnBatch,
+) -> dict[str, int]:
+    """Computes samples and writes their rows into the folder of a run, shard by shard.
 
     Args:
-        path: the run folder.
+        samples: batches of any sizes, those of several splits perhaps mixed.
         extractor: computes the rows.
+        config: of the run.
+        shards: see `cut`.
+        on_batch: called after every batch.
+
+    Returns:
+        One more than the number of the last shard, by split.
+
+    Raises:
+        GradscoreError: as `samples` and `extractor`.
     """
+    waiting: defaultdict[str, list[tuple[Batch, Values]]] = defaultdict(list)
+    ends: dict[str, int] = {}
 
-    def __init__(self, path: Path, extractor: RowExtractor) -> None:
-        self._path, self._extractor = path, extractor
-        self._waiting: dict[str, list[tuple[Batch, Values]]] = {}
-        self.shards: dict[str, int] = {}
+    def write(split: str) -> None:
+        path = shard_path(split_folder(config.run, split), ends[split] - 1)
+        write_shard(path, extractor.rows(waiting.pop(split)))
 
-    def take(self, cut: Cut, found: Values | None) -> None:
-        """See `Sink`."""
-        assert found is not None
-        split = cut.batch.split
-        self._waiting.setdefault(split, []).append((cut.batch, found))
-        self.shards[split] = cut.shard + 1
-        if cut.is_last:
-            self._write(split)
-
-    def close(self) -> None:
-        """See `Sink`."""
-        for split, waiting in self._waiting.items():
-            if waiting:
-                self._write(split)
-
-    def _write(self, split: str) -> None:
-        waiting, self._waiting[split] = self._waiting[split], []
-        path = shard_path(split_folder(self._path, split), self.shards[split] - 1)
-        write_shard(path, self._extractor.rows(waiting))
+    options = config.extract
+    for each in cut(samples, batch_size=options.batch_size, shard_size=options.part_size, shards=shards):
+        split = each.batch.split
+        waiting[split].append((each.batch, extractor(each)))
+        ends[split] = each.shard + 1
+        if each.is_last:
+            write(split)
+        on_batch(split, each.batch.places)
+    for split in list(waiting):
+        write(split)
+    return ends
 
 
 def check_labelled(

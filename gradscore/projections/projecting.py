@@ -18,7 +18,7 @@ from ..data import FIT, Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import trusting_code, weights_sha256
-from ..pipeline import Counter, Cut, Progress, Sink, open_split, run
+from ..pipeline import Counter, Cut, Progress, cut, open_split
 from ..system import FloatArray, IntArray, only_writer
 from .gradient_stream import GradientStream, LossFunction, check_loss, gradients_of, logit_gradients
 from .projection import Projection
@@ -186,17 +186,12 @@ def _projections_of(
         ProjectionFolder.prepare(Path(out))
     with nullcontext() if out is None else only_writer(Path(out)):
         folder = None if out is None else ProjectionFolder.opened(Path(out), about)
-        sink = ProjectionSink(about, folder, stream.samples.name)
+        kept = _Kept(about, folder, stream.samples.name)
         counter = Counter(stream.samples.count or 0, progress)
-        run(
-            stream.batches(),
-            lambda cut: projected(stream, projection, cut.batch),
-            sink,
-            batch_size=stream.batch_size,
-            shard_size=SHARD_SIZE,
-            on_batch=lambda _, samples: counter.add(stream.samples.name, samples),
-        )
-        return sink.finished([*remarks(), *stream.engine.notices])
+        for each in cut(stream.batches(), batch_size=stream.batch_size, shard_size=SHARD_SIZE):
+            kept.take(each, projected(stream, projection, each.batch) if kept.lacks(each) else None)
+            counter.add(stream.samples.name, each.batch.places)
+        return kept.finished([*remarks(), *stream.engine.notices])
 
 
 class Projected(NamedTuple):
@@ -220,7 +215,7 @@ def projected(stream: GradientStream, projection: Projection, batch: Batch) -> P
     return Projected(*(each.cpu().numpy() for each in (projection.finished(sums), scale, predictions)))
 
 
-class ProjectionSink(Sink[Projected]):
+class _Kept:
     """Keeps projections in memory, or in the shards of a folder.
 
     The first batch of every shard that is there already is projected once more, and must come out the same: so that a
@@ -238,18 +233,18 @@ class ProjectionSink(Sink[Projected]):
         self._shards: list[Projections] = []
         self._done = 0
 
-    def wants(self, cut: Cut) -> bool:
+    def lacks(self, cut: Cut) -> bool:
         """Whether a batch is not there already, or is the first of its shard."""
         return cut.is_first or self._folder is None or not self._folder.has(cut.shard)
 
     def take(self, cut: Cut, found: Projected | None) -> None:
-        """See `Sink`."""
+        """Takes a batch, in order, and its projections, if it was lacking."""
         self._waiting.append((cut.batch, found))
         if cut.is_last:
-            self.close()
+            self._make_shard()
 
-    def close(self) -> None:
-        """See `Sink`; makes a shard of the batches that wait."""
+    def _make_shard(self) -> None:
+        """Makes a shard of the batches that wait."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -277,6 +272,7 @@ class ProjectionSink(Sink[Projected]):
 
     def finished(self, notices: Sequence[str]) -> Projections:
         """The projections of all samples; `notices` say what a reader should know of them."""
+        self._make_shard()
         folder = self._folder
         shards = self._shards if folder is None else [folder.shard(number) for number in range(self._done)]
         found = Projections.concatenated(shards)
@@ -306,7 +302,7 @@ def _compare(there: Projections, waiting: Sequence[tuple[Batch, Projected | None
             f"{where}: projections of other samples or labels than these; give another folder, or delete this one"
         )
     again = waiting[0][1]
-    assert again is not None  # the sink wants the first batch of every shard
+    assert again is not None  # the first batch of every shard is projected
     before = there.values[: len(again.values)] * there.scale[: len(again.values), None]
     now = again.values * again.scale[:, None]
     finite = np.isfinite(before).all(axis=1)

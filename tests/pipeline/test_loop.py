@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradscore.data import BadSample, Batch
-from gradscore.pipeline import ListSink, cut, run
+from gradscore.pipeline import cut
 
 
 def stream(sizes: list[int], *, bad: tuple[int, ...] = (), split: str = "a") -> list[Batch]:
@@ -60,27 +60,3 @@ def test_splits_may_come_mixed() -> None:
 def test_shards_have_the_numbers_that_are_asked_for() -> None:
     found = cut(stream([6]), batch_size=2, shard_size=2, shards=[0, 3, 7])
     assert [each.shard for each in found] == [0, 3, 7]
-
-
-class EveryOther(ListSink[int]):
-    """Wants the first batch of every shard."""
-
-    def wants(self, cut) -> bool:
-        return cut.is_first
-
-    def take(self, cut, found) -> None:  # noqa: ARG002
-        self.found.append(found)
-
-
-def test_a_batch_that_is_not_wanted_is_not_computed() -> None:
-    sink, told = EveryOther(), []
-    run(
-        stream([8]),
-        lambda each: each.batch.places,
-        sink,
-        batch_size=2,
-        shard_size=4,
-        on_batch=lambda *each: told.append(each),
-    )
-    assert sink.found == [2, None, 2, None]
-    assert told == [("a", 2)] * 4
