@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from ..data import Batch, Samples, check_classes, whole_batches
 from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
 from ..extractor import WARM_UP, BatchLosses, ForwardPass, LossOfBatch, check_mode, count_classes
-from ..gradients import Engine, prepare
-from ..gradients import Sink as GradientSink
+from ..gradients import Engine, Sink, prepare
 from ..losses import LOSSES, LogitGradient, normalised
 from ..models import Interface, group_parameters
 from ..pipeline import given_samples
@@ -121,7 +120,7 @@ def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
 LOSS = "pseudo_label"
 BATCH_SIZE = 64
 
-Backward = Callable[[Batch, GradientSink], tuple[Tensor, Tensor]]
+Backward = Callable[[Batch, Sink], tuple[Tensor, Tensor]]
 """Computes the gradients of N samples and hands them on, over powers of two; returns these powers (N,) float64, and the
 predictions (N,) int64, -1 where there are no logits."""
 
@@ -215,7 +214,7 @@ def gradients_of(
     of_batch = BatchLosses(model, losses, _chosen(model, parameters))
     of_batch.engine.warns = False  # the notices say it
 
-    def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
+    def backward(batch: Batch, sink: Sink) -> tuple[Tensor, Tensor]:
         with full_precision():
             found = of_batch.of(batch.inputs)
             of_batch.engine.stream(found, torch.ones_like(found), sink)
@@ -277,7 +276,7 @@ def logit_gradients(
             few = each_input(few, lambda each: each.to(device))
             prepare(engine, model, few, lambda logits: gradient_at(loss, logits, labels).direction)
 
-        def backward(batch: Batch, sink: GradientSink) -> tuple[Tensor, Tensor]:
+        def backward(batch: Batch, sink: Sink) -> tuple[Tensor, Tensor]:
             with full_precision():
                 outputs = forward.outputs(batch.inputs)
                 logits = outputs.detach()
