@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple, Self
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import fsspec
 
@@ -46,8 +46,10 @@ _TAGS = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "last_modifi
 _MOST_COPIES: Final = 1000
 
 CHECKSUMS, CONFIG, MANIFEST = "SHA256SUMS", "config.yaml", "manifest.json"
-OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
+_OF_A_RUN = (CHECKSUMS, CONFIG, MANIFEST, "evaluation", "features", "meta")
 """Names in a run folder."""
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 _ATTEMPTS = 3
 _PAUSE = 20
@@ -303,9 +305,9 @@ def uploading(given: str | Path) -> Iterator[Path]:
         OutputError: it would be part of a run, or there is no room here.
     """
     place = Address.parsed(given)
-    for folder in place.path.parents[:-2]:
+    for folder in _possible_runs(place.path):
         run = Address(place.protocol, folder)
-        if place.path.relative_to(folder).parts[0] in OF_A_RUN and entry_at(run / MANIFEST) is not None:
+        if len(folder.parts) > 1 and entry_at(run / MANIFEST) is not None:
             raise OutputError(
                 f"{place}: this is part of the run {run}, which it would damage; give an address outside of it"
             )
@@ -317,6 +319,29 @@ def uploading(given: str | Path) -> Iterator[Path]:
         copy.pull({path.relative_to(base.path).as_posix(): entry for path, entry in there.items()})
         with uploading_after(lambda: copy.push(copy.changes()[0])):
             yield copy.folder / place.name if is_file else copy.folder
+
+
+def refuse_run_files(path: Path, *, option: str) -> None:
+    """Refuses to write to a file of a run, or among its files.
+
+    Args:
+        path: the file or folder to be written.
+        option: what names it, for the message.
+
+    Raises:
+        OutputError: it is part of a run folder.
+    """
+    for folder in _possible_runs(path.resolve()):
+        if (folder / MANIFEST).is_file():
+            raise OutputError(
+                f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
+                "give a path outside of it"
+            )
+
+
+def _possible_runs(place: AnyPath) -> list[AnyPath]:
+    """The folders around a place of which it would be a part, were they runs."""
+    return [folder for folder in place.parents if place.relative_to(folder).parts[0] in _OF_A_RUN]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ changes, `labels` doubts of labels; all that changes a run folder does so within
 
 from __future__ import annotations
 
-from ..objects import CHECKSUMS, CONFIG, MANIFEST
+from ..objects import CHECKSUMS, CONFIG, MANIFEST, refuse_run_files
 from .labels import (
     EVERYWHERE,
     agreement_of,
@@ -51,6 +51,5 @@ from .run_folder import (
     RunWriter,
     check_target,
     read_head,
-    refuse_run_files,
     write_head,
 )

@@ -25,9 +25,9 @@ from safetensors.numpy import load_file, save
 from ..columns import BESIDE, META_COLUMNS, RECOMPUTED, SIGNATURE
 from ..config import Config, dump_config, parse_config
 from ..data import BANK, FIT, SplitInfo, augmentation_name, planned_splits
-from ..errors import ConfigError, OutputError, StoreError
+from ..errors import ConfigError, StoreError
 from ..models import CodeOrigin, Head
-from ..objects import CHECKSUMS, CONFIG, MANIFEST, OF_A_RUN, is_copy
+from ..objects import CHECKSUMS, CONFIG, MANIFEST, is_copy
 from ..system import (
     BoolArray,
     closest,
@@ -362,26 +362,6 @@ class RunFolder:
         if not splits[split_name].finished:
             raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
         return splits[split_name]
-
-
-def refuse_run_files(path: Path, *, option: str) -> None:
-    """Refuses to write to a file of a run, or among its files.
-
-    Args:
-        path: the file or folder to be written.
-        option: what names it, for the message.
-
-    Raises:
-        OutputError: it is part of a run folder.
-    """
-    target = path.resolve()
-    for folder in target.parents:
-        first = target.relative_to(folder).parts[0]
-        if first in OF_A_RUN and (folder / MANIFEST).is_file():
-            raise OutputError(
-                f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
-                "give a path outside of it"
-            )
 
 
 class RunWriter:
