@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from ..config import Config
-from ..data import TEST, Batch, SampleDataset, planned_splits, split_samples
+from ..data import TEST, SampleDataset, planned_splits, split_samples
 from ..errors import AmplifiedRoundingError, ConfigError, DataError, ModelError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import build_model, trusting_code
-from ..pipeline import Progress, cut, open_datasets
+from ..pipeline import Progress, open_datasets
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
 from .health import Labelled, examine
@@ -208,12 +208,13 @@ def _chosen_groups(
             on_error=config.extract.on_error,
             skipped=skipped,
         )
-        batches = [each.batch for each in cut(stream, batch_size=batch_size, shard_size=samples)]
+        batch = stream.first
         with torch.no_grad():
-            predictions = torch.cat([forward.outputs(batch.tensor).argmax(1).cpu() for batch in batches])
+            predictions = torch.cat(
+                [forward.outputs(part).argmax(1).cpu() for part in torch.split(batch.tensor, batch_size)]
+            )
         if skipped:
             notices.append(f"{info.name}: {len(skipped)} of {len(places)} samples cannot be used and are left out")
-        batch = Batch.joined(batches)
         if info.name == TEST:
             found |= _parted(batch.tensor, batch.labels, predictions, by)
         else:
