@@ -42,7 +42,6 @@ from ..models import (
     Interface,
     build_model,
     is_code_trusted,
-    memory_state,
     to_be_named,
     trusting_code,
     weights_sha256,
@@ -51,6 +50,7 @@ from ..system import Device, FloatArray, Inputs, each_input, is_address, is_whol
 from .bundle import Bundle, read_bundle
 from .calibration import ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
+from .model_state import memory_state
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.
