@@ -46,10 +46,10 @@ def init(
 ) -> None:
     """Look at samples and a network, and write a commented configuration for them.
 
-    Looked for are images in class folders; tables (CSV, Parquet) of images, texts or numbers and their classes;
-    weights, the network they are of (torchvision, timm, a class in a Python file) and its preprocessing; programs of
-    torch.export; and classifiers that transformers saved. What cannot be found out is asked for on a terminal, and
-    marked FILL IN in the file. No code is run.
+    Looked for are images in class folders; tables (CSV, Parquet) of images, texts or numbers and their classes; arrays
+    in NumPy archives; weights, the network they are of (torchvision, timm, a class in a Python file) and its
+    preprocessing; programs of torch.export; and classifiers that transformers saved. What cannot be found out is asked
+    for on a terminal, and marked FILL IN in the file. No code is run.
 
     After gradscore demo: gradscore init demo --out demo/proposed.yaml
     """
@@ -88,9 +88,11 @@ def _ask(proposal: Proposal) -> None:
 
 
 def _report(output: Output, proposal: Proposal, target: Path) -> None:
+    from gradscore.setup import as_flow
+
     output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
     for key, why in proposal.reasons.items():
-        output.say(f"{key}: {proposal.settings[key]} ({why})", detail=True)
+        output.say(f"{key}: {as_flow(proposal.settings[key])} ({why})", detail=True)
     output.tell(*notes(proposal.remarks))
     output.say(f"configuration: {target}")
     trust = " --trust-code" if proposal.settings["model.source"].startswith(("python:", "program:")) else ""

@@ -52,7 +52,7 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import check_columns
+from .sources.columns import ID_NAMES, LABEL_NAMES, check_columns, is_number, is_text
 from .sources.image_changes import SEVERITIES, SHIFTS
 from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
 from .sources.made import ShiftedImages
@@ -72,7 +72,7 @@ from .sources.raw_samples import (
     is_image,
     is_pixels,
 )
-from .sources.tables import text_columns
+from .sources.tables import table_columns
 from .splits import (
     BANK,
     CALIBRATION,

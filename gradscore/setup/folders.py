@@ -5,26 +5,34 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 
 from ..data import (
     DECODING_ERRORS,
+    ID_NAMES,
     IMAGE_SUFFIXES,
+    LABEL_NAMES,
     ImageSource,
+    Raw,
     class_names_of,
-    describe_raw,
     file_kinds,
+    input_columns_of,
     is_image,
+    is_number,
+    is_text,
     open_source,
-    text_columns,
+    table_columns,
 )
 from ..errors import ConfigError, DataError, GradscoreError
 from ..models import OTHER_MODELS, ModelConfig, class_names
@@ -32,6 +40,9 @@ from ..system import as_address, is_address, some
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 """How files of weights are called."""
+
+PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
+"""How files are called that Python pickled, a network among other things, unless `torch.save` wrote them."""
 
 PROGRAM_SUFFIX = ".pt2"
 """How programs of `torch.export` are called."""
@@ -69,6 +80,8 @@ FEW = 4
 FORM = "say which columns hold what under data: {source: csv:..., arguments: {inputs: COLUMN, labels: COLUMN}}"
 """What to do where the names of columns do not say it."""
 
+_CALLED_ID = re.compile(r"(?:^|_|\W)id$|[a-z]I[dD]$|^ID$", re.ASCII)
+
 
 @dataclass(frozen=True)
 class SampleSet:
@@ -79,14 +92,17 @@ class SampleSet:
         classes: names of its classes; empty where samples have none.
         files: the images of a folder.
         count: how many samples there are.
-        columns: of a table, by what they are taken to hold, `labels` or `ids`, though their names do not say so.
+        columns: of a table, by what they are taken to hold, `labels`, `ids` or `inputs`, though their names do not say
+            so.
+        left_out: other columns of it, with their types.
     """
 
     path: Path
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     count: int
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    left_out: Sequence[str] = ()
 
     @property
     def is_table(self) -> bool:
@@ -143,10 +159,11 @@ class Found:
     factories: tuple[Factory, ...]
     tables: tuple[Path, ...]
     programs: tuple[Path, ...] = ()
+    pickles: tuple[Path, ...] = ()
 
 
 def look(places: Sequence[Path]) -> Found:
-    """Looks into folders; a file counts as a checkpoint unless its ending says that it holds samples.
+    """Looks into folders; a file counts as a checkpoint unless its ending says that it holds samples or code.
 
     Raises:
         ConfigError: a place does not exist, is an address, or is a run folder.
@@ -169,15 +186,18 @@ def look(places: Sequence[Path]) -> Found:
     endings = file_kinds()
     tables = [path for path in (*named, *below) if path.suffix.lower() in endings]
     programs = [path for path in (*named, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
-    checkpoints = [path for path in named if path not in (*tables, *programs)]
+    codes = [path for path in (*named, *below) if path.suffix == ".py"]
+    pickles = [path for path in (*named, *below) if path.suffix in PICKLE_SUFFIXES and not is_zipfile(path)]
+    checkpoints = [path for path in named if path not in (*tables, *programs, *codes, *pickles)]
     checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
     images = {os.path.realpath(each.path): each for place, tree in trees.items() for each in _sets(place, tree)}
     return Found(
         checkpoints=tuple(checkpoints),
         images=tuple(images.values()),
-        factories=tuple(found for path in below if path.suffix == ".py" for found in _factories(path)),
+        factories=tuple(found for path in codes for found in _factories(path)),
         tables=tuple({os.path.realpath(path): path for path in tables}.values()),
         programs=tuple(programs),
+        pickles=tuple(pickles),
     )
 
 
@@ -329,82 +349,121 @@ def saved_classifier(checkpoints: Sequence[Path]) -> SavedClassifier | None:
 def look_at_tables(
     paths: Sequence[Path], *, names: Sequence[str] | None = None, texts: bool = True
 ) -> tuple[dict[str, list[SampleSet]], list[str]]:
-    """Reads tables as `extract` reads them where a configuration gives no arguments, or says which column has labels.
+    """Reads files of samples as `extract` does where a configuration gives no arguments, or says what columns hold.
 
     Args:
-        paths: of the tables.
+        paths: of tables and archives.
         names: of the classes of the network, if they are known.
         texts: whether the network may take texts.
 
     Returns:
-        Sets of images, texts and rows of numbers, by this word; and why other tables are not used, in a sentence each.
+        Sets of images, texts, rows of numbers and arrays, by this word; and why other files are not used, in a sentence
+        each.
     """
     found: dict[str, list[SampleSet]] = {}
     unused = []
     for path in paths:
         kind = file_kinds()[path.suffix.lower()]
         try:
-            if kind not in ("csv", "parquet"):
-                raise DataError("init reads .csv, .tsv and .parquet; gradscore docs data has other kinds")
-            source, columns = _opened(f"{kind}:{path}", path, names)
-            first = source.sample(0)
-            if isinstance(first, str) and not texts:
-                source, columns = _named(f"{kind}:{path}", path, source, columns)
-                first = source.sample(0)
+            if kind not in ("csv", "parquet", "npz"):
+                raise DataError("init reads .csv, .tsv, .parquet and .npz; gradscore docs data has other kinds")
+            source, columns, left_out = _opened(f"{kind}:{path}", path, names, texts=texts)
+            first = _first(source)
             if isinstance(first, str):
                 noun = "texts"
             elif is_image(first):
                 noun = "images"
-            elif isinstance(first, np.ndarray) and first.ndim == 1:
+            elif isinstance(first, np.ndarray) and first.ndim == 1 and first.dtype.kind == "f":
                 noun = "rows"
             else:
-                raise DataError(f"wanted images, texts or rows of numbers, got {describe_raw(first)}; {FORM}")
-            found.setdefault(noun, []).append(_set_of(path, source, columns))
+                noun = "arrays"
+            found.setdefault(noun, []).append(_set_of(path, source, columns, left_out))
         except (GradscoreError, OSError) as error:
             unused.append(f"{path}: not used: {str(error).splitlines()[0]}")
     return found, unused
 
 
-def _opened(source: str, path: Path, names: Sequence[str] | None) -> tuple[ImageSource, dict[str, str]]:
-    """The samples of a table, and the column of their classes where that is not called so."""
+def _first(source: ImageSource) -> Raw:
+    """The first sample that can be read."""
+    for place in range(min(OPENED, len(source.ids))):
+        with suppress(DataError):
+            return source.sample(place)
+    return source.sample(0)
+
+
+def _opened(
+    source: str, path: Path, names: Sequence[str] | None, *, texts: bool
+) -> tuple[ImageSource, dict[str, Any], Sequence[str]]:
+    """The samples of a file; which columns of a table hold what, where that has to be said; those that are left out."""
+    found: ImageSource | None = None
+    columns: dict[str, Any] = {}
     with suppress(DataError):
         found = open_source(source)
-        if found.labels is not None:
-            return found, {}
-    with suppress(DataError):  # then the file is damaged, or the column holds the samples
-        column = _class_column(path, names)
-        if column is not None:
-            return open_source(source, {"labels": column}), {"labels": column}
-    return open_source(source), {}
+    if path.suffix.lower() != ".npz" and (found is None or found.labels is None):
+        with suppress(DataError):  # then the file is damaged, or the column holds the samples
+            if (column := _class_column(path, names)) is not None:
+                columns = {"labels": column}
+                found = open_source(source, columns)
+    if path.suffix.lower() != ".npz" and not texts and (found is None or input_columns_of(found) is not None):
+        with suppress(DataError):
+            beside, left_out = _rows(path, columns)
+            return open_source(source, {**columns, **beside}), {**columns, **beside}, left_out
+    return found or open_source(source, columns), columns, ()
 
 
-def _named(source: str, path: Path, found: ImageSource, columns: dict[str, str]) -> tuple[ImageSource, dict[str, str]]:
-    """Numbers, where the texts beside them are words that differ in each row: these name the samples."""
-    for name, values in text_columns(path).items():
-        are_words = not any(" " in str(each) for each in values)
-        if are_words and len({*values}) == len(values) and name not in columns.values():
-            with suppress(DataError):  # there are no numbers
-                return open_source(source, {**columns, "ids": name}), {**columns, "ids": name}
-    return found, columns
+def _rows(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """The column that names the rows of a table of numbers, those of the numbers if they have to be said, and others.
+
+    Names differ in each row. They are words, or whole numbers in the first column, or the column is called an id.
+
+    Raises:
+        DataError: it cannot be read, or most of its columns are no numbers.
+    """
+    table = table_columns(path)
+    taken = {*columns.values(), next((name for name in LABEL_NAMES if name in table.column_names), None)}
+    free = {field.name: field.type for field in table.schema if field.name not in taken and field.name not in ID_NAMES}
+    numbers = [name for name, kind in free.items() if is_number(kind)]
+    if 2 * len(numbers) <= len(free):
+        raise DataError("most columns hold no numbers")
+
+    def are_names(name: str) -> bool:
+        values = table.column(name)
+        is_counted = name == table.column_names[0] and pa.types.is_integer(free[name])
+        if not (is_text(free[name]) or is_counted or _CALLED_ID.search(name)):
+            return False
+        is_phrase = is_text(free[name]) and any(" " in str(each) for each in values.to_pylist())
+        return not (is_phrase or values.null_count) and len(values.unique()) == len(values)
+
+    names = [name for name in free if are_names(name)]
+    inputs = [name for name in numbers if name not in names]
+    left_out = [name for name in free if name not in (*inputs, *names[:1])]
+    found: dict[str, Any] = {"ids": names[0]} if names else {}
+    return found | ({"inputs": inputs} if left_out else {}), [
+        f"{name} ({'text' if is_text(free[name]) else free[name]})" for name in left_out
+    ]
 
 
 def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
-    """The only column of text of which each value is there several times, or is the name of a class."""
+    """The column of text of which each value is there several times, or is the name of a class.
 
-    def are_classes(values: Sequence[str | None]) -> bool:
-        counts = Counter(values)
-        return len(counts) > 1 and (set(counts) <= set(names or ()) or len(counts) <= len(values) / FEW)
+    Of several it is the last column of the table, or none.
+    """
+    table = table_columns(path)
 
-    found = [name for name, values in text_columns(path).items() if are_classes(values)]
-    return found[0] if len(found) == 1 else None
+    def are_classes(name: str) -> bool:
+        counts = Counter(table.column(name).to_pylist())
+        return len(counts) > 1 and (set(counts) <= set(names or ()) or len(counts) <= table.num_rows / FEW)
+
+    found = [field.name for field in table.schema if is_text(field.type) and are_classes(field.name)]
+    return found[-1] if len(found) == 1 or found[-1:] == table.column_names[-1:] else None
 
 
-def _set_of(path: Path, source: ImageSource, columns: Mapping[str, str]) -> SampleSet:
+def _set_of(path: Path, source: ImageSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:
     if source.labels is None:
-        return SampleSet(path, (), (), len(source.ids), columns)
+        return SampleSet(path, (), (), len(source.ids), columns, left_out)
     numbers = np.unique(source.labels[source.labels >= 0]).tolist()
     names = class_names_of(source)
     if len(numbers) < 2:
         raise DataError(f"its samples have {len(numbers)} classes, wanted two at least; {FORM}")
     classes = tuple(str(each) if names is None else names[each] for each in numbers)
-    return SampleSet(path, classes, (), len(source.ids), columns)
+    return SampleSet(path, classes, (), len(source.ids), columns, left_out)

@@ -34,8 +34,15 @@ from .folders import (
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-SOURCE = {"images": "folder", "texts": "csv", "rows": "csv"}
+SOURCE = {"images": "folder", "texts": "csv", "rows": "csv", "arrays": "npz"}
 """Where samples lie, as far as it is not known."""
+
+WANTED = {
+    "rows": "labelled rows, with arguments: {labels: COLUMN} unless that is called label,",
+    "arrays": "labelled arrays under the names of the parameters of forward",
+    "samples": "labelled samples, folder:DIR of images, csv:FILE or npz:FILE, see gradscore docs data,",
+}
+"""What is asked for, where the noun alone does not say it."""
 
 COLUMN = 48
 """Comments begin here where there is room."""
@@ -118,7 +125,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     if saved is not None:
         noun = saved.takes
     else:
-        noun = "rows" if "rows" in tables and not (found.images or "images" in tables) else "images"
+        there = {"images": found.images, **tables}
+        noun = next((kind for kind in ("images", "rows", "arrays") if there.get(kind)), "samples")
     sets = [*(found.images if noun == "images" else ()), *tables.get(noun, ())]
     for kind, others in tables.items():
         why = f"the network is taken to be one for {noun}"
@@ -130,7 +138,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             "; ".join(unused)
             or f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a "
             f"network ({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds "
-            "it, and samples: images in folders of classes, or tables (.csv, .parquet) of texts or numbers and labels"
+            "it, and samples: images in folders of classes, tables (.csv, .parquet) of texts or numbers and labels, or "
+            "archives (.npz) of arrays"
         )
     made = Proposal(base, remarks=unused)
     shapes: Shapes = {}
@@ -143,16 +152,27 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         shapes, architecture, class_names = _propose_model(made, found, likely, progress)
     else:
         shapes = _propose_saved(made, found, saved)
+    if noun == "samples":
+        noun = _noun(shapes, found.tables, tables)
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
-        _propose_preprocessing(made, found, shapes, architecture)
-    elif noun == "rows":
-        _propose_levels(made, "of each column in training, a list as long as a row")
+        _propose_preprocessing(made, found, sets, shapes, architecture)
+    elif noun in ("rows", "samples"):
+        _propose_levels(made, f"of each {'column' if noun == 'rows' else 'channel or column'} in training, a list")
     _propose_data(made, sets, noun, class_names, found.tables)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
     made.put("run", made.near(base / "run"))
     return made
+
+
+def _noun(shapes: Shapes, paths: Sequence[Path], tables: Mapping[str, object]) -> str:
+    """What to ask for where no samples can be used: what the files there hold, else what the network takes."""
+    if tables:
+        return next(iter(tables))
+    if paths:
+        return "arrays" if all(path.suffix.lower() == ".npz" for path in paths) else "rows"
+    return "images" if input_channels(shapes) in (1, 3) else "samples"
 
 
 def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shapes:
@@ -223,7 +243,17 @@ def _propose_model(
     else:
         _propose_code(made, found.factories, own, classes)
     if checkpoint is None:
-        made.ask("model.checkpoint", "the file of the trained weights (.pt, .pth, .safetensors)")
+        pickle = found.pickles[0] if found.pickles else None
+        made.ask(
+            "model.checkpoint",
+            "the file of the trained weights (.pt, .pth, .safetensors)"
+            + (
+                f"; {made.near(pickle)} may hold them: load it as you do in training, and "
+                f"torch.save(network.state_dict(), '{pickle.stem}.pt')"
+                if pickle
+                else ""
+            ),
+        )
     else:
         made.put("model.checkpoint", made.near(checkpoint))
         if prefix is not None:
@@ -264,7 +294,9 @@ def _propose_code(
         made.put("model.arguments", {CLASSES: classes})
 
 
-def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, architecture: Architecture | None) -> None:
+def _propose_preprocessing(
+    made: Proposal, found: Found, sets: Sequence[SampleSet], shapes: Shapes, architecture: Architecture | None
+) -> None:
     channels = input_channels(shapes)
     if channels in (1, 3):
         made.put("preprocessing.channels", channels, "of the first convolution")
@@ -275,11 +307,11 @@ def _propose_preprocessing(made: Proposal, found: Found, shapes: Shapes, archite
             why = ""
         return
     sizes = image_sizes([file for each in found.images for file in each.files])
-    if not sizes:
+    if not (sizes or sets):
         made.remarks.append("no image was found, so preprocessing.resize is left out: images come as they are")
     elif len(set(sizes)) == 1:
         made.put("preprocessing.resize", list(sizes[0]), f"all of {len(sizes)} images have this size")
-    else:
+    elif sizes:
         smallest, largest = (f"{height} x {width}" for height, width in (sizes[0], sizes[-1]))
         made.ask("preprocessing.resize", f"[height, width]; images are from {smallest} to {largest}")
     _propose_levels(made, f"of each channel in training, for values from 0 to 1, such as {[0.5] * (channels or 1)}")
@@ -300,6 +332,7 @@ def _propose_data(
     names do not say of their part goes to `fit` and `test`. Sets without any of them are out of distribution, unless
     they are called as a part is.
     """
+    called = "samples" if noun == "arrays" else noun
     labelled = [each for each in sets if each.classes and each.role != "ood"]
     are_named = any(set(each.classes) <= set(class_names) for each in labelled)
     fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
@@ -310,29 +343,36 @@ def _propose_data(
     parts = _dealt(in_dist)
     for each in sets:
         if each not in ood and all(each is not part.samples for part in parts.values()):
-            lacking = "it has other classes" if each.classes else f"its {noun} have no classes"
+            lacking = "it has other classes" if each.classes else f"its {called} have no classes"
             lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
-    wanted = {"fit": f"labelled {noun} that did not train the network", "test": "others, for the report"}
+    asked = WANTED.get(noun, f"labelled {noun}")
+    wanted = {"fit": f"{asked} that did not train the network", "test": "others, for the report"}
     for role in ("fit", "test", "calibration", "bank"):
         key = f"data.in_dist.{role}"
         if role in parts:
             part = parts[role]
-            guess = "".join(f"; {MEANT[what]} column {name!r}, check" for what, name in part.samples.columns.items())
+            guess = "".join(
+                f"; {text} column {name!r}, check"
+                for what, text in MEANT.items()
+                if (name := part.samples.columns.get(what))
+            )
             select = {"select": part.select} if part.select else {}
-            why = f"{part.samples.count} {noun} of {len(part.samples.classes)} classes{part.why}{guess}"
-            made.put(key, {**_entry(made, part.samples), **select}, why)
+            why = f"{part.samples.count} {called} of {len(part.samples.classes)} classes{part.why}{guess}"
+            made.put(key, {**_entry(made, part.samples, is_first=role == "fit"), **select}, why)
         elif role in wanted:
-            made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}"})
+            made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}" if noun in SOURCE else FILL_IN})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
     ood = [part for each in ood for part in (each.by_class if _holds_sets(each, known) else [each])]
-    counts = ", ".join(f"{each.count} {noun}" for each in ood)
+    counts = ", ".join(f"{each.count} {called}" for each in ood)
     made.put("data.ood", list(_ood(made, ood)), f"{counts}; check that they are of none of the classes" if ood else "")
     made.put(
-        "data.auxiliary", "auto", f"OOD sets made of the {noun} to fit on, fitted on and not reported; [] for none"
+        "data.auxiliary", "auto", f"OOD sets made of the {called} to fit on, fitted on and not reported; [] for none"
     )
+    if "fit" in parts and (left_out := parts["fit"].samples.left_out):
+        made.remarks.append(f"{parts['fit'].samples.path}: left out of the rows: {some(list(left_out))}; {BY_CODE}")
     if not are_named:
         for samples in {part.samples.path: part.samples for part in parts.values()}.values():
             _note_empty(made, samples)
@@ -380,6 +420,8 @@ def _held_out(fit: _Part) -> dict[str, _Part]:
         "calibration": _Part(fit.samples, f"; the other quarter of {whole}, sets thresholds", calibrates),
     }
 
+
+BY_CODE = "python:data.py:rows brings rows that need code of your own, see gradscore docs data"
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}
 
@@ -441,9 +483,10 @@ def _note_classes(made: Proposal, fit: SampleSet, class_names: Collection[str]) 
         )
 
 
-def _entry(made: Proposal, of: SampleSet) -> dict[str, Any]:
-    arguments = {"arguments": dict(of.columns)} if of.columns else {}
-    return {"source": f"{of.source}:{made.near(of.path)}", **arguments}
+def _entry(made: Proposal, of: SampleSet, *, is_first: bool = False) -> dict[str, Any]:
+    """The source of a set; in the one to fit on, which is read first, the columns that all others are to have."""
+    columns = {what: name for what, name in of.columns.items() if is_first or what != "inputs"}
+    return {"source": f"{of.source}:{made.near(of.path)}", **({"arguments": columns} if columns else {})}
 
 
 def _ood(made: Proposal, sets: Sequence[SampleSet]) -> Iterator[dict[str, Any]]:
@@ -469,11 +512,11 @@ def as_yaml(proposal: Proposal) -> str:
         indent = "  " * len(sections)
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             lines.append(_line(f"{indent}{name}:", EXPLAINED.get(key, "")))
-            lines += [f"{indent}  - {_flow(entry)}\n" for entry in value]
+            lines += [f"{indent}  - {as_flow(entry)}\n" for entry in value]
             continue
         missing = proposal.missing.get(key)
         comment = proposal.reasons.get(key, "") if missing is None else f"FILL IN: {missing}"
-        lines.append(_line(f"{indent}{name}: {_flow(value)}", comment))
+        lines.append(_line(f"{indent}{name}: {as_flow(value)}", comment))
     return "".join(lines)
 
 
@@ -506,6 +549,7 @@ def _line(text: str, comment: str) -> str:
     return f"{fill(comment, WIDEST, initial_indent=f'{indent}# ', subsequent_indent=f'{indent}# ')}\n{text}\n"
 
 
-def _flow(value: Any) -> str:
+def as_flow(value: Any) -> str:
+    """A value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...").strip()

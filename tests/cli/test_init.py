@@ -61,7 +61,7 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     config = files / "gradscore.yaml"
     made = CliRunner().invoke(app, ["init", str(files)])
     assert made.exit_code == 0, made.output
-    assert "data.ood: [{'name': 'textures', 'source': 'folder:textures'}] (9 images; check" in made.output
+    assert "data.ood: [{name: textures, source: 'folder:textures'}] (9 images; check" in made.output
     found = load_config(config)
     assert (found.model.source, found.model.num_classes) == ("torchvision:resnet18", 7)
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]
@@ -123,7 +123,9 @@ class Sum(nn.Module):
     monkeypatch.chdir(tmp_path)
     made = CliRunner().invoke(app, ["init"])
     assert (made.exit_code, "needs --trust-code" in made.stdout, made.stderr) == (0, True, "")
-    assert made.stdout.splitlines()[-1] == "Next, with these filled in: gradscore run gradscore.yaml --trust-code"
+    said = made.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in said[:3]] == ["warning", "warning", "model.source"]
+    assert said[-1] == "Next, with these filled in: gradscore run gradscore.yaml --trust-code"
     file = tmp_path / "gradscore.yaml"
     file.write_text(file.read_text().replace("fill-in", "null"))
     for command in (["doctor"], ["run", *QUICK[4:]]):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gradscore.data import open_source
 from gradscore.setup import Proposal, propose
 
 
@@ -49,6 +50,96 @@ def test_the_only_text_of_few_values_beside_numbers_is_the_classes(tmp_path: Pat
     assert made.settings["data.in_dist.fit"]["arguments"] == {"labels": "diagnosis"}
     assert made.reasons["data.in_dist.fit"].startswith("12 rows of 2 classes")
     assert "classes of column 'diagnosis', check" in made.reasons["data.in_dist.fit"]
+
+
+def churn(path: Path, rows: int, *, first: int = 0, labels: bool = True) -> None:
+    """Customers with a date, numbers with gaps and, with `labels`, the class in a column of text."""
+    heading = ["customer_id", "signup_date", "age", "income", "visits", *(["churn"] if labels else [])]
+    lines = [",".join(heading)]
+    for row in range(rows):
+        fields = [
+            str(first + row),
+            f"2021-0{1 + row % 7}-1{row % 9}",
+            f"{20 + row % 50}",
+            "" if row % 30 == 0 else "9.5",
+        ]
+        lines.append(",".join([*fields, f"{row % 5}", *([("stay", "leave")[row % 2]] if labels else [])]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_numbers_beside_dates_are_rows_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    churn(tmp_path / "valid.csv", 130)
+    churn(tmp_path / "test.csv", 130, first=200)
+    churn(tmp_path / "currency.csv", 30, first=400, labels=False)
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    made = propose([tmp_path], base=tmp_path)
+    beside = {"labels": "churn", "ids": "customer_id"}
+    settings, inputs = made.settings, ["age", "income", "visits"]
+    assert settings["data.in_dist.fit"]["arguments"] == {**beside, "inputs": inputs}
+    assert settings["data.in_dist.test"] == {"source": "csv:test.csv", "arguments": beside}
+    assert settings["data.ood"] == [
+        {"name": "currency", "source": "csv:currency.csv", "arguments": {"ids": "customer_id"}}
+    ]
+    assert "130 rows of 2 classes" in made.reasons["data.in_dist.fit"]
+    assert made.remarks == [
+        f"{tmp_path / 'valid.csv'}: left out of the rows: signup_date (text); python:data.py:rows brings rows "
+        "that need code of your own, see gradscore docs data"
+    ]
+    assert "of each column" in made.missing["preprocessing.mean"]
+
+
+WHOLE = {"the first column": ("person,a,b", ["a", "b"]), "called an id": ("a,b,userId", ["a", "b"])}
+
+
+@pytest.mark.parametrize(("heading", "inputs"), WHOLE.values(), ids=WHOLE)
+def test_whole_numbers_that_name_samples_are_no_features(tmp_path: Path, heading: str, inputs: list[str]) -> None:
+    values = {"a": "{}.5", "b": "2.5", "person": "{}", "userId": "{}"}
+    rows = [",".join(values[name].format(row) for name in heading.split(",")) + f",{row % 2}" for row in range(20)]
+    (tmp_path / "fit.csv").write_text("\n".join([f"{heading},label", *rows]) + "\n")
+    entry = propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]
+    assert open_source(f"csv:{tmp_path / 'fit.csv'}", entry["arguments"]).input_columns == inputs
+
+
+def test_arrays_of_an_archive_are_samples(tmp_path: Path) -> None:
+    for name in ("valid", "test", "other_topic"):
+        labels = {} if name == "other_topic" else {"label": np.arange(12) % 3}
+        np.savez(
+            tmp_path / f"{name}.npz", input_ids=np.ones((12, 4), int), attention_mask=np.ones((12, 4), int), **labels
+        )
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "npz:valid.npz", "test": "npz:test.npz"}, ["npz:other_topic.npz"])
+    assert "12 arrays of 3 classes" not in made.reasons["data.in_dist.fit"]
+    assert made.reasons["data.in_dist.fit"].startswith("12 samples of 3 classes")
+    assert not any("image" in text for text in (*made.missing.values(), *made.reasons.values(), *made.remarks))
+    assert not any(key.startswith("preprocessing") for key in made.settings)
+
+
+def test_archives_without_classes_are_a_skeleton(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", input_ids=np.ones((12, 4), int))
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.fit"] == {"source": "npz:fill-in"}
+    assert "arrays under the names of the parameters of forward" in made.missing["data.in_dist.fit"]
+
+
+def test_of_no_samples_none_are_taken_to_be_images(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    made = propose([tmp_path], base=tmp_path)
+    assert "folder:DIR of images, csv:FILE or npz:FILE" in made.missing["data.in_dist.fit"]
+    assert not any("image" in text for text in (*made.reasons.values(), *made.remarks))
+
+
+def test_pickles_that_may_hold_weights_are_said(tmp_path: Path) -> None:
+    (tmp_path / "churn.joblib").write_bytes(b"\x80\x04.")
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    for places in ([tmp_path], [tmp_path / "churn.joblib", tmp_path / "net.py"]):
+        made = propose(places, base=tmp_path)
+        assert made.settings["model.source"] == "python:net.py:build"
+        assert made.missing["model.checkpoint"].endswith(
+            "churn.joblib may hold them: load it as you do in training, and "
+            "torch.save(network.state_dict(), 'churn.pt')"
+        )
 
 
 def test_a_folder_that_is_called_ood_stays_out_of_distribution(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
     elif request.columns is not None and not _is_one_of_text(schema, request.columns, others):
         check_columns(schema.names, request.columns, where=table.where)
         columns, kind = list(request.columns), "vector"
-        other = next((column for column in columns if not _is_number(schema.field(column).type)), None)
+        other = next((column for column in columns if not is_number(schema.field(column).type)), None)
         if other is not None:
             raise DataError(
                 f"{table.where}: column {other!r} holds {schema.field(other).type}, wanted numbers, as in the samples "
@@ -243,7 +243,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / (folder or ""),
         suffix=suffix or "",
-        beside=[field.name for field in schema if field.name not in used and _is_number(field.type)],
+        beside=[field.name for field in schema if field.name not in used and is_number(field.type)],
     )
 
 
@@ -336,7 +336,7 @@ def _kind(table: Table, columns: Sequence[str], *, names_files: bool) -> str:
         return "image"
     if is_text(alone):
         return "image" if columns[0] in IMAGE_NAMES or _names_a_file(table, columns[0]) else "text"
-    if all(map(_is_number, types)):
+    if all(map(is_number, types)):
         return "vector"
     if all(map(_is_array, types)):
         return "arrays"
@@ -361,7 +361,7 @@ def _guessed(table: Table, free: Sequence[pa.Field], *, ids: str | None) -> tupl
     paths = [name for name in IMAGE_NAMES if name in texts]
     texts = [name for name in texts if name not in paths]
     arrays = [field.name for field in free if _is_array(field.type)]
-    numbers = [field.name for field in free if _is_number(field.type)]
+    numbers = [field.name for field in free if is_number(field.type)]
     for kind, found in (("image", encoded or paths[:1]), ("arrays", arrays), ("text", texts), ("vector", numbers)):
         if found and (kind in ("arrays", "vector") or len(found) == 1):
             return kind, found
@@ -383,7 +383,8 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds numbers or truth values."""
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
@@ -397,4 +398,4 @@ def _is_encoded(kind: Any) -> bool:
 def _is_array(kind: Any) -> bool:
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(check(storage) for check in lists) and (_is_number(storage.value_type) or _is_array(storage.value_type))
+    return any(check(storage) for check in lists) and (is_number(storage.value_type) or _is_array(storage.value_type))

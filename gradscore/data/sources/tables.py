@@ -83,17 +83,16 @@ def _classes(texts: pa.ChunkedArray) -> pa.Array:
     return found
 
 
-def text_columns(path: Path) -> dict[str, list[str | None]]:
-    """The columns of text of a table (.csv, .tsv, .parquet) by name.
+def table_columns(path: Path) -> pa.Table:
+    """The columns of a table (.csv, .tsv, .parquet).
 
     Raises:
         DataError: it cannot be read.
     """
     try:
-        rows = pq.ParquetFile(path).read() if path.suffix.lower() == ".parquet" else read_text_table(path)
+        return read_text_table(path) if path.suffix.lower() in (".csv", ".tsv") else pq.ParquetFile(path).read()
     except DAMAGE as error:
         raise _unreadable(path, error, "a table with the names of its columns") from None
-    return {field.name: rows.column(field.name).to_pylist() for field in rows.schema if is_text(field.type)}
 
 
 def parquet_source(request: Request) -> ColumnSource:
