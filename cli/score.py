@@ -121,6 +121,7 @@ def score(
     explained = EXPLAINED if explain else 0
     opening: dict[str, Any] = {"column": column, "root": root, "columns": scorer.bundle.input_columns}
     counts, rows, first_error, alike = Counter[str](), list[dict[Hashable, Any]](), "", set[str]()
+    doubtful = 0
     with ExitStack() as stack:
         # Lines about samples show how far it is; others among them would be in the way.
         tell = stack.enter_context(counting(quiet=quiet or (out is None and not as_json)))
@@ -137,6 +138,8 @@ def score(
                 done += len(table)
                 tell(what, done, len(images))
                 counts.update(table["decision"])
+                if "wrong" in scorer.bundle.detectors:
+                    doubtful += int(((table["decision"] == "accept") & (table["probability_wrong"] > 0.5)).sum())
                 first_error = first_error or next((error for error in table["error"] if error), "")
                 if write is not None:
                     write(table)
@@ -146,7 +149,7 @@ def score(
                     _print_card(output, table.iloc[0], scorer)
                 else:
                     _print_rows(output, table, scorer, alike)
-    _print_summary(output, counts, first_error=first_error, out=out)
+    _print_summary(output, counts, doubtful=doubtful, first_error=first_error, out=out)
     decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
     output.document({**decisions, "samples": rows, "results": out})
     if not sum(counts.values()):
@@ -224,10 +227,16 @@ def _known(probability: float) -> str:
     return "-" if math.isnan(probability) else f"{probability:.3f}"
 
 
-def _print_summary(output: Output, counts: Counter[str], *, first_error: str, out: Path | None) -> None:
-    """How many of which decision there were, and where they are."""
+def _print_summary(output: Output, counts: Counter[str], *, doubtful: int, first_error: str, out: Path | None) -> None:
+    """How many of which decision there were, of how many accepted ones P(wrong) is above 0.5, and where they are."""
     if sum(counts.values()) > 1 or out is not None:
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
+    if doubtful:
+        output.say(
+            f"{doubtful} of {counts['accept']} accepted have P(wrong) above 0.5: alpha limits how many good samples "
+            "are rejected, not how many wrong ones are accepted; a larger --alpha accepts fewer",
+            wrap=True,
+        )
     not_scored(counts["error"], first_error=first_error)
     if out is not None:
         lost = f" ({counts['error']} of {sum(counts.values())} samples not scored: column error)"

@@ -144,6 +144,17 @@ def test_one_image_prints_a_card(small_bundle, samples) -> None:
     assert len(result.stdout.splitlines()) <= 20
 
 
+def test_accepted_samples_that_are_probably_wrong_are_counted(small_bundle, samples, tmp_path: Path) -> None:
+    out = tmp_path / "scores.parquet"
+    lines = score(small_bundle, samples / "digits.npz", "--out", out, "--alpha", 0.03).stdout
+    table = pd.read_parquet(out)
+    accepted = table[table["decision"] == "accept"]
+    doubtful = (accepted["probability_wrong"] > 0.5).sum()
+    assert doubtful > 0
+    assert f"\n{doubtful} of {len(accepted)} accepted have P(wrong) above 0.5: alpha limits" in lines
+    assert "accepted have" not in score(small_bundle, samples / "digits.npz", "--out", out, "--alpha", 0.6).stdout
+
+
 def test_many_print_a_line_each(small_bundle, samples) -> None:
     result = score(small_bundle, samples / "images", "--explain")
     assert sum(line.startswith(("accept", "reject", "error")) for line in result.stdout.splitlines()) == 8
