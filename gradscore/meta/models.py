@@ -57,6 +57,14 @@ class _Description(Description):
     notes: dict[str, Any]
 
 
+class Near(NamedTuple):
+    """Inputs along the stretched axes (N, A), and the distances and places (N, n) of ordinary samples near them."""
+
+    along: NDArray[np.float32]
+    distances: FloatArray
+    places: IntArray
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetaModel:
     """A fitted meta model.
@@ -130,30 +138,34 @@ class MetaModel:
         """Scores (N,) of scaled inputs (N, D) without alarms."""
         return self.compared(scaled)[0]
 
-    def compared(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+    def near(self, scaled: FloatArray) -> Near | None:
+        """The nearest ordinary samples of scaled inputs (N, D), for `one_class`; None for others."""
+        if self.kind != "one_class":
+            return None
+        along = self._along(scaled)
+        return Near(along, *self._nearest(along, min(NEIGHBOURS, len(self.arrays["ordinary"]) - 1)))
+
+    def compared(self, scaled: FloatArray, near: Near | None = None) -> tuple[FloatArray, FloatArray | float]:
         """Scores (N,) of scaled inputs (N, D) without alarms, and what is usual (N, P - 1) of those that raise them.
 
         Nothing is for `logistic`. For `one_class` half of their mean over the `NEIGHBOURS` nearest ordinary samples is:
         what is rare among samples with gradients like these says more than what is rare among all. No sample is
-        compared with itself, nor with copies of it.
+        compared with itself, nor with copies of it. What is near may be given where it is known.
         """
-        if self.kind != "one_class":
+        near = near or self.near(scaled)
+        if near is None:
             linear: FloatArray = product(scaled, self.arrays["coefficients"][:, None])[:, 0]
             return linear + self.arrays["intercept"][0], 0.0
-        count = min(NEIGHBOURS, len(self.arrays["ordinary"]) - 1)
-        distances, places = self._nearest(self._along(scaled), count)
-        own = np.log(np.maximum(distances[:, 0], np.finfo(np.float64).tiny))
-        return own, self.arrays["levels"][places].mean(axis=1) / 2
+        own = np.log(np.maximum(near.distances[:, 0], np.finfo(np.float64).tiny))
+        return own, self.arrays["levels"][near.places].mean(axis=1) / 2
 
-    def shares(self, scaled: FloatArray) -> FloatArray:
+    def shares(self, near: Near) -> FloatArray:
         """What each input has (N, D) of the squared distance from the nearest ordinary sample; for `one_class`.
 
         The offset from it, along the axes, is o, stretched s o, and its square the sum of the products of both in the
         frame of the inputs.
         """
-        along = self._along(scaled)
-        _, places = self._nearest(along, 1)
-        offsets = (along - self._ordinary.features[places[:, 0]]).astype(np.float64)
+        offsets = (near.along - self._ordinary.features[near.places[:, 0]]).astype(np.float64)
         axes, stretch = self.arrays["axes"], self.arrays["stretch"]
         terms = product(offsets / stretch, axes) * product(offsets * stretch, axes)
         whole = terms.sum(axis=1, keepdims=True)
@@ -313,10 +325,11 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     Returns:
         (N, D) float64, in the order of `model.inputs.names`.
     """
-    own, usual = model.compared(scaled)
+    near = model.near(scaled)
+    own, usual = model.compared(scaled, near)
     raised = own[:, None] if model.alarms is None else model.alarms.raised(own, scaled, usual)
-    if model.kind == "one_class":
-        table = model.shares(scaled) * raised[:, :1]
+    if near is not None:
+        table = model.shares(near) * raised[:, :1]
     else:
         table = np.asarray(scaled * model.arrays["coefficients"])
     if model.alarms is not None:

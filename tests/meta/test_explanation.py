@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
 
+from gradscore.baselines import Bank
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
 from gradscore.meta.models import Driver, contributions, drivers, group_shares, loudest_group
 
@@ -33,9 +34,16 @@ def test_a_distance_is_shared_out_by_what_is_off():
     ordinary = ROWS.scaled[~TRUTH][:1]
     beside = ordinary.copy()
     beside[0, INPUTS.names.index("u/head/l1")] += 0.01
-    shares = ONE_CLASS.shares(beside)[0]
+    shares = ONE_CLASS.shares(ONE_CLASS.near(beside))[0]
     assert shares.sum() == pytest.approx(1.0)
     assert np.flatnonzero(np.abs(shares) > 0.01).tolist() == [INPUTS.names.index("u/head/l1")]
+
+
+def test_neighbours_are_looked_for_once(monkeypatch):
+    searches, nearest = [], Bank.nearest
+    monkeypatch.setattr(Bank, "nearest", lambda *arguments: searches.append(1) or nearest(*arguments))
+    contributions(ONE_CLASS, SCALED)
+    assert searches == [1]
 
 
 def test_the_loudest_alarm_is_what_is_explained():
