@@ -202,26 +202,14 @@ def _replace_layers(model: nn.Module) -> None:
                 setattr(module, name, linear)
 
 
-TOOLS: dict[str, tuple[str, Callable[[nn.Module], Products], str]] = {
-    "gradscore": (f"gradscore, {DIM} numbers", of_gradscore, "the loss of a batch"),
-    "trak": (f"TRAK, {DIM} numbers", of_trak, "the loss of one sample, with the weights as arguments"),
-    "dattri": ("dattri, TracIn", of_dattri, "the loss of one sample, with the weights as arguments"),
-    "captum": (
-        "Captum, TracInCP, one by one",
-        lambda model: of_captum(model, per_batch=False),
-        "a model that returns one tensor",
-    ),
-    "captum batch": (
-        "Captum, TracInCP, by batches",
-        lambda model: of_captum(model, per_batch=True),
-        "a model that returns one tensor",
-    ),
-    "kronfluence": ("Kronfluence", lambda model: of_kronfluence(model, as_linear=False), "a class with two losses"),
-    "kronfluence linear": (
-        "Kronfluence, changed model",
-        lambda model: of_kronfluence(model, as_linear=True),
-        "a class with two losses, and linear layers in the place of GPT-2's own",
-    ),
+TOOLS: dict[str, tuple[str, Callable[[nn.Module], Products]]] = {
+    "gradscore": (f"gradscore, {DIM} numbers", of_gradscore),
+    "trak": (f"TRAK, {DIM} numbers", of_trak),
+    "dattri": ("dattri, TracIn", of_dattri),
+    "captum": ("Captum, TracInCP, one by one", lambda model: of_captum(model, per_batch=False)),
+    "captum batch": ("Captum, TracInCP, by batches", lambda model: of_captum(model, per_batch=True)),
+    "kronfluence": ("Kronfluence", lambda model: of_kronfluence(model, as_linear=False)),
+    "kronfluence linear": ("Kronfluence, changed model", lambda model: of_kronfluence(model, as_linear=True)),
 }
 
 
@@ -260,15 +248,15 @@ def main() -> None:
         print(json.dumps(work(options.worker, options.runs)))
         return
     peers = options.python or python_with("attribution", *REQUIREMENTS)
-    lines = ["| tool | training steps | largest error | wants |", "|---|---|---|---|"]
-    for name, (said, _, wants) in TOOLS.items():
+    lines = ["| tool | training steps | largest error |", "|---|---|---|"]
+    for name, (said, _) in TOOLS.items():
         ours = name == "gradscore"
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", **({"PYTHONPATH": str(ROOT)} if ours else {})}
         command = [str(sys.executable if ours else peers), __file__, "--worker", name, "--runs", str(options.runs)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
         found = json.loads(done.stdout.splitlines()[-1])
         print(name, found, file=sys.stderr, flush=True)
-        lines.append(f"| {said} | {found['steps']:.1f} | {found['error']:.1e} | {wants} |")
+        lines.append(f"| {said} | {found['steps']:.1f} | {found['error']:.1e} |")
     threads = torch.get_num_threads()
     parameters = sum(each.numel() for each in build(**CONFIG).parameters())
     size = f"{SAMPLES} sequences of {LENGTH} tokens in batches of {BATCH}"

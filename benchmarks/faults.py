@@ -116,7 +116,7 @@ class Row:
 def table_of(rows: Sequence[Row]) -> str:
     """How many of the faults hit each command at work, and what became of all of them."""
     names = list(dict.fromkeys(row.command for row in rows))
-    found = {(row.fault, row.command): f"{row.hits} of {row.times}" for row in rows}
+    found = {(row.fault, row.command): f"{row.hits}/{row.times}" for row in rows}
     lines = [f"| fault | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
     for fault in dict.fromkeys(row.fault for row in rows):
         lines.append(f"| {fault} | {' | '.join(found.get((fault, name), '') for name in names)} |")

@@ -373,7 +373,7 @@ def count_table(found: pd.DataFrame) -> str:
             cells.append(f"{ratios.mean():.2f} ({ratios.min():.2f} to {ratios.max():.2f})")
         for end in ("high", "up_to"):
             held = (some["low"] <= some["changed"]) & (some["changed"] <= some[end])
-            cells.append(f"{held.sum()} of {len(held)}")
+            cells.append(f"{held.sum()}/{len(held)}")
         lines.append(f"| {noise} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -93,8 +93,7 @@ def scores() -> str:
 def quantities() -> str:
     """The quantities of `gradscore inspect` by name."""
     found = {name: type(QUANTITIES[name]()) for name in QUANTITIES.built_in}
-    rows = ((f"`{name}`", f"`{kind.__name__}`", phrase(first_line(kind))) for name, kind in found.items())
-    return table(("name for `--quantities`", "class", "measures"), rows)
+    return "\n".join(f"- `{name}` (`{kind.__name__}`): {phrase(first_line(kind))}" for name, kind in found.items())
 
 
 CHANGES = {

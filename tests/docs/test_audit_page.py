@@ -24,10 +24,10 @@ def test_every_row_of_scores_is_in_the_page() -> None:
 def test_counts_are_of_the_file() -> None:
     for noise, some in COUNTS.groupby("noise"):
         held = [((some["low"] <= some["changed"]) & (some["changed"] <= some[end])).sum() for end in ("high", "up_to")]
-        assert re.search(rf"\| {noise} \| [^\n]*?\| {held[0]} of {len(some)} \| {held[1]} of {len(some)} \|", PAGE)
+        assert re.search(rf"\| {noise} \| [^\n]*?\| {held[0]}/{len(some)} \| {held[1]}/{len(some)} \|", PAGE)
         fifth = some[some["share"] == 0.2].groupby("set")[["estimate", "changed"]].sum()
         ratio = fifth["estimate"] / fifth["changed"]
-        assert f"| {ratio.mean():.2f} ({ratio.min():.2f} to {ratio.max():.2f}) | {held[0]} of" in PAGE
+        assert f"| {ratio.mean():.2f} ({ratio.min():.2f} to {ratio.max():.2f}) | {held[0]}/{len(some)} |" in PAGE
     by_instance = COUNTS[(COUNTS["noise"] == "instance") & (COUNTS["share"] > 0)]
     inside = [
         (by_instance["low"] <= by_instance["changed"]) & (by_instance["changed"] <= by_instance[end])

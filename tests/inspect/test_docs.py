@@ -69,4 +69,4 @@ def test_values_of_own_quantities(names):
 
 
 def test_all_quantities_are_listed():
-    assert re.findall(r"^\| `(\w+)` \| `\w+` \|", TEXT, re.MULTILINE) == list(QUANTITIES)
+    assert re.findall(r"^- `(\w+)` \(`\w+`\): ", TEXT, re.MULTILINE) == list(QUANTITIES)
