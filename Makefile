@@ -11,7 +11,7 @@ OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRU
 
 PARALLEL := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs docs-tables check-digits test test-slow test-oldest test-older-processor browser-test ray-test check clean
+.PHONY: install demo docs docs-tables check-digits test test-here test-elsewhere test-slow test-oldest test-older-processor browser-test ray-test check clean
 
 install: $(STAMP)
 
@@ -41,10 +41,15 @@ docs-tables: install
 # All but those marked slow, in as many processes as the machine has cores, up to four; each has all of PyTorch's
 # threads, which wait without spinning.
 # Files go in order, not those of many tests first: the longest have few.
-# Then once more what is for any device, on the tests' own, where a tensor that was left on another one is refused.
+# At the same time what is for any device runs on the tests' own, where a tensor that was left on another one is refused.
 test: install
+	$(MAKE) --no-print-directory --jobs 2 test-here test-elsewhere
+
+test-here: install
 	$(PARALLEL) -m "not slow"
-	$(BIN)/python -m pytest -q --device elsewhere tests
+
+test-elsewhere: install
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --device elsewhere tests
 
 # Wheels, documentation, faults, storage, simulations.
 test-slow: install

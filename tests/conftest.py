@@ -4,6 +4,7 @@ Tests that ask for `device` run on the processor and on the accelerator that PyT
 they alone run, on the devices that are named. `elsewhere` is one of the tests' own (`tests/support/elsewhere.py`).
 """
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.reporting import Plot
 from gradscore.store import RunFolder
+
+ASKS = re.compile(r"def \w+\([^)]*\bdevice\b")
+"""A function with an argument of that name."""
 
 NET = """
 from torch import nn
@@ -43,9 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    # A test asks for a device by name: with --device, files without that word need not be imported.
+    # With --device, files in which nothing asks for one need not be imported.
     named = config.getoption("--device") and collection_path.suffix == ".py"
-    return True if named and "device" not in collection_path.read_text(encoding="utf-8") else None
+    return True if named and not ASKS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
