@@ -9,7 +9,8 @@ CORE := $(addprefix tests/,gradients statistics kernels test_losses.py pipeline 
 	system/test_tensors.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
-PARALLEL := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+QUIET := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1
+PARALLEL := $(QUIET) $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo docs docs-tables check-digits test test-here test-elsewhere test-slow test-oldest test-older-processor browser-test ray-test check clean
 
@@ -39,7 +40,7 @@ docs-tables: install
 	$(BIN)/python docs/tables.py
 
 # All but those marked slow, in as many processes as the machine has cores, up to four; each has all of PyTorch's
-# threads, which wait without spinning.
+# threads, which wait without spinning, and one of OpenBLAS, whose threads would spin.
 # Files go in order, not those of many tests first: the longest have few.
 # At the same time what is for any device runs on the tests' own, where a tensor that was left on another one is refused.
 test: install
@@ -49,7 +50,7 @@ test-here: install
 	$(PARALLEL) -m "not slow"
 
 test-elsewhere: install
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q --device elsewhere tests
+	$(QUIET) $(BIN)/python -m pytest -q --device elsewhere tests
 
 # Wheels, documentation, faults, storage, simulations.
 test-slow: install
