@@ -72,6 +72,7 @@ PROMISES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "n", "alpha"), PROMISES.values(), ids=PROMISES)
 def test_of_samples_predicted_right_at_most_alpha_is_rejected(world: World, n: int, alpha: float) -> None:
     generator = np.random.default_rng(n)

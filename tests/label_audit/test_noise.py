@@ -26,6 +26,7 @@ def log_odds_of(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.where(own, -np.inf, log_p).max(axis=1) - log_p[own]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["uniform", "alike"])
 @pytest.mark.parametrize("wrong", [0.0, 0.03, 0.15])
 @pytest.mark.parametrize("spread", [4.0, 12.0], ids=["classes overlap", "classes are apart"])
@@ -65,6 +66,7 @@ def gaussians(classes: int, count: int, *, apart: float, seed: int) -> tuple[np.
     return log_softmax(-((samples[:, None] - centres) ** 2).sum(axis=2) / 2, axis=1), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0.02, 0.05, 0.1, 0.2])
 def test_labels_that_are_wrong_where_classes_look_alike_are_held_by_the_wider_end(wrong: float) -> None:
     """They are those whose label is most easily mistaken, for the class that it is most easily mistaken for."""
