@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradscore.notices import notes
+from gradscore.notices import Notice, notes
 
 from .options import BatchSizeOption, JsonOption, QuietOption, ThreadsOption, TrustOption, output_at_hand
 from .output import Output, counting, figures_table, folded
@@ -87,6 +87,7 @@ def monitor(
     from gradscore.errors import OutputError
     from gradscore.monitoring import STATE, Monitor, check_files, write_monitor
     from gradscore.store import refuse_run_files
+    from gradscore.system import some
 
     refuse_run_files(out / STATE, option="--out")
     check_files(out)
@@ -112,6 +113,13 @@ def monitor(
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
+    folders = _folders_in_turn(table["sample_id"])
+    if watching.changes and folders:
+        text = (
+            f"samples came folder by folder ({some(folders, 3)}): where folders are classes, that is a change of "
+            "classes; watch samples in the order in which they came, by a table of paths or folders of days"
+        )
+        output.tell(Notice(text, "caution"))
     output.tell(*notes(watching.notices), rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     lines, figures = files.tables
@@ -148,6 +156,13 @@ def _scored(
     if not tables:
         raise DataError(f"{', '.join(samples)}: there is no sample in it")
     return pd.concat(tables, ignore_index=True)
+
+
+def _folders_in_turn(names: pd.Series[str]) -> list[str]:
+    """The folders of samples that come from several, all of one after the other; none otherwise."""
+    folders = names.map(lambda name: str(PurePath(name).parent))
+    turns = folders[folders != folders.shift()]
+    return turns.map(lambda folder: PurePath(folder).name).tolist() if len(turns) == folders.nunique() > 1 else []
 
 
 def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: str) -> None:
