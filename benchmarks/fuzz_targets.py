@@ -22,7 +22,7 @@ from gradscore.data import open_source, open_user_samples
 from gradscore.deployment import read_bundle
 from gradscore.errors import DataError
 from gradscore.evaluation import ScoreFile
-from gradscore.meta import Inputs, MetaModel
+from gradscore.meta import MetaInputs, MetaModel
 from gradscore.models import Head
 from gradscore.models.weights import load_checkpoint
 from gradscore.store import RunFolder, is_complete, read_head, write_head
@@ -163,7 +163,7 @@ def _read_meta(path: Path) -> None:
         read_head(path.parent)
     else:
         meta = next(parent for parent in path.parents if parent.name == "meta")
-        inputs = Inputs.load(meta / "inputs")
+        inputs = MetaInputs.load(meta / "inputs")
         frame = pd.DataFrame(np.ones((2, len(inputs.columns))), columns=inputs.columns)
         MetaModel.load(meta / "model", inputs).decision(frame)
 

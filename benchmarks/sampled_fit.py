@@ -15,7 +15,7 @@ import numpy as np
 from memory import make_run
 
 from gradscore.evaluation import evaluate_run, fit_run, protocols
-from gradscore.meta import Inputs, MetaModel
+from gradscore.meta import MetaInputs, MetaModel
 from gradscore.store import RunFolder
 
 KEY = ["task", "protocol", "dataset"]
@@ -25,7 +25,7 @@ def fitted(run: RunFolder, most: int) -> tuple[dict[str, np.ndarray], dict[tuple
     """Coefficients of each model, and AUROCs and scores by data set."""
     protocols.MOST_SAMPLES = most
     report = fit_run(run, again=True)
-    inputs = Inputs.load(run.inputs_path)
+    inputs = MetaInputs.load(run.inputs_path)
     models = {each.spec.label: MetaModel.load(run.meta_path / each.spec.label, inputs) for each in report.models}
     found = evaluate_run(run)
     areas = {

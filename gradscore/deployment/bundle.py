@@ -32,11 +32,10 @@ from torch import Tensor
 
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
-from ..meta import BaselineScore, Inputs, MetaModel
+from ..meta import BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
-from ..system import FloatArray, file_sha256, is_address, parse_json, replacing, sample_count
-from ..system import Inputs as ModelInputs
+from ..system import FloatArray, Inputs, file_sha256, is_address, parse_json, replacing, sample_count
 from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
@@ -82,7 +81,7 @@ class SelfTest:
     answers: FloatArray
 
     @property
-    def inputs(self) -> ModelInputs:
+    def inputs(self) -> Inputs:
         """The model inputs (n, ...): bytes as float32 in -1 to 1, others as they are."""
         return self_test_inputs(self.images)
 
@@ -98,7 +97,7 @@ class SelfTest:
         return cls(images=named.get("", named), answers=members["answers"])
 
 
-def self_test_inputs(images: TestInputs) -> ModelInputs:
+def self_test_inputs(images: TestInputs) -> Inputs:
     """The model inputs (n, ...) of a self-test: bytes as float32 in -1 to 1, others as they are."""
     if isinstance(images, Mapping):
         return {name: _as_input(array) for name, array in images.items()}
@@ -174,7 +173,7 @@ class Bundle:
     input_columns: Sequence[str] | None = None
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> MetaInputs:
         """What makes the inputs of the meta models, the same for all of them."""
         return next(iter(self.detectors.values())).model.inputs
 
@@ -370,7 +369,7 @@ def _contents(path: Path, digest: str | None) -> tuple[zipfile.ZipFile, dict[str
 
 def _bundle_of(index: _Index, members: Mapping[str, bytes], archive: zipfile.ZipFile) -> Bundle:
     saved = zipfile.Path(archive, _META)
-    inputs = Inputs.load(saved / _INPUTS)
+    inputs = MetaInputs.load(saved / _INPUTS)
     calibration, detectors = load(members[_CALIBRATION]), {}
     levels = calibration.pop(_LEVELS)
     for name in [each for each in DETECTORS if each in index.detectors]:
@@ -399,7 +398,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes], archive: zipfile.Zip
     )
 
 
-def _saved(name: str, saved: MetaModel | Inputs) -> dict[str, bytes]:
+def _saved(name: str, saved: MetaModel | MetaInputs) -> dict[str, bytes]:
     """The members of a meta model or of inputs."""
     return {f"{_META}{name}/{file}": content for file, content in saved.files().items()}
 

@@ -41,7 +41,7 @@ from ..extractor import Extractor, input_dtype
 from ..meta import (
     META,
     BaselineScore,
-    Inputs,
+    MetaInputs,
     MetaModel,
     ScoreChoice,
     chosen_model,
@@ -51,8 +51,7 @@ from ..meta import (
 from ..models import build_model, to_be_named, trusting_code, weights_sha256
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
-from ..system import FloatArray, as_address, closest, each_input, rows_of, sample_count
-from ..system import Inputs as ModelInputs
+from ..system import FloatArray, Inputs, as_address, closest, each_input, rows_of, sample_count
 from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
 from .known_sets import plain_sets, with_shifted_sets
@@ -102,7 +101,7 @@ def make_bundle(
     model_source: str | None = None,
     scores: Sequence[str] = (),
     model: nn.Module | None = None,
-    samples: ModelInputs | None = None,
+    samples: Inputs | None = None,
     shifted_copies: int = 0,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -219,7 +218,7 @@ def _deployed_models(
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
-    inputs = Inputs.load(run.inputs_path)
+    inputs = MetaInputs.load(run.inputs_path)
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
     judged = stored_verdicts(run)
@@ -294,7 +293,7 @@ def _check_weights(run: RunFolder, model: nn.Module) -> None:
         )
 
 
-def wanted_scores(given: Iterable[str], inputs: Inputs) -> dict[str, str]:
+def wanted_scores(given: Iterable[str], inputs: MetaInputs) -> dict[str, str]:
     """The name of the score that each detector is to have in the place of the chosen one.
 
     Args:
@@ -452,7 +451,7 @@ def _self_test(images: TestInputs, extractor: Extractor, columns: list[str]) -> 
     return SelfTest(images=images, answers=answers), in_pairs
 
 
-def _first_samples(dataset: SampleDataset) -> ModelInputs:
+def _first_samples(dataset: SampleDataset) -> Inputs:
     """The first samples that can be read, at most as many as a self-test asks."""
     usable = (each for each in map(dataset.__getitem__, range(len(dataset))) if not isinstance(each, BadSample))
     found = collate(list(islice(usable, SELF_TEST_SAMPLES)))
@@ -463,7 +462,7 @@ def _first_samples(dataset: SampleDataset) -> ModelInputs:
     return found.inputs
 
 
-def self_test_of(samples: ModelInputs, extractor: Extractor) -> tuple[TestInputs, list[str]]:
+def self_test_of(samples: Inputs, extractor: Extractor) -> tuple[TestInputs, list[str]]:
     """What a self-test asks a model that takes such samples (n, ...), n at least 1.
 
     Args:
@@ -516,7 +515,7 @@ def _takes(extractor: Extractor, images: TestInputs) -> bool:
         return False
 
 
-def _as_given(samples: ModelInputs, found: Mapping[str, Array]) -> TestInputs:
+def _as_given(samples: Inputs, found: Mapping[str, Array]) -> TestInputs:
     return found[""] if isinstance(samples, Tensor) else {name: found[name] for name in samples}
 
 

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta, rankdata
 
 from ..errors import EvaluationError
-from ..meta import BaselineScore, Inputs, MetaModel, Rows
+from ..meta import BaselineScore, MetaInputs, MetaModel, Rows
 from ..system import FloatArray, IntArray, as_rate
 
 DETECTORS = {"wrong": "wrong predictions", "ood": "OOD samples"}
@@ -66,7 +66,7 @@ class CalibratedScore:
 class ScoreInputs:
     """What scores are computed from: inputs of meta models, and baselines; each is computed when it is asked for."""
 
-    def __init__(self, inputs: Inputs, rows: Rows) -> None:
+    def __init__(self, inputs: MetaInputs, rows: Rows) -> None:
         self._inputs, self._rows = inputs, rows
 
     @cached_property

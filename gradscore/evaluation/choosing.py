@@ -21,7 +21,7 @@ from ..errors import EvaluationError
 from ..meta import (
     MARGIN,
     META,
-    Inputs,
+    MetaInputs,
     MetaModel,
     Penalty,
     ScoreChoice,
@@ -70,7 +70,7 @@ class ScoreChooser:
         self._run, self._prepared, self._inputs = run, prepared, prepared.inputs
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
-        self._inputs_by_samples: dict[tuple[str, ...], Inputs] = {}
+        self._inputs_by_samples: dict[tuple[str, ...], MetaInputs] = {}
         # Without a bank, baselines are fitted anew.
         self._twice = prepared.twice if self._has_bank else replace(prepared.twice, baselines=(None, None, None))
 
@@ -139,7 +139,7 @@ class ScoreChooser:
                 scores[name] = _with_alarms_of(models[name], alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
-    def _inputs_of(self, ordinary: SomeRows) -> Inputs:
+    def _inputs_of(self, ordinary: SomeRows) -> MetaInputs:
         """What makes inputs, learned from these in-distribution samples; with a bank their baselines stay."""
         key = tuple(ordinary.table["sample_id"])
         if key in self._inputs_by_samples:  # several protocols hold out the same
@@ -150,7 +150,7 @@ class ScoreChooser:
         else:
             of_ordinary = ordinary_of(self._run, ordinary.table)
             baselines = FittedBaselines.fit(of_ordinary, augmentations=baselines.augmentations, on_others=False)
-        found = Inputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
+        found = MetaInputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
         self._inputs_by_samples[key] = found
         return found
 

@@ -26,7 +26,7 @@ from ..meta import (
     META,
     MOST_ROWS,
     Choice,
-    Inputs,
+    MetaInputs,
     MetaModel,
     RecomputedRows,
     TrainingSet,
@@ -354,7 +354,7 @@ class Prepared:
     """
 
     def __init__(
-        self, inputs: Inputs, tables: Tables, known: Mapping[str, pd.DataFrame], twice: RecomputedRows
+        self, inputs: MetaInputs, tables: Tables, known: Mapping[str, pd.DataFrame], twice: RecomputedRows
     ) -> None:
         self.inputs, self.twice, self._tables, self._known = inputs, twice, tables, known
         self._scaled: dict[str, FloatArray] = {}
@@ -474,11 +474,11 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
     once, again = run.recomputed(FIT)
     twice = RecomputedRows(once, again, unit=run.rounding_unit)
     twice = replace(twice, baselines=[baselines.table(outputs_of(version)) for version in twice.versions])
-    inputs = Inputs.fit(fit, baselines, twice=twice, table=known.loc[fit.index])
+    inputs = MetaInputs.fit(fit, baselines, twice=twice, table=known.loc[fit.index])
     return Prepared(inputs, tables, {FIT: known}, twice), [*notices, *baselines.notices, *rounding_notices(inputs)]
 
 
-def rounding_notices(inputs: Inputs) -> list[str]:
+def rounding_notices(inputs: MetaInputs) -> list[str]:
     """Says how many inputs are rounding and were left out, and of which parameters; nothing where none was."""
     if not inputs.left_out:
         return []

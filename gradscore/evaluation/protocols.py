@@ -38,7 +38,7 @@ import pandas as pd
 from ..config import Protocol
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
-from ..meta import Inputs, MetaModel, balanced_weights
+from ..meta import MetaInputs, MetaModel, balanced_weights
 from ..notices import Notice
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256, some
@@ -408,7 +408,7 @@ class FitIdentities:
         """Whether the configuration asks for a model of this name, `<task>/<protocol>/<name>`."""
         return label in self._specs
 
-    def load(self, label: str, inputs: Inputs) -> MetaModel:
+    def load(self, label: str, inputs: MetaInputs) -> MetaModel:
         """Reads a model of the run that was fitted on what would be fitted on now; see `check`.
 
         Args:

@@ -27,7 +27,7 @@ from ..meta import (
     CHOSEN_APART,
     META,
     BaselineScore,
-    Inputs,
+    MetaInputs,
     MetaModel,
     ScoreChoice,
     chosen_model,
@@ -183,7 +183,7 @@ class ScoreTables:
 
     def __init__(self, run: RunFolder, specs: Sequence[MetaModelSpec], *, files: Path) -> None:
         self._run, self._folder_of_files = run, files
-        self.inputs = Inputs.load(run.inputs_path)
+        self.inputs = MetaInputs.load(run.inputs_path)
         """What makes the inputs of the models."""
         places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
@@ -379,7 +379,7 @@ class ScoreTables:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
 
 
-def baselines_of(spec: MetaModelSpec, inputs: Inputs) -> dict[str, list[str]]:
+def baselines_of(spec: MetaModelSpec, inputs: MetaInputs) -> dict[str, list[str]]:
     """The regressions that a spec's model has to beat, by name: the names of the inputs that each of them sees."""
     if not spec.has_two_classes:
         return {}

@@ -12,7 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
-from .inputs import ARRAYS, BASELINE_PREFIX, DESCRIPTION, Inputs, RecomputedRows, Rows, group_of, outputs_of, tolerance
+from .inputs import (
+    ARRAYS,
+    BASELINE_PREFIX,
+    DESCRIPTION,
+    MetaInputs,
+    RecomputedRows,
+    Rows,
+    group_of,
+    outputs_of,
+    tolerance,
+)
 from .models import MetaModel, contributions, drivers, loudest_group, read_notes
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ __all__ = [
     "MOST_ROWS",
     "BaselineScore",
     "Choice",
-    "Inputs",
+    "MetaInputs",
     "MetaModel",
     "Penalty",
     "RecomputedRows",

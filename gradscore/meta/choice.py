@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 
 from ..errors import EvaluationError, StoreError
 from ..system import FloatArray
-from .inputs import Inputs
+from .inputs import MetaInputs
 from .models import MetaModel, probabilities
 
 CHOSEN = "chosen"
@@ -97,7 +97,7 @@ class BaselineScore:
     """
 
     name: str
-    inputs: Inputs
+    inputs: MetaInputs
     log_odds: tuple[float, float] | None = None
     shift: float = 0.0
 

@@ -23,7 +23,7 @@ from ..data import LEAST_SETS
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
 from .alarms import DISTANCES, OWN, Alarms, weights_of
-from .inputs import BASELINE_PREFIX, Inputs
+from .inputs import BASELINE_PREFIX, MetaInputs
 from .models import MetaModel, prevalence_shift
 from .regression import Regression
 
@@ -147,7 +147,9 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
     return np.asarray(axes, dtype=np.float64)
 
 
-def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray | None = None) -> MetaModel:
+def fit_logistic(
+    inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray | None = None
+) -> MetaModel:
     """Fits log-odds that are linear in the scaled inputs.
 
     Args:
@@ -168,7 +170,7 @@ def fit_logistic(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: F
     return _fitted(inputs, rows, penalty, axes=found, counted=inputs.of_scores)
 
 
-def fit_on_scores(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
+def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
     """Fits log-odds that see nothing but some scores: what meta models gain over it, they gain by the rest.
 
     Args:
@@ -184,7 +186,9 @@ def fit_on_scores(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, names:
     return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), counted=counted)
 
 
-def _fitted(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, counted: BoolArray) -> MetaModel:
+def _fitted(
+    inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, counted: BoolArray
+) -> MetaModel:
     """A regression along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
     if rows.target.all() or not rows.target.any():
         raise EvaluationError(
@@ -221,13 +225,13 @@ def _fitted(inputs: Inputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatA
     )
 
 
-def alarms_in(inputs: Inputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
+def alarms_in(inputs: MetaInputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
     """Places of the inputs that raise alarms beside a model, over augmentations where there are some, by baseline."""
     found = {name: _best_input(inputs, name) for name in names}
     return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
 
 
-def alarm_weights(inputs: Inputs, left_out: LeftOutSets | None) -> dict[str, float]:
+def alarm_weights(inputs: MetaInputs, left_out: LeftOutSets | None) -> dict[str, float]:
     """What a model's own score and the inputs that raise alarms count, by how well they find sets that were left out.
 
     How much a score errs gives its weight (`weights_of`). Then all alarms count the largest of `SHARES` of theirs whose
@@ -289,7 +293,7 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     return replace(model, arrays={**model.arrays, **alarms.arrays()}, notes=notes)
 
 
-def fit_one_class(inputs: Inputs, ordinary: FloatArray) -> MetaModel:
+def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
     """Fits a model that has seen ordinary samples alone: the nearest of them by gradients, and alarms.
 
     Its own score is the logarithm of the distance to the nearest ordinary sample along the leading axes of the gradient
@@ -387,7 +391,7 @@ def log_odds_of(
     return line, prevalence_shift(slope * scores + line[1], share=float(target.mean()))
 
 
-def _places(inputs: Inputs, counted: BoolArray, start: str | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _places(inputs: MetaInputs, counted: BoolArray, start: str | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where the start is among inputs, if there is one, and the scores that correct it."""
     is_start = np.isin(inputs.names, [] if start is None else [start])
     return np.flatnonzero(is_start), np.flatnonzero(counted & ~is_start)
@@ -399,7 +403,7 @@ def _as_slice(places: NDArray[np.intp]) -> slice | NDArray[np.intp]:
     return slice(start, stop) if stop - start == len(places) else places
 
 
-def _best_input(inputs: Inputs, score: str) -> str | None:
+def _best_input(inputs: MetaInputs, score: str) -> str | None:
     """The input that is a score, over augmentations where there are some."""
     wanted = (f"{BASELINE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{BASELINE_PREFIX}{score}")
     return next((name for name in wanted if name in inputs.names), None)
@@ -464,7 +468,7 @@ class Choice:
 
 
 def choose_penalty(
-    inputs: Inputs,
+    inputs: MetaInputs,
     rows: TrainingSet,
     config: MetaConfig,
     *,

@@ -382,7 +382,7 @@ class _Description(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
+class MetaInputs:
     """Makes the inputs of meta models, all of one run, and scales them by what is usual.
 
     Attributes:

@@ -23,7 +23,7 @@ from .inputs import (
     Description,
     Folder,
     Group,
-    Inputs,
+    MetaInputs,
     group_of,
     model_files,
     read_description,
@@ -81,7 +81,7 @@ class MetaModel:
     """
 
     kind: Kind
-    inputs: Inputs
+    inputs: MetaInputs
     arrays: Mapping[str, FloatArray]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -212,7 +212,7 @@ class MetaModel:
         write_files(folder, self.files())
 
     @classmethod
-    def load(cls, folder: Folder, inputs: Inputs) -> Self:
+    def load(cls, folder: Folder, inputs: MetaInputs) -> Self:
         """Reads a model; it scores every sample to the bit as before.
 
         Args:

@@ -34,7 +34,7 @@ from ..evaluation import (
     risk_coverage,
     signed,
 )
-from ..meta import CHOSEN, META, Inputs, MetaModel, group_of
+from ..meta import CHOSEN, META, MetaInputs, MetaModel, group_of
 from ..models import trusting_code
 from ..store import RunFolder, changing
 from ..system import BoolArray, FloatArray, write_text
@@ -148,7 +148,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     check_packages("report", "evaluate again")
     folder = run.evaluation_path
     records = Records(evaluation.records)
-    inputs = Inputs.load(run.inputs_path)
+    inputs = MetaInputs.load(run.inputs_path)
     changed = [f"{folder.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]
     with changing(run.path, changed), trusting_code(False, origin=run.code):
         parts = _parts(run, evaluation, records, inputs)
@@ -181,7 +181,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     return ReportFiles(html=html, markdown=markdown, plots=plots)
 
 
-def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: Inputs) -> list[Part]:
+def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: MetaInputs) -> list[Part]:
     """The plots of the report in parts, none that is empty."""
     sources = {MISCLASSIFICATION: (IN_DIST_ONLY, "wrong predictions")}
     for protocol in records.protocols("ood")[:1]:

@@ -17,7 +17,7 @@ from ..config import Config
 from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, open_splits
 from ..errors import GradscoreError
 from ..evaluation import Records, ScoreFile, positive_of
-from ..meta import Inputs
+from ..meta import MetaInputs
 from ..store import RunFolder
 from ..system import FloatArray
 from .pages import thumbnail
@@ -242,7 +242,7 @@ class NearestOfBank:
         inputs: what makes their inputs, which holds the bank.
     """
 
-    def __init__(self, run: RunFolder, inputs: Inputs) -> None:
+    def __init__(self, run: RunFolder, inputs: MetaInputs) -> None:
         self._run = run
         self._bank = inputs.baselines.bank
         self._split = BANK if BANK in run.sizes else FIT

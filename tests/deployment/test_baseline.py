@@ -19,7 +19,7 @@ from gradscore.deployment import Bundle, Scorer, make_bundle, read_bundle, write
 from gradscore.errors import BundleError
 from gradscore.evaluation import count_or_percent, evaluate_run, stored_verdicts
 from gradscore.evaluation.answer import answer_of
-from gradscore.meta import Inputs, MetaModel, ScoreChoice, read_notes
+from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -65,7 +65,7 @@ def test_it_holds_what_its_scores_look_at_alone(small_run: Path, small_bundle: P
     inputs = {name for name, each in BASELINES.items() if each.is_input}
     assert set(made.inputs.baselines.learned) - inputs == {"doctor"}
     assert set(read_bundle(small_bundle).inputs.baselines.learned) <= inputs
-    of_run = Inputs.load(RunFolder(small_run).inputs_path).baselines.learned
+    of_run = MetaInputs.load(RunFolder(small_run).inputs_path).baselines.learned
     assert set(of_run) - inputs == {"doctor", "max_logit_pnorm"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from written_runs import rows_of, written_run
 
 from gradscore.evaluation import choosing, evaluate_run, fit_run
-from gradscore.meta import Inputs, TrainingSet, fitting
+from gradscore.meta import MetaInputs, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
@@ -89,9 +89,9 @@ def test_inputs_of_folds_that_protocols_have_in_common_are_fitted_once(
 ) -> None:
     """Those of the run, of three folds for wrong predictions, and of three for all models that leave one set out."""
     fitted: list[int] = []
-    fit = Inputs.fit
+    fit = MetaInputs.fit
     monkeypatch.setattr(
-        Inputs, "fit", lambda frame, *args, **kept: (fitted.append(len(frame)), fit(frame, *args, **kept))[1]
+        MetaInputs, "fit", lambda frame, *args, **kept: (fitted.append(len(frame)), fit(frame, *args, **kept))[1]
     )
     fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5))
     assert len(fitted) == 1 + 3 + 3

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, Inputs, RecomputedRows, group_of
+from gradscore.meta import ARRAYS, DESCRIPTION, MetaInputs, RecomputedRows, group_of
 from gradscore.meta import inputs as module
 from gradscore.meta.inputs import FeatureColumns, Scaling, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
@@ -80,7 +80,7 @@ def test_inputs_that_come_out_otherwise_are_left_out(samples, tmp_path):
     inputs = make_inputs(noisy(1), twice=twice(samples))
     assert inputs.left_out == RATIOS_OF_ROUNDING
     inputs.save(tmp_path)
-    assert Inputs.load(tmp_path).left_out == RATIOS_OF_ROUNDING
+    assert MetaInputs.load(tmp_path).left_out == RATIOS_OF_ROUNDING
     assert {"u/head/max", "u/head/min", "u/head/max:l1", "u/head/l1", "baseline/msp"} <= set(inputs.names)
     np.testing.assert_allclose(inputs.scaled(noisy(3)), inputs.scaled(noisy(1)), atol=1e-4)
 
@@ -240,7 +240,7 @@ def test_no_rows_have_no_inputs():
 
 def test_known_baselines_are_not_computed_again(monkeypatch):
     scores, whole = INPUTS.baseline_table(NEW), INPUTS.scaled(NEW)
-    monkeypatch.setattr(Inputs, "baseline_table", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(MetaInputs, "baseline_table", lambda *_: pytest.fail("computed again"))
     np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
 
 
@@ -284,7 +284,7 @@ def test_nothing_but_constants_are_refused():
 
 def test_a_round_trip_gives_the_same_bits(tmp_path):
     INPUTS.save(tmp_path)
-    loaded = Inputs.load(tmp_path)
+    loaded = MetaInputs.load(tmp_path)
     assert (loaded.names, loaded.columns) == (INPUTS.names, INPUTS.columns)
     asked = pd.concat([NEW, ORDINARY], ignore_index=True)
     assert loaded.scaled(asked).tobytes() == INPUTS.scaled(asked).tobytes()
@@ -320,7 +320,7 @@ def test_a_changed_description_is_refused(edit, message, tmp_path):
     path = tmp_path / DESCRIPTION
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(StoreError, match=message):
-        Inputs.load(tmp_path)
+        MetaInputs.load(tmp_path)
 
 
 def magnitudes(values):

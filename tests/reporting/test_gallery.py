@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from gradscore.columns import penultimate_columns
 from gradscore.config import Config
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
-from gradscore.meta import Inputs
+from gradscore.meta import MetaInputs
 from gradscore.pipeline import extract
 from gradscore.reporting.gallery import PER_SAMPLE, NearestOfBank
 from gradscore.store import RunFolder
@@ -68,7 +68,7 @@ def test_they_are_those_with_the_smallest_distances(run: RunFolder) -> None:
     split = "in_dist.bank" if "in_dist.bank" in run.sizes else "in_dist.fit"
     table = read_scores(run)
     rows = table[table["dataset"] == "noise"].groupby("split").head(4)
-    found = NearestOfBank(run, Inputs.load(run.inputs_path)).of(rows)
+    found = NearestOfBank(run, MetaInputs.load(run.inputs_path)).of(rows)
     bank, names = unit(run, split), run.read(split, ["sample_id", "label"])
     for (_, row), neighbours in zip(rows.iterrows(), found, strict=True):
         frame = run.read(row["split"])
@@ -94,6 +94,6 @@ def test_a_verdict_on_scores_without_a_bank_says_so(run: RunFolder) -> None:
 
 
 def test_without_features_there_are_none(report_run: RunFolder, report_evaluation: EvaluationReport) -> None:
-    nearest = NearestOfBank(report_run, Inputs.load(report_run.inputs_path))
+    nearest = NearestOfBank(report_run, MetaInputs.load(report_run.inputs_path))
     assert nearest.of(report_evaluation.scores.head(2)) == [[], []]
     assert not nearest.has_bank

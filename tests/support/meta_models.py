@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gradscore.meta import Inputs, MetaModel
+from gradscore.meta import MetaInputs, MetaModel
 from gradscore.store import RunFolder
 
 WRONG = "misclassification/in_dist_only/all"
@@ -12,4 +12,4 @@ OOD = "ood/known/all"
 def meta_model(run: RunFolder | Path, place: str) -> MetaModel:
     """The model at a place of a run, with what makes its inputs."""
     folder = run if isinstance(run, RunFolder) else RunFolder(run)
-    return MetaModel.load(folder.meta_path / place, Inputs.load(folder.inputs_path))
+    return MetaModel.load(folder.meta_path / place, MetaInputs.load(folder.inputs_path))

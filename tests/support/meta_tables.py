@@ -5,7 +5,7 @@ import pandas as pd
 
 from gradscore.baselines import FittedBaselines, InDistribution
 from gradscore.columns import PENULTIMATE, augmentation_column
-from gradscore.meta import Inputs, TrainingSet, outputs_of
+from gradscore.meta import MetaInputs, TrainingSet, outputs_of
 from gradscore.models import Head
 
 CLASSES, WIDTH = 2, 6
@@ -59,7 +59,7 @@ def make_inputs(ordinary, *, augmentation=False, twice=None):
     samples = outputs_of(ordinary)
     head = HEAD if samples.penultimate is not None else None
     of_what = InDistribution(outputs=samples, classes=samples.predictions, head=head)
-    return Inputs.fit(
+    return MetaInputs.fit(
         ordinary, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
     )
 
