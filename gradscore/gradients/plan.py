@@ -166,10 +166,14 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         batched=tuple(place for node, place in graph.places.items() if _is_batched(node, met)),
         holds_once=any(_mixes(node, met, samples) for node in graph.places),
     )
+    passed = graph.above(edge.node for edge in met if known[edge.node] is not None)
     for name, edges in uses.items():
         for edge in edges:
             layout, place = known[edge.node], graph.places[edge.node]
-            if layout is None:
+            if is_parameter_side(edge) and edge.source[0] in passed:
+                # This is no parameter's side: other parameters met samples there, and the pass frees what is passed.
+                plan.references[name] = f"the samples change places at {edge.node.name()}"
+            elif layout is None:
                 plan.references[name] = f"the samples are coupled or laid out in an unknown way at {edge.node.name()}"
             elif edge.node.name() not in RULES:
                 plan.references[name] = f"no rule for {edge.node.name()}"

@@ -7,6 +7,7 @@ from both_ways import assert_reference
 from layers import Function
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gradscore.errors import CoupledSamplesError
 from gradscore.gradients import Engine, GradientWarning
@@ -115,6 +116,51 @@ def test_samples_in_another_order(way) -> None:
     assert_reference(engine, model(x[x[:, 0].argsort()]))
     for _ in range(3):
         assert_reference(engine, model(numbers(8, 5)))
+
+
+class SortedTexts(nn.Module):
+    """Sorts texts by length behind a layer that saw them in their own order, as packing does, and back."""
+
+    def __init__(self, picked) -> None:
+        super().__init__()
+        self.picked = picked
+        self.table, self.middle, self.last = nn.Embedding(9, 5), nn.Linear(5, 6), nn.Linear(6, 3)
+        self.double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        order = (tokens > 0).sum(1).argsort(stable=True)
+        moved = torch.tanh(self.middle(self.picked(self.table(tokens).flatten(1), order).view(len(tokens), -1, 5)))
+        return self.last(self.picked(moved.flatten(1), order.argsort()).view(len(tokens), -1, 6).sum(1))
+
+
+class Packed(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.table, self.cell, self.last = nn.Embedding(9, 5), kind(5, 6, batch_first=True), nn.Linear(6, 3)
+        self.double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        lengths = (tokens > 0).sum(1)
+        packed = pack_padded_sequence(self.table(tokens), lengths, batch_first=True, enforce_sorted=False)
+        return self.last(pad_packed_sequence(self.cell(packed)[0], batch_first=True)[0].sum(1))
+
+
+def texts(*lengths: int) -> Tensor:
+    return torch.randint(1, 9, (len(lengths), 4)) * (torch.arange(4) < torch.tensor(lengths).unsqueeze(1))
+
+
+SORTED = {
+    **{name: SortedTexts(way) for name, way in WAYS.items() if name != "attention"},
+    **{kind.__name__: Packed(kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)},
+}
+
+
+@pytest.mark.parametrize("model", SORTED.values(), ids=SORTED)
+def test_samples_that_change_order_between_layers(model: nn.Module) -> None:
+    """The pass that visits the layer below frees what leads to it."""
+    engine = engine_of(model)
+    for lengths in ((4, 3, 2, 2, 1), (2, 4, 1, 3, 2), (1, 4, 4), (2, 4, 1, 3, 2)):
+        assert_reference(engine, model(texts(*lengths)), retain_graph=False)
 
 
 def one_number(weight: Tensor, x: Tensor) -> Tensor:

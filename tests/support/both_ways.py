@@ -37,8 +37,8 @@ def reference_of(parameters, outputs, grad_outputs):
     return {name: torch.stack([row[name] for row in rows]) for name in parameters}
 
 
-def assert_reference(engine, outputs, grad_outputs=None, **tolerances):
+def assert_reference(engine, outputs, grad_outputs=None, *, retain_graph=True, **tolerances):
     """Asserts that the engine gives the gradients of the reference, for random ones at the outputs without others."""
     grad_outputs = torch.randn_like(outputs) if grad_outputs is None else grad_outputs
     truth = reference_of(engine.parameters, outputs, grad_outputs)
-    torch.testing.assert_close(streamed(engine, outputs, grad_outputs), truth, **tolerances)
+    torch.testing.assert_close(streamed(engine, outputs, grad_outputs, retain_graph=retain_graph), truth, **tolerances)
