@@ -38,6 +38,9 @@ Of normal scores that make an AUROC of 0.86, 95 % intervals are 0.16 wide with 2
 91 of 100 cases; with 5 they are 0.29 wide and hold it in 82.
 """
 
+NAMED = 3
+"""Scores that rank samples the wrong way, in a remark: the worst."""
+
 GAIN = "auroc_gain_over_"
 """Start of the names of the metrics that compare `meta` with another score; the other score's name follows."""
 
@@ -259,19 +262,16 @@ def remarks(scored_sets: Iterable[ScoredSet], records: Sequence[Record]) -> list
             )
             continue
         lines += [f"{where}: {few}" for few in _few(scored)]
-        inverted = [
-            f"{record.score} ({record.value:.3f})"
+        inverted = {
+            record.score: record.value
             for record in records
             if (record.task, record.protocol, record.dataset, record.metric) == (task, protocol, dataset, "auroc")
             and record.value is not None
             and record.value < 0.5
-        ]
+        }
         if inverted:
-            lines.append(f"{where}: direction inverted for {', '.join(inverted)}")
-    if any("direction inverted" in line for line in lines):
-        lines.append(
-            "direction inverted: an AUROC below 0.5 means that the score ranks what it should find below the rest"
-        )
+            worst = [f"{score} ({inverted[score]:.3f})" for score in sorted(inverted, key=inverted.__getitem__)]
+            lines.append(f"{where}: ranked below the rest (AUROC below 0.5) by {some(worst, NAMED)}")
     return lines
 
 

@@ -153,7 +153,10 @@ REMARKS = {
         wrong(distinct=10),
         "only 10 different misclassified samples among 100 (40 with copies): take its figures",
     ),
-    "inverted": (block(shift=-2.0), "ood, leave_one_dataset_out, a: direction inverted for chosen (0."),
+    "inverted": (
+        block(shift=-2.0),
+        "ood, leave_one_dataset_out, a: ranked below the rest (AUROC below 0.5) by chosen (0.",
+    ),
 }
 
 
