@@ -57,7 +57,7 @@ class Bert(nn.Module):
         config = transformers.BertConfig(
             vocab_size=64,
             hidden_size=32,
-            num_hidden_layers=2,
+            num_hidden_layers=1,
             num_attention_heads=4,
             intermediate_size=64,
             num_labels=8,

@@ -239,7 +239,7 @@ def test_a_report_shows_itself(report) -> None:
 
 def test_models_that_cannot_be_fitted_are_said_in_words_of_python() -> None:
     """Each is reported once with why, and no folder that is gone with the detector."""
-    detector = gradscore.Detector(net(), losses=[]).fit(TensorDataset(X, Y))
+    detector = gradscore.Detector(net(), losses=[], meta=SETTINGS["meta"]).fit(TensorDataset(X, Y))
     notices = detector.evaluate(TensorDataset(X[:100] + 0.1, Y[:100]), ood={"far": FAR}).notices
     assert [each for each in notices if "fit-meta" in each or "/run" in each] == []
     assert [each.partition(": ")[0] for each in notices if "ood/in_dist_only/all" in each] == ["ood/in_dist_only/all"]
