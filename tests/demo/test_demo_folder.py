@@ -68,7 +68,7 @@ def test_the_example_is_the_first_that_is_rejected(made: Path, decisions: list[s
     assert (known.is_file(), known.parent.parent.name, shown) == (True, "test", unknown[place])
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, OSError, ModelError])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ModelError])
 def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, end: type[BaseException]) -> None:
     with pytest.raises(end), project(tmp_path / "demo"):
         raise end

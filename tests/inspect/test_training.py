@@ -157,7 +157,9 @@ def test_findings_stand_on_the_axis_of_time(tmp_path, drawn):
 @pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
 def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     quantities = QUANTITIES[1:3]
-    train("run", explodes_at=12, quantities=quantities, health=every(3)).report(tmp_path / "training.html", images=False)
+    train("run", explodes_at=12, quantities=quantities, health=every(3)).report(
+        tmp_path / "training.html", images=False
+    )
     loss, epochs = drawn["training-loop-loss-steps"].axes[0], drawn["output-norm-epochs"].axes[0]
     assert (loss.get_xlim(), loss.get_yscale()) == ((0, 29), "log")
     assert epochs.get_xlim() == (0, 2)

@@ -34,7 +34,7 @@ def scored(watching_file: Path) -> pd.DataFrame:
     return Scorer.load(watching_file, trust_code=True)(DIGITS[420:820, None], watch=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def table(scored: pd.DataFrame) -> Callable[..., pd.DataFrame]:
     """So many samples drawn from the scored ones, by seed; `worse` is added to the scores."""
 

@@ -98,14 +98,25 @@ def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     assert 500 < alarm.sample <= int(alarm.raised) * 100
 
 
-@pytest.mark.parametrize("cut", [650, 800, 1150])
-def test_a_second_change_is_noticed_wherever_calls_end(bundle, table, tmp_path: Path, cut: int) -> None:
+@pytest.fixture(scope="module")
+def changed_twice(bundle, table) -> tuple[pd.DataFrame, Monitor]:
+    """Samples, and a monitor that had them at once."""
     rows = pd.concat([table(500), table(1000, seed=1, worse=4.0), table(800, seed=2)], ignore_index=True)
-    whole, path = Monitor(bundle, window=100), tmp_path / "state.json"
-    whole.update(rows)
-    first, second = whole.changes
+    monitor = Monitor(bundle, window=100)
+    monitor.update(rows)
+    return rows, monitor
+
+
+def test_a_second_change_is_noticed(changed_twice) -> None:
+    first, second = changed_twice[1].changes
     assert first.first <= 501 <= first.last
     assert second.first <= 1501 <= second.last
+
+
+@pytest.mark.parametrize("cut", [650, 800, 1150])
+def test_changes_are_the_same_wherever_calls_end(bundle, changed_twice, tmp_path: Path, cut: int) -> None:
+    rows, whole = changed_twice
+    path = tmp_path / "state.json"
     Monitor(bundle, window=100, state=path).update(rows.iloc[:cut])
     Monitor(bundle, window=100, state=path).update(rows.iloc[cut:])
     assert Monitor(bundle, window=100, state=path).changes == whole.changes
