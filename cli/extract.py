@@ -253,13 +253,18 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
 
 
 def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:
-    """A sentence for each reason to skip samples: a broken file may be read for several splits."""
+    """A sentence for rows of a split without a value, and for each other reason to skip samples, also of several."""
+    from gradscore.data import FILL, empty_rows, has_empty
     from gradscore.system import some
 
     found: dict[str, list[tuple[str, str]]] = {}
     for split in splits:
+        empty = [bad.error for bad in split.skipped if has_empty(bad.error)]
+        if empty:
+            yield f"skipped: {split.name}: {empty_rows(empty, split.samples + len(split.skipped))}; {FILL}"
         for bad in split.skipped:
-            found.setdefault(bad.error, []).append((split.name, bad.sample_id))
+            if not has_empty(bad.error):
+                found.setdefault(bad.error, []).append((split.name, bad.sample_id))
     for error, samples in found.items():
         first = samples[0][0]
         elsewhere = [split for split, _ in samples if split != first]

@@ -326,7 +326,7 @@ def split_samples(
     batch_size: int,
     workers: int,
     on_error: str,
-    skipped: list[str],
+    skipped: list[BadSample],
 ) -> Samples:
     """The samples of a split that can be used.
 
@@ -336,13 +336,13 @@ def split_samples(
         batch_size: samples in a batch.
         workers: processes that load ahead.
         on_error: see `load_batches`.
-        skipped: gets the names of those that cannot be used, as they come.
+        skipped: gets those that cannot be used, as they come.
     """
 
     def read() -> Iterator[Batch]:
         found = False
         for batch in load_batches(dataset, split=name, batch_size=batch_size, workers=workers, on_error=on_error):
-            skipped.extend(bad.id for bad in batch.bad)
+            skipped.extend(batch.bad)
             if batch.ids:
                 found = True
                 yield batch

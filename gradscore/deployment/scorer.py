@@ -564,7 +564,22 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
             else each
             for each in found
         ]
-    return [RawSample(str(place), each) for place, each in enumerate(found)]
+    gaps = [_gap(each, columns) for each in found]
+    return [
+        RawSample(str(place), None if gap else each, gap)
+        for place, (each, gap) in enumerate(zip(found, gaps, strict=True))
+    ]
+
+
+def _gap(values: Raw, columns: Sequence[str] | None) -> str:
+    """Which of its known columns a row has no finite number in; empty where there is one in each."""
+    if columns is None or not isinstance(values, np.ndarray) or values.shape != (len(columns),):
+        return ""
+    place = next(iter(np.flatnonzero(~np.isfinite(values)).tolist()), None)
+    if place is None:
+        return ""
+    got = "nothing" if np.isnan(values[place]) else values[place]
+    return f"{got} in column {columns[place]!r}, wanted a finite number"
 
 
 def _raw_sample(sample: Any, columns: Sequence[str] | None, where: str) -> Raw:

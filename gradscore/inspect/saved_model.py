@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from ..config import Config
-from ..data import TEST, SampleDataset, planned_splits, split_samples
+from ..data import TEST, BadSample, SampleDataset, planned_splits, split_samples
 from ..errors import AmplifiedRoundingError, ConfigError, DataError, ModelError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
@@ -198,7 +198,7 @@ def _chosen_groups(
     for info, _ in planned_splits(config.data).values():
         if info.name != TEST and (not info.is_reported_ood or by == "class"):
             continue
-        dataset, skipped = datasets[info.name], list[str]()
+        dataset, skipped = datasets[info.name], list[BadSample]()
         places = np.random.default_rng(config.extract.seed).permutation(len(dataset))[:samples].tolist()
         stream = split_samples(
             Subset(dataset, places),

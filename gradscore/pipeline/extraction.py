@@ -20,7 +20,9 @@ from ..columns import logit_columns
 from ..config import AUTO, Config, FeaturesConfig, check_features
 from ..data import (
     BANK,
+    FILL,
     FIT,
+    BadSample,
     Batch,
     ImageSource,
     Raw,
@@ -29,6 +31,8 @@ from ..data import (
     Samples,
     check_usable,
     collate,
+    empty_rows,
+    has_empty,
     load_batches,
     naming_lost_workers,
     open_made,
@@ -420,19 +424,22 @@ class OpenSplit:
         dataset: all samples.
         samples: those of them that can be used, batch by batch.
         model_notices: how the model was built.
-        skipped: names of samples that cannot be used, as they come.
+        skipped: samples that cannot be used, as they come.
     """
 
     model: nn.Module
     dataset: SampleDataset
     samples: Samples
     model_notices: Sequence[str]
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[BadSample] = field(default_factory=list)
 
     @property
     def notices(self) -> list[str]:
         """How the model was built, and which samples were skipped so far."""
-        return [*self.model_notices, *(f"{skipped} was skipped" for skipped in self.skipped)]
+        empty = [bad.error for bad in self.skipped if has_empty(bad.error)]
+        gaps = [f"{empty_rows(empty, len(self.dataset))}, and were skipped; {FILL}"] if empty else []
+        others = [f"{bad.id} was skipped" for bad in self.skipped if not has_empty(bad.error)]
+        return [*self.model_notices, *gaps, *others]
 
 
 def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSplit:
@@ -456,7 +463,7 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
     dataset = open_datasets(config, only=[split])[split]
     check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)
     built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
-    skipped: list[str] = []
+    skipped: list[BadSample] = []
     options = config.extract
     samples = split_samples(
         dataset,

@@ -115,6 +115,50 @@ def test_unreadable_samples(config_file: Path, tmp_path: Path) -> None:
     assert skipped.exit_code == 0
 
 
+def gaps(folder: Path, *, date: bool = False) -> Path:
+    """A configuration of two tables of numbers with gaps; with `date`, and text beside them."""
+    for name in ("fit", "test"):
+        rows = [f"{row}.5,{'' if row in (3, 8) else 2},{'' if row == 4 else 1},{'ab'[row % 2]}" for row in range(40)]
+        lines = ["age,income,visits,churn", *rows]
+        lines = [f"{'since' if line[0] == 'a' else '2021-01-01'},{line}" if date else line for line in lines]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (folder / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(3, 2)\n")
+    (folder / "gaps.yaml").write_text("""
+model: {source: "python:net.py:build", checkpoint: null, num_classes: 2}
+data:
+  in_dist:
+    fit: {source: "csv:fit.csv", arguments: {labels: churn}}
+    test: {source: "csv:test.csv", arguments: {labels: churn}}
+extract: {device: cpu}
+run: run
+""")
+    return folder / "gaps.yaml"
+
+
+def test_rows_without_a_value_are_one_line_a_set(tmp_path: Path) -> None:
+    config = gaps(tmp_path)
+    said = doctor(config).stdout
+    begin = "samples of in_dist.test: 3 of 40 rows have nothing in income (2), visits (1): fill them as in training "
+    assert (
+        f"problem: {begin}(a function of your own: python:FILE:NAME), or extract.on_error=skip leaves them out" in said
+    )
+    assert said.count("have nothing in") == 2
+    skip = ("--trust-code", "-q", "--set", "extract.on_error=skip")
+    extracted = CliRunner().invoke(app, ["extract", str(config), *skip]).stdout
+    assert "warning: skipped: in_dist.fit: 3 of 40 rows have nothing in income (2), visits (1); fill them" in extracted
+    assert extracted.count("warning: skipped") == 2
+    audited = CliRunner().invoke(app, ["audit", str(config), "--split", "in_dist.fit", *skip[:1], *skip[2:]]).output
+    assert audited.count("3 of 40 rows have nothing in income (2), visits (1), and were skipped; fill them") == 1
+    assert "9 was skipped" not in audited
+
+
+def test_text_beside_numbers_and_classes_is_to_be_left_out_or_made_a_number(tmp_path: Path) -> None:
+    said = doctor(gaps(tmp_path, date=True)).stderr
+    assert "column 'since' holds text, which is no number" in said
+    assert "leave it out by inputs: [age, income, visits] in arguments, or encode it as in training" in said
+    assert "holds the classes" not in said
+
+
 PLACES = """
 import torch
 from torch import nn

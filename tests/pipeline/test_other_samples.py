@@ -266,9 +266,21 @@ def test_columns_called_by_numbers_are_names_where_they_are_known() -> None:
 
 
 def test_whole_numbers_and_truth_values_of_a_table_may_lack() -> None:
-    table = pd.DataFrame({"a": pd.array([1.5, None], "Float64"), "b": [True, False], "c": pd.array([3, None], "Int64")})
-    found = [sample.raw for sample in raw_samples(table, floats=True, columns=["a", "b", "c"])]
-    np.testing.assert_array_equal(found, [[1.5, 1.0, 3.0], [np.nan, 0.0, np.nan]])
+    table = pd.DataFrame({"a": pd.array([1.5, 2], "Float64"), "b": [True, False], "c": pd.array([3, None], "Int64")})
+    found, without = raw_samples(table, floats=True, columns=["a", "b", "c"])
+    np.testing.assert_array_equal(found.raw, [1.5, 1.0, 3.0])
+    assert (without.raw, without.error) == (None, "nothing in column 'c', wanted a finite number")
+
+
+def test_what_is_no_finite_number_in_a_row_is_named(standardised) -> None:
+    scorer, table, wanted = standardised
+    broken = table.copy()
+    broken.loc[table.index[1], "b"], broken.loc[table.index[2], "d"] = np.nan, np.inf
+    found = scorer(broken, raw=True)
+    assert found["error"].iloc[1] == "nothing in column 'b', wanted a finite number"
+    assert found["error"].iloc[2] == "inf in column 'd', wanted a finite number"
+    assert found["decision"].eq("error").sum() == 2
+    assert found["score_wrong"].iloc[[0, 3]].tolist() == pytest.approx(wanted["score_wrong"].iloc[[0, 3]].tolist())
 
 
 OTHER_NAMES = {

@@ -22,8 +22,13 @@ IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename",
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
 
+_NOTHING = " has nothing in column "
+
 _SHOWN = 12
 """Names of columns in a message."""
+
+FILL = "fill them as in training (a function of your own: python:FILE:NAME)"
+"""What to do where rows have nothing in a column."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ class ColumnSource:
         return digest.hexdigest()
 
     def _empty(self, index: int, column: str) -> UnreadableImageError:
-        return UnreadableImageError(f"row {index} of {self.table.where} has nothing in column {column!r}")
+        return UnreadableImageError(f"row {index} of {self.table.where}{_NOTHING}{column!r}")
 
     def _file(self, name: str, where: str) -> Path:
         """The file that a row names: below the root, since whoever wrote the table is not to choose what is read."""
@@ -166,6 +171,18 @@ class ColumnSource:
                 "arguments: {root: FOLDER}, to allow it"
             )
         return path
+
+
+def has_empty(error: str) -> bool:
+    """Whether a sample cannot be used since its row has nothing in a column, by its message."""
+    return _NOTHING in error
+
+
+def empty_rows(errors: Sequence[str], count: int) -> str:
+    """How many of `count` rows have nothing, and in which columns, by the messages of those that cannot be used."""
+    columns = Counter(error.rpartition(_NOTHING)[2].strip("'\"") for error in errors if has_empty(error))
+    named = some([f"{name} ({rows})" for name, rows in columns.most_common()], _SHOWN)
+    return f"{columns.total()} of {count} rows {'has' if columns.total() == 1 else 'have'} nothing in {named}"
 
 
 def pixels_of(value: Any) -> Any:
@@ -256,18 +273,25 @@ def _is_one_of_text(schema: pa.Schema, known: Sequence[str], others: Collection[
 
 
 def refuse_text(source: ColumnSource) -> None:
-    """Refuses a column of text beside columns of numbers, where the model takes no text: classes, most likely.
+    """Refuses a column of text beside columns of numbers, where the model takes no text: classes, if none are known.
 
     Raises:
         DataError: that is how the samples of a table were found.
     """
-    if source.kind == "text" and source.beside:
-        text = source.columns[0]
+    if source.kind != "text" or not source.beside:
+        return
+    text, numbers = source.columns[0], some(source.beside, _SHOWN)
+    if source.labels is not None:
         raise DataError(
-            f"{source.table.where}: text in column {text!r} beside numbers in {some(source.beside, _SHOWN)}, and this "
-            f"model has no tokenizer to take text: if {text!r} holds the classes, set arguments: {{labels: {text}}}; "
-            "or name the columns of the samples in arguments: {inputs: [...]}"
+            f"{source.table.where}: column {text!r} holds text, which is no number, and this model has no tokenizer: "
+            f"leave it out by inputs: [{numbers}] in arguments, or encode it as in training, in a function of your own "
+            "(source: python:FILE:NAME)"
         )
+    raise DataError(
+        f"{source.table.where}: text in column {text!r} beside numbers in {numbers}, and this model has no tokenizer "
+        f"to take text: if {text!r} holds the classes, set arguments: {{labels: {text}}}; or name the columns of the "
+        "samples in arguments: {inputs: [...]}"
+    )
 
 
 def check_columns(there: Sequence[str], wanted: Sequence[str], *, where: str) -> None:
