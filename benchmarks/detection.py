@@ -94,7 +94,7 @@ def table(rows: pd.DataFrame) -> str:
         lines += ["", _row(head), "|---" * len(head) + "|"]
         for network, of_network in of_protocol.groupby("network", sort=False):
             whole = of_network[of_network["set"].isin([MEAN, WRONG])].iloc[0]
-            interval = "" if np.isnan(whole["low"]) else f" ({whole['low']:+.3f} to {whole['high']:+.3f})"
+            interval = "" if np.isnan(whole["low"]) else f" ({whole['low']:+.3f}, {whole['high']:+.3f})"
             row = [str(network), f"{whole['auroc']:.3f}"]
             row += [f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`"] * baselines
             row.append(f"{whole['gain']:+.3f}{interval}")

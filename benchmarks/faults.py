@@ -115,11 +115,10 @@ class Row:
 
 def table_of(rows: Sequence[Row]) -> str:
     """How many of the faults hit each command at work, and what became of all of them."""
-    names = list(dict.fromkeys(row.command for row in rows))
-    found = {(row.fault, row.command): f"{row.hits}/{row.times}" for row in rows}
-    lines = [f"| fault | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
-    for fault in dict.fromkeys(row.fault for row in rows):
-        lines.append(f"| {fault} | {' | '.join(found.get((fault, name), '') for name in names)} |")
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.fault, []).append(f"`{row.command}` {row.hits}/{row.times}")
+    lines = [f"- {fault}: {', '.join(each)}" for fault, each in found.items()]
     times, valid, same = (sum(getattr(row, each) for row in rows) for each in ("times", "valid", "same"))
     slowest = max(row.slowest for row in rows)
     ends = f"Of {times} faults, {valid} left a valid folder, and {same} ended in the same result."
