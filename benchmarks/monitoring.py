@@ -442,7 +442,7 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
         shares, found, best = zip(*some, strict=True)
         within = sum(each <= 2000 for once in found for each in once)
         cells = [f"{span([100 * each for each in shares])} %", span([float(np.median(once)) for once in found])]
-        lines.append(f"| {name} | {' | '.join(cells)} | {within} of {AGAIN * len(some)} | {span(best)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {within}/{AGAIN * len(some)} | {span(best)} |")
     return lines
 
 
