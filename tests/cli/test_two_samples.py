@@ -45,10 +45,11 @@ COMMANDS = {
 }
 USUAL = dict.fromkeys(COMMANDS, 0) | {"evaluate": 3}  # two samples say nothing of a score
 NO_THRESHOLD = {"bundle": 2, "score": 2}
+OTHERS = {name: code for name, code in USUAL.items() if name != "inspect"}  # which looks at no labels
 CASES = {
     "one wrong": ([0, 0], USUAL | NO_THRESHOLD),
-    "none wrong": ([0, 1], USUAL),
-    "none right": ([1, 0], USUAL | NO_THRESHOLD),
+    "none wrong": ([0, 1], OTHERS),
+    "none right": ([1, 0], OTHERS | NO_THRESHOLD),
 }
 
 
@@ -70,6 +71,6 @@ def test_every_command_with_two_samples(
 ) -> None:
     prepare(tmp_path, labels)
     monkeypatch.chdir(tmp_path)
-    results = {name: CliRunner().invoke(app, command) for name, command in COMMANDS.items()}
+    results = {name: CliRunner().invoke(app, COMMANDS[name]) for name in codes}
     assert {name: result.exit_code for name, result in results.items()} == codes
     assert all("error: " in result.stderr for result in results.values() if result.exit_code == 2)

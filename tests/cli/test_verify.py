@@ -80,7 +80,7 @@ CHAIN = {
     "extract": ["extract", "{config}", "--trust-code"],
     "fit-meta": ["fit-meta", "{run}"],
     "evaluate": ["evaluate", "{run}"],
-    "inspect": ["inspect", "{run}", "--samples", "12", "--trust-code"],
+    "inspect": ["inspect", "{run}", "--samples", "12", "--quantities", "gradient_geometry", "--trust-code"],
     "check": ["check", "{run}", "--expected", "{run}/../expected.json", "--update"],
     "bundle": ["bundle", "{run}", "--out", "{run}/../scorer.gradscore", "--alpha", "0.1", "--trust-code"],
     "extract more sets": ["extract", "{more}", "--trust-code"],
