@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
-from gradscore.deployment import Scorer
+from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.reporting import Plot
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -69,11 +69,10 @@ def jobs(device: str, make_run: Callable[..., Path]) -> Jobs:
 @pytest.fixture(scope="module")
 def bundles(jobs: Jobs) -> tuple[Path, Path]:
     def bundle(run: Path) -> Path:
-        path = run.parent / "scorer.gradscore"
-        command(
-            "bundle", run, "--out", path, "--alpha", "0.1", "--monitor", "--score", "ood=meta", "--score", "wrong=meta"
-        )
-        return path
+        chosen = ("ood=meta", "wrong=meta")
+        made = make_bundle(RunFolder(run), alpha=0.1, trust_code=True, scores=chosen, shifted_copies=10)
+        write_bundle(run.parent / "scorer.gradscore", made)
+        return run.parent / "scorer.gradscore"
 
     return jobs.both(bundle)
 
