@@ -216,15 +216,29 @@ def test_decisions_are_the_same(doors: Doors) -> None:
         pd.testing.assert_frame_equal(found, wanted)
 
 
+class Sorted(nn.Module):
+    """Gives samples to its last layer in the order of their first number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x[:, 0].argsort()
+        return self.last(x[order])[order.argsort()]
+
+
 ENDS: dict[str, tuple[nn.Module, bool]] = {
     "a linear layer": (nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)), True),
     "what is made of a linear layer": (nn.Sequential(nn.Linear(6, 3), nn.Tanh()), False),
     "a convolution": (nn.Sequential(nn.Unflatten(1, (6, 1)), nn.Conv1d(6, 3, 1), nn.Flatten()), False),
+    "a linear layer for samples in another order": (Sorted(), False),
 }
 
 
 @pytest.mark.parametrize(("model", "wanted"), ENDS.values(), ids=ENDS)
 def test_penultimate_features_are_stored_where_a_linear_layer_makes_the_logits(model: nn.Module, wanted: bool) -> None:
+    torch.manual_seed(0)
     table = gradscore.features(model.eval(), torch.randn(4, 6))
     assert any(name.startswith("penultimate_") for name in table) is wanted
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Self
@@ -300,7 +301,7 @@ NO_BANK = (
 """What is said where a bank is of no use."""
 
 LOOKED_AT = 16
-"""Samples among which one that can be read is looked for."""
+"""Samples among which some that can be read are looked for."""
 
 
 def resolved(
@@ -362,13 +363,13 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Conf
     if config.features.penultimate != AUTO and config.data.auxiliary == []:
         return config, []
     places = range(min(len(fit), LOOKED_AT))
-    place, first = next(((place, each) for place in places if isinstance(each := fit[place], Sample)), (0, None))
+    few = dict(islice(((place, each) for place in places if isinstance(each := fit[place], Sample)), WARM_UP))
     labels = fit.labels
     return resolved(
         config,
         model,
-        sample=None if first is None else fit.images.sample(place),
-        inputs=None if first is None else collate([first]).inputs,
+        sample=fit.images.sample(min(few)) if few else None,
+        inputs=collate([*few.values()]).inputs if few else None,
         base=fit.images,
         samples=len(fit),
         has_classes=labels is not None and len(set(labels[labels >= 0].tolist())) > 1,
@@ -376,16 +377,17 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Conf
 
 
 def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether a linear layer makes the logits, as the first sample shows."""
+    """Whether a linear layer makes the logits, as the first few samples show."""
     try:
         layer = find_last_layer(model, True)
         if layer is None:
             return False
         device = layer.module.weight.device
-        # Twice, since some networks take no single one.
-        first = each_input(inputs, lambda each: torch.cat([each[:1].to(device)] * 2))
+        # The first one comes again at the end: some networks take no single one, and some sort samples and put them
+        # back behind the layer, which samples in order would not show.
+        few = each_input(inputs, lambda each: torch.cat([each[:WARM_UP], each[:1]]).to(device))
         with torch.no_grad():
-            return layer.catch(lambda: model(first))[1] is not None
+            return layer.catch(lambda: model(few))[1] is not None
     except (*FAILURES, SystemExit):  # where the model itself fails, it is refused by what computes
         return False
 

@@ -444,9 +444,22 @@ def test_what_cannot_be_used_is_refused_in_words(act, error, message) -> None:
         act()
 
 
-def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits() -> None:
+class Sorted(nn.Module):
+    """Gives samples to its layers in the order of their first number, and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        order = x[:, 0].argsort()
+        return self.core(x[order])[order.argsort()]
+
+
+@pytest.mark.parametrize("kind", [Tempered, Sorted])
+def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits(kind: type[nn.Module]) -> None:
     """It is said once, and scores are those without a bank."""
-    model = Tempered().eval()
+    model = kind().eval()
     with_bank, without = (make(model).fit((X, Y), ood={"far": FAR}, **each) for each in ({"bank": (X, Y)}, {}))
     assert [each for each in with_bank.notices if each == NO_BANK] == [NO_BANK]
     assert NO_BANK not in without.notices
@@ -454,8 +467,9 @@ def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits() -> None:
     pd.testing.assert_frame_equal(with_bank.score(X), without.score(X))
 
 
-def test_a_layer_that_is_named_and_does_not_make_the_logits_is_refused() -> None:
-    detector = make(Tempered().eval(), features={"penultimate": "core.2"})
+@pytest.mark.parametrize("kind", [Tempered, Sorted])
+def test_a_layer_that_is_named_and_does_not_make_the_logits_is_refused(kind: type[nn.Module]) -> None:
+    detector = make(kind().eval(), features={"penultimate": "core.2"})
     with pytest.raises(ModelError, match=r"not what layer 'core\.2' makes .*set it to false, without a bank"):
         detector.fit((X, Y), bank=(X, Y))
 

@@ -31,6 +31,16 @@ def small():
 
 def convolutional():
     return nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
+
+
+class Sorted(nn.Sequential):
+    def forward(self, images):
+        order = images.mean((1, 2, 3)).argsort()
+        return super().forward(images[order])[order.argsort()]
+
+
+def in_another_order():
+    return Sorted(*small())
 """
 AUGMENTATIONS_CODE = """
 def halved(images):
@@ -237,8 +247,9 @@ def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
     assert len(found.changes) == 1
 
 
-def test_a_bank_without_a_linear_layer_is_left_out(tmp_path):
-    config = make_config(tmp_path, bank=BANK, net="convolutional")
+@pytest.mark.parametrize("net", ["convolutional", "in_another_order"])
+def test_a_bank_without_a_linear_layer_is_left_out(tmp_path, net):
+    config = make_config(tmp_path, bank=BANK, net=net)
     found = extract(config, trust_code=True)
     assert [each for each in found.notices if "bank" in each] == [NO_BANK]
     run = RunFolder(config.run)
