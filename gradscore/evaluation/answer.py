@@ -360,8 +360,8 @@ def _compared(found: Sequence[Verdict]) -> str:
             if each.outcome == outcome
         ]
         parts += [f"{words} {_listed(names)}"] if names else []
-    same = [each.what for each in each_once if each.outcome == "best"]
-    parts += [f"the best baseline itself on {_listed(same)}"] if same else []
+    same = [each.what for each in each_once if each.outcome == "equal"]
+    parts += [f"equal on {_listed(same)}"] if same else []
     undecided = [each for each in each_once if each.outcome == "open" and each.gain is not None]
     if undecided:
         nearest = min(undecided, key=_times_to_settle)

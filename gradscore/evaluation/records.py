@@ -375,7 +375,7 @@ COMPARED = (
 )
 """What the words of a verdict stand for."""
 
-Outcome = Literal["better", "ahead", "mixed", "best", "open", "worse"]
+Outcome = Literal["better", "ahead", "mixed", "equal", "open", "worse"]
 """Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
 is better in the mean over sets, and worse on one or more of them; `best`: that baseline is the chosen score; `open` is
 neither shown to be better nor worse."""
@@ -405,7 +405,7 @@ class Verdict:
         aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
-        is_best: whether the chosen score is that baseline.
+        is_best: whether all figures of the chosen score are those of that baseline: it is the same, or both are perfect.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
 
@@ -471,7 +471,7 @@ class Verdict:
         """
         found = self._against_best
         if self.is_best:
-            return "best"
+            return "equal"
         if found != "better":
             return found
         if any(each.outcome == "worse" for each in self.sets):
@@ -483,11 +483,11 @@ class Verdict:
         """On how many sets of a group it is better or open, and on which it is worse; empty without several."""
         if len(self.sets) < 2:
             return ""
-        named: dict[str, list[str]] = {"better": [], "ahead": [], "best": [], "open": [], "worse": []}
+        named: dict[str, list[str]] = {"better": [], "ahead": [], "equal": [], "open": [], "worse": []}
         for each in self.sets:
             named[each.outcome].append(each.what)
         won = "better" if self.complete else "ahead"
-        counts = [f"{word} on {len(named[word])}" for word in (won, "best", "open") if named[word]]
+        counts = [f"{word} on {len(named[word])}" for word in (won, "equal", "open") if named[word]]
         counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
         counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
         return ", ".join(counts)
@@ -498,8 +498,8 @@ class Verdict:
         if self.best is None:
             return "not compared with any baseline"
         outcome = self.outcome
-        if outcome == "best":
-            return "; ".join(part for part in (f"the best baseline itself, {self.best}", self.by_set) if part)
+        if outcome == "equal":
+            return "; ".join(part for part in (f"equal to the best baseline, {self.best}", self.by_set) if part)
         won = "better than the best baseline" if self.complete else "ahead of the best baseline computed"
         is_ahead = outcome in ("better", "ahead", "mixed")
         compared = won if is_ahead else f"{_OTHERWISE[outcome]} the best baseline"
