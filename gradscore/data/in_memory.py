@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
@@ -32,6 +33,9 @@ FORMS = (
     "of batches, each of them a tensor, a pair, or a mapping of keyword arguments as collators of transformers make it"
 )
 """What samples may be given as."""
+
+TABLES = (pd.DataFrame, pd.Series)
+"""What no network takes, although it can be iterated over: that gives the names of its columns, or its values."""
 
 
 def samples_of(
@@ -241,7 +245,7 @@ class _Reader:
             return self._collated(data[place] for place in range(size))
         if isinstance(data, Mapping):
             return self._sliced(*self._parted(data))
-        if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        if isinstance(data, (str, bytes, *TABLES)) or not isinstance(data, Iterable):
             raise DataError(f"{self.name}: wanted {FORMS}, got {_described(data)}")
         return iter(data)
 
@@ -394,6 +398,8 @@ def _length(data: Any) -> int | None:
 
 def _described(data: Any) -> str:
     kind = type(data).__name__
+    if isinstance(data, TABLES):
+        return f"{kind}; give the numbers of some columns, table[columns].to_numpy(), or a Dataset of its rows"
     return f"{kind} of {data.dtype}" if isinstance(data, np.ndarray | Tensor) else kind
 
 
@@ -411,7 +417,7 @@ def whole_batches(data: Any, *, hashed: bool = True) -> Samples:
     refuse_shuffled(data)
 
     def read() -> Iterator[Batch]:
-        if isinstance(data, Tensor | Mapping | np.ndarray | str) or not isinstance(data, Iterable):
+        if isinstance(data, (Tensor, Mapping, np.ndarray, str, *TABLES)) or not isinstance(data, Iterable):
             raise DataError(
                 f"data: wanted batches for the loss to be called with (a DataLoader, a list), got "
                 f"{type(data).__name__}; give [batch] for a single one"

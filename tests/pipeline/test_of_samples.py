@@ -149,6 +149,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "empty tensor": (lambda: X[:0], "got none"),
     "exhausted iterator": (spent, "an iterator can be read only once"),
     "a path": (lambda: "images/", "wanted a DataLoader, a Dataset, .* got str"),
+    "a table": (lambda: pd.DataFrame(X.numpy()), r"got DataFrame; give .*\.to_numpy\(\), or a Dataset of its rows"),
+    "a table and labels": (lambda: (pd.DataFrame(X.numpy()), Y), r"got DataFrame; give .*\.to_numpy\(\)"),
+    "a column": (lambda: pd.DataFrame(X.numpy())[0], r"got Series; give .*\.to_numpy\(\)"),
     "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
     "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
     "float labels": (lambda: (X, Y.float()), r"wanted labels as whole numbers.*got float32"),
@@ -188,6 +191,12 @@ class Uneven(torch.utils.data.Dataset):
 def test_what_cannot_be_used_is_refused_in_words(make, message) -> None:
     with pytest.raises(DataError, match=message):
         gradscore.features(nn.Linear(4, 3).eval(), make(), statistics=["l2"])
+
+
+def test_a_table_is_no_batches_for_a_loss() -> None:
+    table, model = pd.DataFrame(X.numpy()), nn.Linear(4, 3).eval()
+    with pytest.raises(DataError, match="got DataFrame; give"):
+        gradscore.features(model, table, losses=lambda model, batch: model(batch).sum(1))
 
 
 MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
