@@ -540,9 +540,12 @@ def _help(error: BaseException, inputs: Inputs) -> str:
             "inputs are brought to the type of the first weights: give all weights of the model one type "
             "(model.float(), model.half()), and let forward make no tensors of another"
         )
-    if not isinstance(inputs, Tensor) or "argument" in said:
-        return "check that forward has arguments of these names, and needs no others"
-    if inputs.dim() != 4:
+    if "argument" in said:
+        return (
+            "forward has to take what is given and to need nothing else: save arrays again under the names of its "
+            "parameters (np.savez(FILE, NAME=array, ...)), or choose some by arguments: {inputs: [NAME, ...]}"
+        )
+    if not isinstance(inputs, Tensor) or inputs.dim() != 4:
         return "check that samples have as many numbers, in the same form, as those it was trained on"
     return "check preprocessing (resize, crop, channels)"
 

@@ -84,11 +84,15 @@ def program(folder: Path) -> nn.Module:
 
 HINTS = {
     "weights of two types": (lambda folder: Mixed(), torch.zeros(5, 4), r"give all weights of the model one type"),
-    "a missing argument": (lambda folder: Masked(), torch.zeros(5, 4), "check that forward has arguments of these"),
+    "a missing argument": (lambda folder: Masked(), torch.zeros(5, 4), "forward has to take what is given"),
     "an unknown argument": (
-        lambda folder: Masked(), {"x": torch.zeros(5, 4), "masks": torch.zeros(5, 4)}, "forward has arguments of these",
+        lambda folder: Masked(), {"x": torch.zeros(5, 4), "masks": torch.zeros(5, 4)},
+        r"keyword argument 'masks'; .* save arrays again under the names of its parameters \(np\.savez",
     ),
     "a program of fixed shape": (program, torch.zeros(5, 4), "export it with dynamic_shapes whose first axis"),
+    "arrays of another shape": (
+        lambda folder: Masked(), {name: torch.zeros(5, 3) for name in ("x", "mask")}, "as many numbers, in the same",
+    ),
     "channels": (
         lambda folder: nn.Sequential(nn.Conv2d(3, 3, 2), nn.Flatten()), torch.zeros(5, 1, 2, 2),
         r"cannot take images of shape \(1, 2, 2\): .* check preprocessing \(resize, crop, channels\)",
