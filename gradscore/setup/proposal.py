@@ -139,7 +139,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
             or f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a "
             f"network ({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds "
             "it, and samples: images in folders of classes, tables (.csv, .parquet) of texts or numbers and labels, or "
-            "archives (.npz) of arrays"
+            f"archives (.npz) of arrays{_of_pickle(found)}"
         )
     made = Proposal(base, remarks=unused)
     shapes: Shapes = {}
@@ -197,6 +197,14 @@ def _propose_program(made: Proposal, programs: Sequence[Path], sets: Sequence[Sa
         made.ask("model.num_classes", "how many classes the network tells apart")
 
 
+def _of_pickle(found: Found) -> str:
+    return "".join(
+        f"; {path} may hold the weights: load it as you do in training, and torch.save(network.state_dict(), "
+        f"'{path.stem}.pt')"
+        for path in found.pickles[:1]
+    )
+
+
 def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
     if checkpoints:
         made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
@@ -243,17 +251,7 @@ def _propose_model(
     else:
         _propose_code(made, found.factories, own, classes)
     if checkpoint is None:
-        pickle = found.pickles[0] if found.pickles else None
-        made.ask(
-            "model.checkpoint",
-            "the file of the trained weights (.pt, .pth, .safetensors)"
-            + (
-                f"; {made.near(pickle)} may hold them: load it as you do in training, and "
-                f"torch.save(network.state_dict(), '{pickle.stem}.pt')"
-                if pickle
-                else ""
-            ),
-        )
+        made.ask("model.checkpoint", f"the file of the trained weights (.pt, .pth, .safetensors){_of_pickle(found)}")
     else:
         made.put("model.checkpoint", made.near(checkpoint))
         if prefix is not None:

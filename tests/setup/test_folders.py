@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from gradscore.data import open_source
+from gradscore.errors import ConfigError
 from gradscore.setup import Proposal, propose
 
 
@@ -137,9 +138,17 @@ def test_pickles_that_may_hold_weights_are_said(tmp_path: Path) -> None:
         made = propose(places, base=tmp_path)
         assert made.settings["model.source"] == "python:net.py:build"
         assert made.missing["model.checkpoint"].endswith(
-            "churn.joblib may hold them: load it as you do in training, and "
+            "churn.joblib may hold the weights: load it as you do in training, and "
             "torch.save(network.state_dict(), 'churn.pt')"
         )
+
+
+def test_of_a_pickle_alone_it_is_said_what_to_save(tmp_path: Path) -> None:
+    (tmp_path / "churn.joblib").write_bytes(b"\x80\x04.")
+    with pytest.raises(
+        ConfigError, match=r"churn\.joblib may hold .*torch\.save\(network\.state_dict\(\), 'churn\.pt'\)"
+    ):
+        propose([tmp_path], base=tmp_path)
 
 
 def test_a_folder_that_is_called_ood_stays_out_of_distribution(tmp_path: Path) -> None:
