@@ -425,7 +425,7 @@ def people(clones: Path, folder: Path) -> tuple[Array, Array]:
 
 
 def human_table(clones: Path, folder: Path, work: Path) -> str:
-    """How many of the first 100 are wrong, or doubted, by what people say."""
+    """How many of the first 100 and 1,000 are wrong, or doubted, by what people say."""
     samples = cifar(folder, count=10000)
     labels, order = samples.truth, np.random.default_rng(0).permutation(10000)
     shares, published = (each[order] for each in people(clones, folder))
@@ -463,9 +463,13 @@ def human_table(clones: Path, folder: Path, work: Path) -> str:
         for source in of_cleanlabs:
             name = max(SCORES, key=lambda each: of_first(peer[f"{each}/{source}"], wrong, 100))
             scores[f"cleanlab's best, of {source}: {SCORES[name]}"] = peer[f"{name}/{source}"]
-    lines = ["| score | wrong of the first 100 | AUROC | doubted of the first 100 | AUROC |", "|---" * 5 + "|"]
+    lines = ["| score | wrong of the first 100 | of 1,000 | AUROC | doubted of the first 100 | of 1,000 | AUROC |"]
+    lines.append("|---" * 7 + "|")
     for title, score in scores.items():
-        cells = [f"{of_first(score, each, 100)} | {auroc(score, each):.3f}" for each in (wrong, doubted)]
+        cells = [
+            f"{of_first(score, each, 100)} | {of_first(score, each, 1000)} | {auroc(score, each):.3f}"
+            for each in (wrong, doubted)
+        ]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     said = f"Of all, {wrong.sum()} are wrong and {doubted.sum()} doubted; the audit says: {audit.sentence}."
     return "\n".join([*lines, "", said])

@@ -222,11 +222,8 @@ class DataConfig(Section):
     """Samples that are none of these classes."""
     auxiliary: Elsewhere[MadeKinds] = "auto"
     """Auxiliary OOD sets that are made of up to 1,000 samples of in_dist.fit each. `auto` makes `rotate90`, `mixup`,
-    `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, `swapped_fields`,
-    `permuted_columns`, `feature_mixture`, `feature_extrapolation`, `far_extrapolation` and `extrapolated_fields` of
-    numbers (of several inputs: of those of floats), `shuffled_tokens`, `swapped_fields`, `random_tokens` and
-    `some_random_tokens` of tokens and text, and `blended_words` of text, less those that would mostly be copies of
-    samples. `[]` makes none."""
+    `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, the kinds of `synthetic:`
+    for numbers, tokens or text, less those that would mostly be copies of samples. `[]` makes none."""
     shifted: list[ShiftedConfig] = []
     """Labelled samples of these classes that look different; reported by themselves."""
 

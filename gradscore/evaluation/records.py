@@ -405,7 +405,7 @@ class Verdict:
         aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
-        is_best: whether all figures of the chosen score are those of that baseline: it is the same, or both are perfect.
+        is_best: whether all figures of the chosen score are those of that baseline: it is that, or both are perfect.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
 

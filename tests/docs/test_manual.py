@@ -124,22 +124,13 @@ def test_powers_of_two_are_those_of_the_page(engine: dict) -> None:
     assert (2.0 ** exponents(2, logits.dtype, logits.device)).tolist() == [1, 32]
 
 
-RATES = {"fpr95_ood_positive": ("ood_positive", 0.7), "fpr95_id_positive": ("id_positive", 0.5)}
-
-
-@pytest.fixture(scope="module")
-def rates() -> dict:
-    return run_page("evaluation.md")
-
-
-def measured(rates: dict, metric: str) -> float:
-    return METRICS[metric]([*rates["ordinary"], *rates["strange"]], [False] * 20 + [True] * 20)
-
-
-@pytest.mark.parametrize(("metric", "name", "wanted"), [(key, *value) for key, value in RATES.items()], ids=RATES)
-def test_rate_worked_by_hand(rates: dict, metric: str, name: str, wanted: float) -> None:
-    assert rates[name] == measured(rates, metric) == wanted
-    assert re.search(rf"`{metric}` [^;]*is\s{wanted:.2f},", (DOCS / "evaluation.md").read_text())
+@pytest.mark.parametrize(("metric", "wanted"), [("fpr95_ood_positive", 0.7), ("fpr95_id_positive", 0.5)])
+def test_rate_worked_by_hand(metric: str, wanted: float) -> None:
+    """Of twenty ordinary samples with scores 0 to 19, and twenty OOD samples, half 5.5 and half 30."""
+    scores = [*range(20), *[5.5] * 10, *[30.0] * 10]
+    assert METRICS[metric](scores, [False] * 20 + [True] * 20) == wanted
+    text = " ".join((DOCS / "evaluation.md").read_text().split())
+    assert re.search(rf"`{metric}` [^`]*is {wanted:.2f},", text)
 
 
 def test_moving_over_works() -> None:
