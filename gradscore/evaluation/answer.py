@@ -364,12 +364,11 @@ def _compared(found: Sequence[Verdict]) -> str:
     parts += [f"equal on {_listed(same)}"] if same else []
     undecided = [each for each in each_once if each.outcome == "open" and each.gain is not None]
     if undecided:
-        nearest = min(undecided, key=_times_to_settle)
-        times = _times_to_settle(nearest)
+        nearest = min(undecided, key=lambda each: each.times)
         settled = (
-            f"{max(2, math.ceil(times))} times as many samples would settle "
-            f"{nearest.what if len(undecided) > 1 else 'it'}"
-            if times <= IN_REACH
+            f"{max(2, math.ceil(nearest.times))} times as many samples would settle "
+            f"{nearest.what if len(undecided) > 1 else 'it'} if its gains stay as they are"
+            if nearest.times <= IN_REACH
             else "no difference in sight"
         )
         parts.append(f"open on {_listed([each.what for each in undecided])} ({settled})")
@@ -448,15 +447,6 @@ def _more_caught(verdict: Verdict) -> str:
         count_or_percent(share or 0.0, verdict.area.n_positive) for share in (verdict.best_caught, verdict.caught)
     )
     return f"{best}, not {chosen}"
-
-
-def _times_to_settle(verdict: Verdict) -> float:
-    """How many times as many samples would take 0 out of the interval of the gain, if it stays what it is."""
-    gain = verdict.gain
-    if gain is None or gain.value is None or gain.low is None or gain.high is None or not gain.value:
-        return math.inf
-    half = gain.value - gain.low if gain.value > 0 else gain.high - gain.value
-    return max(1.0, (half / gain.value) ** 2)
 
 
 def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | None) -> str:

@@ -5,11 +5,13 @@ A verdict is what a reader wants to know first: how well wrong predictions and O
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
@@ -359,6 +361,9 @@ USELESS = 0.6
 """An AUROC below this one is of no use: where an interval reaches neither above chance nor below this, too little was
 seen to say whether a score finds anything."""
 
+POWER = 0.8
+"""The share of reports in which a difference of the size seen is to be shown, where it is said how many samples do."""
+
 SIGNIFICANCE = 0.05
 """The share of comparisons with scores that are no better in which one is called better, at most."""
 
@@ -406,6 +411,7 @@ class Verdict:
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether all figures of the chosen score are those of that baseline: it is that, or both are perfect.
+        times: how many times as many samples would show whether it is better, see `_times_to_settle`.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
 
@@ -423,6 +429,7 @@ class Verdict:
     shares: Mapping[str, float] = field(default_factory=dict)
     complete: bool = True
     is_best: bool = False
+    times: float = math.inf
     sets: tuple[Verdict, ...] = ()
 
     @property
@@ -595,10 +602,33 @@ def _verdict(
         best=best,
         gain=None if best is None else chosen.get(GAIN + best),
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
+        times=_times_to_settle([chosen.get(GAIN + each.score) for each in areas]),
         caught=None if missed is None or missed.value is None else 1 - missed.value,
         aurocs={each.score: each.value or 0.0 for each in same if each.metric == "auroc"},
         shares={each.score: 1 - (each.value or 0.0) for each in same if each.metric == "fpr95_id_positive"},
     )
+
+
+def _times_to_settle(gains: Sequence[Record | None]) -> float:
+    """How many times as many samples would show in four cases of five which is better, if the gains are what they were.
+
+    To be better all intervals have to be above 0, to be worse the first gain below it, after Bonferroni's correction.
+
+    Args:
+        gains: over every baseline, the one with the highest AUROC first.
+    """
+    if not gains:
+        return math.inf
+    lost = gains[0] is not None and (gains[0].value or 0.0) < 0
+    level = SIGNIFICANCE / (len(gains) if lost else 1)
+    needed = float(norm.isf(level / 2) + norm.ppf(POWER))
+    times = []
+    for gain in gains[:1] if lost else gains:
+        if gain is None or gain.low is None or gain.high is None or not gain.value or (gain.value < 0) != lost:
+            return math.inf
+        half = gain.high - gain.value if lost else gain.value - gain.low
+        times.append((needed * half / float(norm.ppf(0.975)) / gain.value) ** 2)
+    return max(1.0, *times)
 
 
 def _added(gains: Sequence[Record | None], over_regression: Record | None) -> Gradients | None:

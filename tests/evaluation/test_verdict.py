@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from scipy.stats import norm
 
 from gradscore.evaluation.records import Record, Verdict, verdicts
 
@@ -141,3 +144,30 @@ def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() 
     assert verdict.gain is not None
     assert verdict.gain.low is not None
     assert (verdict.best, verdict.gain.low > 0, verdict.outcome) == ("energy", True, "open")
+
+
+UNSURE = (0.02, 0.1, 0.7)
+"""A larger gain, of which less is known."""
+
+SETTLED = {
+    "by the only gain": ({"energy": EVEN}, EVEN, 0.05),
+    "by the gain that takes most": ({"energy": EVEN, "knn": UNSURE, "msp": WON}, UNSURE, 0.05),
+    "below zero, among three": ({"energy": SLIGHTLY_LOST, "knn": UNSURE, "msp": WON}, SLIGHTLY_LOST, 0.05 / 3),
+}
+
+
+@pytest.mark.parametrize(("gains", "slowest", "level"), SETTLED.values(), ids=SETTLED)
+def test_so_many_times_as_many_samples_settle_it_in_four_cases_of_five(
+    gains: dict, slowest: tuple, level: float
+) -> None:
+    areas = [figure("a", name, 0.9 - 0.1 * place) for place, name in enumerate(gains)]
+    records = [figure("a", "chosen", 0.9), *areas, *(gain("a", name, found) for name, found in gains.items())]
+    (verdict,) = verdicts(records)
+    value, half, _ = slowest
+    error = half / norm.ppf(0.975) / math.sqrt(verdict.times)
+    assert norm.sf(norm.isf(level / 2) - abs(value) / error) == pytest.approx(0.8, abs=1e-9)
+
+
+def test_no_number_of_samples_settles_what_is_not_ahead_of_all() -> None:
+    behind = [figure("a", "chosen", 0.9), figure("a", "energy", 0.9), gain("a", "energy", (0.0, 0.01, 1.0))]
+    assert verdicts(behind)[0].times == math.inf
