@@ -76,7 +76,7 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
-    from gradscore.store import RunFolder, label_warnings, refuse_run_files
+    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels, refuse_run_files
     from gradscore.system import check_target, write_text
 
     if junit is not None and junit.resolve() == expected.resolve():
@@ -103,6 +103,8 @@ def check(
             )
         folder = RunFolder(source)
         output.tell(*label_warnings(folder), stderr=True)
+    if update:
+        refuse_doubtful_labels(folder, said=f"{expected} was not written")
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)

@@ -523,7 +523,7 @@ def complete_run(
         for split in plan.datasets:
             splits.append(_completed(plan, writer, counter, split, make_shards))
             if check_labels and split == FIT:
-                refuse_doubtful_labels(RunFolder(writer.path))
+                refuse_doubtful_labels(RunFolder(writer.path), said=f"Nothing was computed after {FIT}")
         if not writer.was_complete:
             known = list(dict.fromkeys([*plan.notices, *notices]))
             writer.finish(feature_count=len(extractor.feature_names), notices=known)

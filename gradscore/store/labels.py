@@ -266,14 +266,15 @@ def refuse_unlabelled(run: RunFolder) -> None:
         )
 
 
-def refuse_doubtful_labels(run: RunFolder) -> None:
-    """Ends a run of which `in_dist.fit` is there where its labels are probably not those that the network learned.
+def refuse_doubtful_labels(run: RunFolder, *, said: str) -> None:
+    """Ends a command where the labels of `in_dist.fit` are probably not those that the network learned.
 
     They are where the accuracy is at chance or would be more than twice as high with the classes in another order,
     unless `model.declared_accuracy` says that it is so low.
 
     Args:
         run: a run folder; its other splits need not be finished.
+        said: what was not done.
 
     Raises:
         DataError: no sample of it has a label.
@@ -285,8 +286,8 @@ def refuse_doubtful_labels(run: RunFolder) -> None:
     if is_expected or not (fit.agreement.is_at_chance or fit.agreement.in_another_order is not None):
         return
     raise DoubtfulLabelsError(
-        f"{fit.doubt}: {_reason(run, [fit])}. Nothing was computed after {FIT}; if that is all the network can do, "
-        f"go on with --set model.declared_accuracy={fit.agreement.accuracy:.2f}"
+        f"{fit.doubt}: {_reason(run, [fit])}. {said}; if that is all the network can do, go on with "
+        f"--set model.declared_accuracy={fit.agreement.accuracy:.2f}"
     )
 
 

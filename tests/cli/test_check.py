@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +104,12 @@ def noise(folder: Path, *, seed: int) -> None:
     np.savez(folder / "ood.npz", images=pixels)
 
 
-def swap_classes(folder: Path) -> None:
-    """Two classes of the last layer change places, in the file that the run was made from."""
+def swap_classes(folder: Path, order: Sequence[int] = (1, 0, 3, 2, 4, 5, 6, 7, 8, 9)) -> None:
+    """Classes of the last layer change places, in the file that the run was made from."""
     weights = load_file(folder / "net.safetensors")
-    order = [1, 0, 3, 2, *range(4, 10)]
     save_file(
-        weights | {name: weights[name][order].clone() for name in ("3.weight", "3.bias")}, folder / "net.safetensors"
+        weights | {name: weights[name][list(order)].clone() for name in ("3.weight", "3.bias")},
+        folder / "net.safetensors",
     )
 
 
@@ -144,6 +144,20 @@ def test_damaged_weights_never_pass(own) -> None:
     assert result.exit_code == 1
     assert "\nworse than expected: " in result.stdout
     assert " tests fail (damaged)" in result.stdout
+
+
+def test_labels_in_another_order_are_no_expected_figures(own) -> None:
+    swap_classes(own, (1, 0, 3, 2, 5, 4, 7, 6, 8, 9))
+    assert check(own / "own.yaml", own / "expected.json", "--trust-code", "--out", own / "swapped").exit_code == 1
+    before = (own / "expected.json").read_text()
+    for path in (own / "expected.json", own / "new.json"):
+        result = check(own / "swapped", path, "--update")
+        assert result.exit_code == 3
+        said = " ".join(result.stderr.split())
+        assert "with the classes in another order" in said
+        assert "was not written; if that is all the network can do" in said
+    assert (own / "expected.json").read_text() == before
+    assert not (own / "new.json").exists()
 
 
 def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
