@@ -109,6 +109,7 @@ def check(
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)
         output.say(f"new expected figures: {expected} ({expected.stat().st_size / 1024:.0f} KiB)")
+        output.tell(*notes(made.notices))
         output.document({"expected": expected})
         return
     report = check_run(folder, known, policy=policy, sources=sources)

@@ -1,6 +1,7 @@
 """`gradscore check`: exit codes and files."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -98,9 +99,9 @@ def own(made: Path, tmp_path: Path) -> Iterator[Path]:
     yield from restored(made, tmp_path)
 
 
-def noise(folder: Path, *, seed: int) -> None:
+def noise(folder: Path, *, seed: int, count: int = 60) -> None:
     """An OOD set of random pixels."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 8, 8), dtype=np.uint8)
     np.savez(folder / "ood.npz", images=pixels)
 
 
@@ -158,6 +159,14 @@ def test_labels_in_another_order_are_no_expected_figures(own) -> None:
         assert "was not written; if that is all the network can do" in said
     assert (own / "expected.json").read_text() == before
     assert not (own / "new.json").exists()
+
+
+def test_a_set_too_small_to_pass_is_named_with_the_new_figures(own) -> None:
+    noise(own, seed=0, count=20)
+    given = ("--trust-code", "--out", own / "small", "--update")
+    said = " ".join(check(own / "own.yaml", own / "small.json", *given).stdout.split())
+    found = re.search(r"ood\.mine has (\d+) samples: with fewer than 30 of a set, a model that is as good but", said)
+    assert int(found[1]) == json.loads((own / "small.json").read_text())["samples"]["ood.mine"] <= 20
 
 
 def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
