@@ -88,7 +88,7 @@ def _ask(proposal: Proposal) -> None:
 
 
 def _report(output: Output, proposal: Proposal, target: Path) -> None:
-    from gradscore.setup import as_flow
+    from gradscore.config import as_flow
 
     output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
     for key, why in proposal.reasons.items():

@@ -16,6 +16,7 @@ from .schema import (
     FeaturesConfig,
     MetaConfig,
     Protocol,
+    as_flow,
     check_features,
     dump_config,
     load_config,

@@ -254,6 +254,14 @@ def dump_config(config: Config) -> str:
     return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
+def as_flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True
+    )
+    return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
 def check_features(features: FeaturesConfig) -> None:
     """Makes sure that the losses, statistics and augmentations exist.
 
@@ -279,14 +287,11 @@ _MOST_VALUES = 1_000_000
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
-_MERGE = "tag:yaml.org,2002:merge"
-
 _WRITTEN = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
     "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-    "merge": "<<",
 }
 
 
@@ -298,7 +303,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGE]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for position, key in enumerate(keys):
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
@@ -376,7 +381,7 @@ def _parse_yaml(text: str, *, where: str) -> Any:
     try:
         value = yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
         size = _size(value, {})
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, KeyError, AttributeError) as error:  # of tags: !!bool maybe
         raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply, or an alias (*) stands inside what it names") from None

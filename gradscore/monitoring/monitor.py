@@ -206,6 +206,7 @@ class Monitor:
                 f"{closest(missing[0], list(map(str, table.columns)))}"
             )
         rows = table[wanted].reset_index(drop=True)
+        rows["reason"] = rows["reason"].astype(object).where(rows["reason"].notna(), "")  # a CSV file has no empty text
         is_lost = rows["decision"].isin(["error"]).to_numpy()
 
         def check(name: str, is_right: NDArray[np.bool_], what: str) -> None:
@@ -219,6 +220,7 @@ class Monitor:
                 )
 
         check("decision", rows["decision"].isin(["accept", "reject"]).to_numpy(), "accept, reject or error")
+        check("reason", rows["reason"].map(lambda value: isinstance(value, str)).to_numpy(dtype=np.bool_), "text")
         check(BUNDLE, rows[BUNDLE].isin([self._state.bundle]).to_numpy(), f"the bundle {self._state.bundle[:12]}...")
         for name in [*watched, *self._judged]:
             values = _numbers(rows[name])
@@ -306,11 +308,11 @@ class Monitor:
         found = []
         for place in np.argsort(least, kind="stable")[:SUSPICIOUS]:
             row = scored.iloc[int(place)]
-            chance = float(row["probability_wrong"]) if "probability_wrong" in scored else np.nan
+            chance = row.get("probability_wrong")  # a baseline that decides has none
             found.append(
                 Suspicious(
                     sample_id=storable(str(row["sample_id"])),
-                    probability_wrong=chance if np.isfinite(chance) else None,
+                    probability_wrong=None if pd.isna(chance) else float(chance),
                     reason=str(row["reason"]),
                 )
             )

@@ -8,4 +8,4 @@ writes a commented YAML file of it. Nothing that is found is run.
 
 from __future__ import annotations
 
-from .proposal import Proposal, as_flow, propose, write_proposal
+from .proposal import Proposal, propose, write_proposal

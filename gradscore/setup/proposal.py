@@ -10,9 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import yaml
-
-from ..config import load_config
+from ..config import as_flow, load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError, OutputError
 from ..models import StateDict, read_weights
@@ -545,9 +543,3 @@ def _line(text: str, comment: str) -> str:
         return f"{line}\n" if comment else f"{text}\n"
     indent = text[: len(text) - len(text.lstrip())]
     return f"{fill(comment, WIDEST, initial_indent=f'{indent}# ', subsequent_indent=f'{indent}# ')}\n{text}\n"
-
-
-def as_flow(value: Any) -> str:
-    """A value as YAML on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...").strip()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import erfc, sqrt
 
 import numpy as np
-import yaml
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binom
 
 from ..columns import LOGIT
+from ..config import as_flow
 from ..data import FIT, TEST, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
 from ..notices import Notice
@@ -190,9 +189,8 @@ def raw_labels(
 
 
 def _in_yaml(raw: int | str) -> str:
-    """A label as YAML reads it back: names that look like something else than text stand in quotes."""
-    is_plain = isinstance(raw, int) or (raw[:1].isalpha() and yaml.safe_load(raw) == raw)
-    return str(raw) if is_plain else json.dumps(raw)
+    """A label as an entry of a list or mapping in YAML: names that look like something else stand in quotes."""
+    return as_flow([raw])[1:-1]
 
 
 GAP = 0.1

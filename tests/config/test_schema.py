@@ -124,11 +124,6 @@ def test_numbers_and_truth_values_are_read_as_in_yaml_1_2(config_file: Path) -> 
     assert config.model.one_logit is False
 
 
-def test_merge_keys_bring_settings() -> None:
-    text = MINIMAL.replace("fit: {", "fit: &fit {").replace('test: {source: "sklearn:digits", ', "test: {<<: *fit, ")
-    assert parse_config(text, where="text").data.in_dist.test == parse_config(MINIMAL, where="text").data.in_dist.test
-
-
 ENVIRONMENT = {
     "set": ("folder:/${GRADSCORE_TEST}", "folder:/set"),
     "set, default unused": ("folder:/${GRADSCORE_TEST:-other}", "folder:/set"),
@@ -219,6 +214,8 @@ FILES = {
     "not YAML": ("model: [", "not valid YAML"),
     "a list": ("- model", "wanted a YAML mapping of settings .*got a list"),
     "empty": ("", "wanted a YAML mapping of settings .*got nothing"),
+    "a merge key": (MINIMAL + "<<: {seed: 1}", "<<: unknown key"),
+    "a tag that does not fit": ("run: !!bool maybe", "not valid YAML"),
     "key given twice": (MINIMAL + "run: other", "'run' is given twice"),
     "setting without a default": (
         MINIMAL.replace("  checkpoint: weights.safetensors\n", ""),

@@ -73,6 +73,25 @@ def test_one_call_is_two(bundle, table, tmp_path: Path, cut: int) -> None:
     assert watched(tmp_path / "one") == watched(tmp_path / "two")
 
 
+def test_a_table_read_from_csv_is_the_same(bundle, scored, tmp_path: Path) -> None:
+    """Of samples that are all accepted, whose reasons a CSV file has as missing values."""
+    accepted = scored[scored["decision"] == "accept"].head(120)
+    accepted.to_csv(tmp_path / "table.csv", index=False)
+    found = [Monitor(bundle, window=60, state=tmp_path / f"{place}.json") for place in range(2)]
+    for monitor, rows in zip(found, (accepted, pd.read_csv(tmp_path / "table.csv")), strict=True):
+        monitor.update(rows)
+    first, second = (monitor.windows for monitor in found)
+    assert [(each.ood, each.rejected, each.samples) for each in second] == [(0.0, 0.0, 60)] * 2
+    assert [each.accuracy for each in second] == pytest.approx([each.accuracy for each in first], abs=1e-9)
+
+
+def test_a_score_without_a_probability_has_none_among_the_suspicious(bundle, table, tmp_path: Path) -> None:
+    """As where a baseline decides: `gradscore bundle --score wrong=energy`."""
+    monitor = Monitor(bundle, window=50, state=tmp_path / "state.json")
+    monitor.update(table(60).assign(probability_wrong=pd.Series([None] * 60, dtype=object)))
+    assert {each.probability_wrong for window in monitor.windows for each in window.suspicious} == {None}
+
+
 def test_a_table_that_comes_twice_in_a_row_is_said(bundle, table, tmp_path: Path) -> None:
     rows, others = table(130), table(130, seed=1).assign(sample_id=table(130)["sample_id"])
     said = "130 samples are counted twice: they have the names and scores of the call before"
