@@ -212,17 +212,13 @@ def _signs(features: int) -> FloatArray:
 
 def _sizes(columns: list[str]) -> dict[str, str]:
     """A column that says how large the gradient is, by group of parameters, from the input to the output."""
-    parts = [column.rpartition("/") for column in feature_columns(columns)]
-    losses = list(dict.fromkeys(start.partition("/")[0] for start, _, _ in parts))
-    if not losses:
-        return {}
-    of_loss = {start: {each for first, _, each in parts if first == start} for start, _, _ in parts}
-    found: dict[str, str] = {}
-    for start, statistics in of_loss.items():
-        loss, _, group = start.partition("/")
-        size = next((each for each in _SIZES if each in statistics), None)
-        if loss == losses[0] and size is not None:
-            found[group] = f"{start}/{size}"
+    features = [column.partition("/") for column in feature_columns(columns)]
+    loss = features[0][0] if features else ""
+    statistics: dict[str, set[str]] = {}
+    for group, _, statistic in (rest.rpartition("/") for each, _, rest in features if each == loss):
+        statistics.setdefault(group, set()).add(statistic)
+    sizes = {group: next((each for each in _SIZES if each in known), None) for group, known in statistics.items()}
+    found = {group: f"{loss}/{group}/{size}" for group, size in sizes.items() if size is not None}
     names, places = list(found), np.linspace(0, max(0, len(found) - 1), min(LAYERS, len(found)))
     return {names[place]: found[names[place]] for place in dict.fromkeys(places.round().astype(int).tolist())}
 
