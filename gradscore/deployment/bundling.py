@@ -54,7 +54,7 @@ from ..store import RunFolder, package_versions
 from ..system import FloatArray, Inputs, as_address, closest, each_input, rows_of, sample_count
 from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
-from .known_sets import plain_sets, with_shifted_sets
+from .known_sets import usual_sets, with_shifted_sets
 from .rejections import measured_rejections
 
 BASELINE = "baseline"
@@ -171,7 +171,7 @@ def make_bundle(
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
         fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None
-    known_sets = plain_sets(calibration.apart, detectors, with_labels=fit is not None)
+    known_sets = usual_sets(calibration.apart, detectors, with_labels=fit is not None)
     if fit is not None:
         known_sets = with_shifted_sets(
             run, known_sets, detectors, extractor, fit, copies=shifted_copies, progress=progress

@@ -223,7 +223,7 @@ def _sizes(columns: list[str]) -> dict[str, str]:
     return {names[place]: found[names[place]] for place in dict.fromkeys(places.round().astype(int).tolist())}
 
 
-def plain_sets(calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool) -> KnownSets:
+def usual_sets(calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool) -> KnownSets:
     """What a monitor of drift needs, from the feature table of the labelled calibration samples.
 
     They come in the order of their scores, which says nothing of who they are; their classes are for what is learnt of
@@ -248,7 +248,7 @@ def _unknown(known: KnownSet) -> IntArray:
 
 def with_shifted_sets(
     run: RunFolder,
-    plain: KnownSets,
+    usual: KnownSets,
     detectors: Mapping[str, CalibratedScore],
     extractor: Extractor,
     dataset: SampleDataset,
@@ -260,7 +260,7 @@ def with_shifted_sets(
 
     Args:
         run: whose auxiliary OOD samples are taken.
-        plain: of the calibration samples.
+        usual: of the calibration samples, from `usual_sets`.
         detectors: by name.
         extractor: computes the features.
         dataset: the samples of `in_dist.fit`.
@@ -293,7 +293,7 @@ def with_shifted_sets(
         for info in auxiliary
     }
     fit = _drawn_set(run.read(FIT), detectors, PLAIN, of_known_classes=True)
-    return replace(plain, plain=replace(fit, label=_unknown(fit)), shifted=shifted, ood=ood)
+    return replace(usual, plain=replace(fit, label=_unknown(fit)), shifted=shifted, ood=ood)
 
 
 def _scored(dataset: SampleDataset, detectors: Mapping[str, CalibratedScore], extractor: Extractor) -> KnownSet:
