@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import LOGIT, META_COLUMNS
+from ..columns import META_COLUMNS, logit_columns
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import (
@@ -433,9 +433,7 @@ def check_batches(
 
 def moved_logits(one: pd.DataFrame, other: pd.DataFrame) -> float:
     """The largest difference of logits, relative to the largest of them."""
-    before, after = (
-        each[[name for name in map(str, each) if name.startswith(LOGIT)]].to_numpy() for each in (one, other)
-    )
+    before, after = (each[logit_columns(each.columns)].to_numpy() for each in (one, other))
     return float(np.abs(after - before).max(initial=0.0) / max(np.abs(before).max(initial=0.0), np.finfo(float).tiny))
 
 

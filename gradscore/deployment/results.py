@@ -62,9 +62,4 @@ def _write_lines(file: IO[str], table: pd.DataFrame) -> None:
 def _kind(name: str) -> pa.DataType:
     if name == "prediction":
         return pa.int64()
-    return pa.float64() if _is_number(name) else pa.string()
-
-
-def _is_number(name: str) -> bool:
-    """Whether a column of results holds figures."""
-    return name.startswith(("probability_", "score_", "p_value_"))
+    return pa.float64() if name.startswith(("probability_", "score_", "p_value_")) else pa.string()
