@@ -81,14 +81,17 @@ def bundle(
     refuse_run_files(out, option="--out")
     check_bundle_target(out)
     output = Output(as_json=as_json, quiet=quiet)
-    options: dict[str, Any] = {
-        "model_source": model,
-        "scores": scores or (),
-        "shifted_copies": COPIES if monitor else 0,
-    }
     folder = RunFolder(run)
     with counting(quiet=quiet or not monitor) as tell:
-        made = make_bundle(folder, alpha=alpha, with_weights=with_weights, progress=tell, **options)
+        made = make_bundle(
+            folder,
+            alpha=alpha,
+            with_weights=with_weights,
+            model_source=model,
+            scores=scores or (),
+            shifted_copies=COPIES if monitor else 0,
+            progress=tell,
+        )
     doubts = [*label_warnings(folder), *urgent(notes(made.notices))]
     output.tell(*doubts, stderr=True)
     replaced = out.exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -95,8 +95,7 @@ def monitor(
     known = watching.bundle.input_columns
     sources = open_user_samples(samples, column=column, root=root, columns=known)
     output = Output(as_json=as_json, quiet=quiet)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
-    scorer = Scorer.load(bundle, device=device, **moved)
+    scorer = Scorer.load(bundle, device=device, model_source=model, weights=weights, sha256=sha256)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table)
     try:

@@ -92,8 +92,9 @@ def completed(
     Returns:
         What was extracted, what was fitted, and what was found, the last one as a program reads it.
     """
-    how: dict[str, Any] = {"out": out, "check_kept": check_kept, "check_labels": check_labels}
-    summary = extracted(context, output, config, settings, to_fit=True, **how)
+    summary = extracted(
+        context, output, config, settings, out=out, to_fit=True, check_kept=check_kept, check_labels=check_labels
+    )
     models = fitted(output, summary.run, again=again)
     found = evaluated(output, summary.run, tables=tables, answer=answer)
     return summary, models, found

@@ -116,10 +116,9 @@ def score(
         refuse_inputs(out, files)
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
-    moved: dict[str, Any] = {"model_source": model, "weights": weights, "sha256": sha256}
-    scorer = Scorer.load(bundle, device=device, alpha=alpha, **moved)
+    scorer = Scorer.load(bundle, device=device, alpha=alpha, model_source=model, weights=weights, sha256=sha256)
     explained = EXPLAINED if explain else 0
-    opening: dict[str, Any] = {"column": column, "root": root, "columns": scorer.bundle.input_columns}
+    known = scorer.bundle.input_columns
     counts, rows, first_error, alike = Counter[str](), list[dict[Hashable, Any]](), "", set[str]()
     doubtful = 0
     with ExitStack() as stack:
@@ -129,7 +128,7 @@ def score(
         write = None if out is None else stack.enter_context(table_writer(out, columns))
         for file in files:
             try:
-                images = open_user_file(file, **opening)
+                images = open_user_file(file, column=column, root=root, columns=known)
             except DataError as error:
                 raise DataError(f"{error}{scorer.files}") from None
             what = "scoring" if len(files) == 1 else f"scoring {file.name}"
