@@ -303,14 +303,6 @@ class Driver(NamedTuple):
         return f"{self.layer} {self.statistic}{of} {self.contribution:+.3g}"
 
 
-class GroupShare(NamedTuple):
-    """What a group of inputs adds to the score of a sample, and what that means."""
-
-    group: Group
-    contribution: float
-    meaning: str
-
-
 def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     """What each input adds to the score of each sample; where inputs raise alarms, to the loudest of these.
 
@@ -368,27 +360,14 @@ def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
     Returns:
         N sentences such as `neighbours +1.3: no sample of the bank is near`.
     """
-    sentences = []
+    groups, sentences = [group_of(name) for name in names], []
     for row in table:
-        # Shares come strongest first.
-        speaking = [share for share in group_shares(names, row) if share.contribution > 0]
-        said = [f"{share.group} {share.contribution:+.3g}: {share.meaning}" for share in speaking]
-        sentences.append(said[0] if said else "nothing speaks for it")
+        totals: dict[Group, float] = {}
+        for group, value in zip(groups, row, strict=True):
+            totals[group] = totals.get(group, 0.0) + float(value)
+        loudest, most = max(totals.items(), key=lambda item: item[1])
+        sentences.append(f"{loudest} {most:+.3g}: {_MEANING[loudest]}" if most > 0 else "nothing speaks for it")
     return sentences
-
-
-def group_shares(names: Sequence[str], row: FloatArray) -> list[GroupShare]:
-    """What groups of inputs add to the score of one sample, the strongest first.
-
-    Args:
-        names: of the inputs.
-        row: (inputs,) a row of `contributions`.
-    """
-    totals: dict[Group, float] = {}
-    for name, value in zip(names, row, strict=True):
-        totals[group_of(name)] = totals.get(group_of(name), 0.0) + float(value)
-    ordered = sorted(totals.items(), key=lambda item: -abs(item[1]))
-    return [GroupShare(group, total, _MEANING[group]) for group, total in ordered if total]
 
 
 def _driver(name: str, contribution: float) -> Driver:

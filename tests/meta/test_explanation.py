@@ -6,7 +6,7 @@ from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.baselines import Bank
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
-from gradscore.meta.models import Driver, contributions, drivers, group_shares, loudest_group
+from gradscore.meta.models import Driver, contributions, drivers, loudest_group
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -98,15 +98,13 @@ def test_every_input_has_a_place():
     } <= found
 
 
-def test_group_shares_are_the_sums_of_their_inputs_the_strongest_first():
+def test_the_loudest_group_has_the_largest_sum_of_its_inputs():
     names = ["u/conv/l1", "baseline/msp", "u/conv/l2", "baseline/energy", "baseline/knn", "baseline/react"]
-    found = group_shares(names, np.array([1.0, -3.0, 0.5, -1.0, 0.25, 0.0]))
-    assert [(each.group, each.contribution) for each in found] == [
-        ("logits", -4.0),
-        ("gradients", 1.5),
-        ("neighbours", 0.25),
+    table = np.array([[1.0, -3.0, 0.5, -1.0, 1.25, 0.0], [1.0, 3.0, 0.5, -1.0, 1.25, 0.0]])
+    assert loudest_group(names, table) == [
+        "gradients +1.5: the gradients of these layers are unusual",
+        "logits +2: the logits are unusual",
     ]
-    assert found[0].meaning == "the logits are unusual"
 
 
 def test_where_nothing_speaks_for_it_that_is_said():
