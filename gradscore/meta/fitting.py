@@ -164,10 +164,11 @@ def fit_logistic(
     Raises:
         EvaluationError: samples of one class only.
     """
-    found = np.empty((0, 0)) if axes is None or not penalty.gradients else axes
-    if axes is None and penalty.gradients:
-        found = leading_axes(rows.scaled[:, _as_slice(np.flatnonzero(inputs.of_gradients))])
-    return _fitted(inputs, rows, penalty, axes=found, counted=inputs.of_scores)
+    if not penalty.gradients:
+        axes = np.empty((0, 0))
+    elif axes is None:
+        axes = leading_axes(rows.scaled[:, _as_slice(np.flatnonzero(inputs.of_gradients))])
+    return _fitted(inputs, rows, penalty, axes=axes, counted=inputs.of_scores)
 
 
 def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
@@ -274,7 +275,7 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     Returns:
         The model; as it was where no input raises alarms, or all ordinary samples have one score.
     """
-    ordinary, own_of_all = rows.scaled[~rows.target], model.own_score(rows.scaled)
+    ordinary, own_of_all = rows.scaled[~rows.target], model.compared(rows.scaled)[0]
     own = own_of_all[~rows.target]
     places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
     places = {name: place for name, place in places.items() if np.ptp(ordinary[:, place]) > 0}

@@ -134,10 +134,6 @@ class MetaModel:
         own, usual = self.compared(scaled)
         return own if self.alarms is None else self.alarms.sum(own, scaled, usual)
 
-    def own_score(self, scaled: FloatArray) -> FloatArray:
-        """Scores (N,) of scaled inputs (N, D) without alarms."""
-        return self.compared(scaled)[0]
-
     def near(self, scaled: FloatArray) -> Near | None:
         """The nearest ordinary samples of scaled inputs (N, D), for `one_class`; None for others."""
         if self.kind != "one_class":
