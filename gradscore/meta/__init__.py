@@ -45,50 +45,9 @@ if TYPE_CHECKING:
         set_areas,
     )
 
-__all__ = [
-    "ARRAYS",
-    "BASELINE_PREFIX",
-    "CHOSEN",
-    "CHOSEN_APART",
-    "DESCRIPTION",
-    "MARGIN",
-    "META",
-    "MOST_ROWS",
-    "BaselineScore",
-    "Choice",
-    "MetaInputs",
-    "MetaModel",
-    "Penalty",
-    "RecomputedRows",
-    "Rows",
-    "ScoreChoice",
-    "TrainingSet",
-    "add_alarms",
-    "alarm_weights",
-    "balanced_weights",
-    "choose_penalty",
-    "choose_score",
-    "chosen_model",
-    "contributions",
-    "drivers",
-    "fit_logistic",
-    "fit_on_scores",
-    "fit_one_class",
-    "group_of",
-    "held_out_folds",
-    "leading_axes",
-    "log_odds_of",
-    "loudest_group",
-    "mean_area",
-    "outputs_of",
-    "read_notes",
-    "set_areas",
-    "tolerance",
-]
-
 
 def __getattr__(name: str) -> Any:
     """Imports `fitting`, and with it scikit-learn, when something of it is first asked for: a scorer fits nothing."""
-    if name in __all__:
-        return getattr(import_module(".fitting", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".fitting", __name__), name)
