@@ -257,10 +257,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     if bundle.weights is not None:
         members[_WEIGHTS] = save_tensors({name: tensor.contiguous() for name, tensor in bundle.weights.items()})
     entries = {
-        name: _DetectorEntry(
-            protocol=detector.protocol,
-            **_of_baseline(detector.model),
-        )
+        name: _DetectorEntry(protocol=detector.protocol, **_of_baseline(detector.model))
         for name, detector in bundle.detectors.items()
     }
     index = _Index(
@@ -414,8 +411,9 @@ def _with_relative_paths(bundle: Bundle, target: Path) -> dict[str, Any]:
         return source if path is None else at_path(source, relative(path))
 
     model, processor = bundle.model, bundle.preprocessing.processor
-    stays = model.checkpoint is None or is_address(model.checkpoint)
-    checkpoint = model.checkpoint if stays or model.checkpoint is None else relative(model.checkpoint)
+    checkpoint = model.checkpoint
+    if checkpoint is not None and not is_address(checkpoint):
+        checkpoint = relative(checkpoint)
     changes = {"source": relative_source(model.source), "checkpoint": checkpoint}
     augmentations = [relative_source(each) for each in bundle.features.augmentations]
     return {

@@ -36,7 +36,7 @@ from ..data import (
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..losses import LOSSES, OfLogits
-from ..meta import BaselineScore, contributions, drivers, loudest_group
+from ..meta import BaselineScore, MetaModel, contributions, drivers, loudest_group
 from ..models import (
     CodeOrigin,
     Interface,
@@ -353,7 +353,7 @@ class Scorer:
         """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
         return self._preprocess(pixels)
 
-    def _nothing(self, *, explain: int = 0, watch: bool = False) -> pd.DataFrame:
+    def _nothing(self, *, explain: int, watch: bool) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
         return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain, watch=watch)
 
@@ -396,14 +396,10 @@ class Scorer:
         }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
-        def prepared(each: Tensor) -> Tensor:
-            return each.to(self._dtype) if each.is_floating_point() else each
-
-        one = sample_count(batch) == 1
         self._check_model()
-        attached = self._interface.attached(self.model)
-        with self._lock, attached:
-            inputs = each_input(batch, prepared)
+        with self._lock, self._interface.attached(self.model):
+            inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
+            one = sample_count(inputs) == 1
             return self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
 
     def _check_model(self) -> None:
@@ -435,11 +431,10 @@ class Scorer:
             table[f"score_{name}"] = scores
             table[f"p_value_{name}"] = p_values(detector.calibration, scores)
             if explain and isinstance(model, BaselineScore):
-                table[f"because_{name}"] = [
-                    f"{model.name} {score:+.3g}: the only score that decides" for score in scores
-                ]
-                table[f"drivers_{name}"] = [f"{model.name} {score:+.3g}" for score in scores]
-            elif explain and not isinstance(model, BaselineScore):
+                said = [f"{model.name} {score:+.3g}" for score in scores]
+                table[f"because_{name}"] = [f"{each}: the only score that decides" for each in said]
+                table[f"drivers_{name}"] = said
+            elif explain and isinstance(model, MetaModel):
                 shares = contributions(model, score_inputs.scaled)
                 table[f"because_{name}"] = loudest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
