@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
 
-def _is_config(source: Path) -> bool:
-    return source.suffix in (".yaml", ".yml")
-
-
 def check(
     context: typer.Context,
     source: SourceArgument,
@@ -90,7 +86,7 @@ def check(
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
     sources: Sources = "left out" if without_sources else "compared"
-    if _is_config(source) or source.is_file():
+    if source.is_file() or source.suffix in (".yaml", ".yml"):
         if without_sources:
             raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
         summary, _, _ = completed(context, output, source, given, out=out, check_kept=True, answer=False)

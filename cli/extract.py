@@ -161,19 +161,13 @@ def _computing(
     """
     copy = working_copy_of(context, out or loaded.run, must_exist=False)
     run = out if copy is None else copy.path
-    with _continued(run or loaded.run), counting(quiet=output.quiet) as tell:
-        yield run, tell if copy is None else copy.telling(tell)
-        if copy is not None and is_whole:
-            copy.upload()
-
-
-@contextmanager
-def _continued(run: Path) -> Iterator[None]:
-    """Says how an interrupted run goes on."""
     try:
-        yield
+        with counting(quiet=output.quiet) as tell:
+            yield run, tell if copy is None else copy.telling(tell)
+            if copy is not None and is_whole:
+                copy.upload()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the same command continues the run in {run}") from None
+        raise KeyboardInterrupt(f"the same command continues the run in {run or loaded.run}") from None
 
 
 def _ray_options(

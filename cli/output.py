@@ -305,7 +305,6 @@ def progress_bar(console: Console) -> Progress:
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.text import Text
 
     class RateColumn(ProgressColumn):
         """Samples per second."""
