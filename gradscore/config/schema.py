@@ -16,6 +16,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     ValidationError,
     ValidationInfo,
@@ -41,9 +42,11 @@ from ..system import (
     Positive,
     Section,
     Seed,
+    YesOrNo,
     anchored,
     as_address,
     closest,
+    no_yes_or_no,
     without_repeats,
 )
 
@@ -69,7 +72,7 @@ class FeaturesConfig(Section):
     """Patterns of parameter names (`layer4.*`), or `@last` for the last layer."""
     granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
     """What has statistics of its own: each parameter, each module that owns some, or the whole model."""
-    penultimate: InFeatures[bool | str] = AUTO
+    penultimate: InFeatures[Annotated[bool | str, BeforeValidator(no_yes_or_no)]] = AUTO
     """Also store what enters the last layer, or the linear layer that is named; `auto` does where a linear layer makes
     the logits, and leaves a bank out elsewhere."""
     augmentations: InFeatures[Augmentations] = []
@@ -309,12 +312,17 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
+    def construct_yes_or_no(self, node: yaml.ScalarNode) -> YesOrNo:
+        return YesOrNo(node.value)
+
 
 class _Dumper(yaml.SafeDumper):
     """YAML with quotes around each text that `_Loader`, or a reader of YAML 1.1, would take for something else."""
 
 
 _Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver("!yes_or_no", re.compile(r"(?i:y|yes|n|no|on|off)$"), None)
+_Loader.add_constructor("!yes_or_no", _Loader.construct_yes_or_no)
 for _kind, _pattern in _WRITTEN.items():
     for _kind_of_yaml in (_Loader, _Dumper):
         _kind_of_yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern})$"), None)
@@ -428,7 +436,7 @@ def _with_environment(value: Any, *, where: str, path: str = "") -> Any:
         return {key: _with_environment(entry, where=where, path=f"{path}.{key}") for key, entry in value.items()}
     if isinstance(value, list):
         return [_with_environment(entry, where=where, path=f"{path}.{place}") for place, entry in enumerate(value)]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or isinstance(value, YesOrNo):
         return value
 
     def variable(match: re.Match[str]) -> str:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from ..notices import Notice
 from ..system import (
+    Arguments,
     Elsewhere,
     InFeatures,
     InReport,
@@ -151,7 +152,7 @@ class DatasetConfig(Section):
 
     source: InFeatures[DataSource]
     """Where the samples come from ([all kinds](data.md))."""
-    arguments: InFeatures[dict[str, Any]] = {}
+    arguments: InFeatures[Arguments] = {}
     """Settings of the source."""
     select: SelectConfig = SelectConfig()
     """Which samples of the source."""

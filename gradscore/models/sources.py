@@ -28,6 +28,7 @@ from ..errors import MissingExtraError, ModelError, reason
 from ..objects import fetched
 from ..system import (
     AnchoredPath,
+    Arguments,
     Elsewhere,
     InFeatures,
     InReport,
@@ -81,7 +82,7 @@ class ModelConfig(Section):
 
     source: InFeatures[CodeSource]
     """The network: `torchvision:<name>`, `python:<file.py or module>:<function>`, ... ([all kinds](models.md))."""
-    arguments: InFeatures[dict[str, Any]] = {}
+    arguments: InFeatures[Arguments] = {}
     """What that function is called with."""
     checkpoint: Elsewhere[AnchoredPath | None]
     """File of the trained weights; null, which must be written, for random ones or those that the source brings."""

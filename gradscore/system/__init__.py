@@ -29,6 +29,7 @@ from .files import (
 )
 from .settings import (
     AnchoredPath,
+    Arguments,
     Elsewhere,
     InFeatures,
     Influence,
@@ -41,11 +42,13 @@ from .settings import (
     Section,
     Seed,
     Slug,
+    YesOrNo,
     anchored,
     as_written,
     closest,
     first_line,
     influence_of,
+    no_yes_or_no,
     settings_of,
     some,
     without_repeats,

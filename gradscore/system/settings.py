@@ -50,6 +50,27 @@ def some(names: Sequence[str], shown: int = SHOWN) -> str:
     return ", ".join(names[:shown]) + more if names else "none"
 
 
+class YesOrNo(str):
+    """Text that YAML 1.1 takes for a truth value, such as `no`, written without quotes."""
+
+
+def no_yes_or_no(value: Any) -> Any:
+    """Refuses `YesOrNo` in a setting that takes text and truth values, where nothing says which is meant.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if isinstance(value, YesOrNo):
+        raise ValueError(f"{value} may be a truth value or text; write true or false, or quotes around text")
+    for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        no_yes_or_no(entry)
+    return value
+
+
+Arguments = Annotated[dict[str, Any], BeforeValidator(no_yes_or_no)]
+"""What a function of somebody's is called with, by name."""
+
+
 class Section(BaseModel):
     """A section of settings: no unknown keys, and nothing changes after it was checked.
 

@@ -117,7 +117,7 @@ def test_what_may_be_the_name_of_a_class_stays_one(config_file: Path, written: s
 
 
 def test_numbers_and_truth_values_are_read_as_in_yaml_1_2(config_file: Path) -> None:
-    text = "{a: 1e-3, b: 0x10, c: .5, d: -2.5E+3, e: on, f: True, g: ~, h: .inf, i: 0, j: 08, k: 1.0}"
+    text = "{a: 1e-3, b: 0x10, c: .5, d: -2.5E+3, e: 'on', f: True, g: ~, h: .inf, i: 0, j: 08, k: 1.0}"
     config = load_config(config_file, [f"data.ood.0.arguments={text}", "model.one_logit=no"])
     wanted = {"a": 0.001, "b": 16, "c": 0.5, "d": -2500.0, "e": "on", "f": True, "g": None, "h": math.inf, "i": 0}
     assert config.data.ood[0].arguments == {**wanted, "j": "08", "k": 1.0}
@@ -159,6 +159,11 @@ REFUSED = {
     ),
     "a class that is a fraction": ("data.in_dist.fit.label_map={1.0: 0}", r"label_map.*number or a name, got 1\.0"),
     "a number that is a truth value": ("extract.seed=true", r"extract\.seed: wanted no truth value, got true"),
+    "an argument that may be a truth value": (
+        "data.in_dist.fit.arguments={of: [{train: no}]}",
+        r"arguments: no may be a truth value or text; write true or false, or quotes around text",
+    ),
+    "a setting that may be a truth value": ("features.penultimate=off", r"penultimate: off may be a truth value or"),
     "no workers": ("extract.workers=no", r"extract\.workers: wanted a valid integer.*got 'no'"),
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
