@@ -212,11 +212,12 @@ def check_accuracy(
         yield note("accuracy", "unknown: no input has a label")
         return
     classes = logits.shape[1]
-    try:
-        refuse_signed(labels.tolist(), classes, name="inputs")
-    except DataError as error:
-        yield problem("labels", str(error))
-        return
+    if label_map is None:
+        try:
+            refuse_signed(labels.tolist(), classes, name="inputs")
+        except DataError as error:
+            yield problem("labels", str(error))
+            return
     scores, labels = logits[known], labels.to(logits.device)[known]
     outside = int((labels >= classes).sum())
     if outside:

@@ -382,7 +382,7 @@ COMPARED = (
 
 Outcome = Literal["better", "ahead", "mixed", "equal", "open", "worse"]
 """Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
-is better in the mean over sets, and worse on one or more of them; `best`: that baseline is the chosen score; `open` is
+is better in the mean over sets, and worse on one or more of them; `equal`: all figures are that baseline's; `open` is
 neither shown to be better nor worse."""
 
 Gradients = Literal["add", "nothing", "open"]

@@ -24,7 +24,6 @@ from ..data import (
     check_classes,
     planned_splits,
     refuse_shuffled,
-    refuse_signed,
     samples_of,
     whole_batches,
 )
@@ -199,7 +198,6 @@ def feature_table(
             computed.append((each.batch, rows(each)))
             counter.add("features", each.batch.places)
     found = rows.rows(computed)
-    refuse_signed(np.unique(found.labels).tolist(), classes, name=samples.name)
     correct = pd.array(found.predictions == found.labels, dtype="boolean")
     correct[found.labels < 0] = pd.NA
     columns = {

@@ -130,16 +130,10 @@ def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
         fitted.score(DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True))
 
 
-SIGNED = {
-    "fit": lambda samples: make().fit(samples, ood={"far": FAR}),
-    "features": lambda samples: gradscore.features(net(), samples, losses=["uniform"]),
-}
-
-
-@pytest.mark.parametrize("use", SIGNED.values(), ids=SIGNED)
-def test_classes_of_minus_one_and_one_are_refused(use) -> None:
+@pytest.mark.parametrize("fits", [True, False], ids=["fit", "evaluate"])
+def test_classes_of_minus_one_and_one_are_refused(fitted, fits: bool) -> None:
     with pytest.raises(DataError, match="its labels are -1 and 1, and -1 stands for no label; give 0 and 1"):
-        use((X, 2 * Y - 1))
+        make().fit((X, 2 * Y - 1), ood={"far": FAR}) if fits else fitted.evaluate((X, 2 * Y - 1))
 
 
 def test_far_samples_are_told_from_others(fitted) -> None:

@@ -29,7 +29,6 @@ RUN = {
     ("tutorial-images.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-tables.md", "python"): "tests/docs/test_tutorials.py",
     ("tutorial-text.md", "python"): "tests/docs/test_tutorials.py",
-    ("evaluation.md", "python"): "tests/docs/test_manual.py",
 }
 """By page and language, the test that runs these blocks."""
 
