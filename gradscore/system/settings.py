@@ -83,8 +83,11 @@ class Section(BaseModel):
     @classmethod
     def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuses `true` where a number is wanted, which Python would take for 1."""
-        if isinstance(value, bool) and not {bool, Any} & _kinds(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError(f"wanted no truth value, got {str(value).lower()}")
+        found = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, bool)]
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if found and not {bool, Any} & kinds:
+            quotes = "; write quotes around a name that looks like this" if str in kinds else ""
+            raise ValueError(f"wanted no truth value, got {str(found[0]).lower()}{quotes}")
         return value
 
 

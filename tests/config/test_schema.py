@@ -155,7 +155,7 @@ REFUSED = {
     ),
     "a class that is a truth value": (
         "data.ood.0.select.classes=[true]",
-        r"data\.ood\.0\.select\.classes\.0: wanted a number or a name, got True; write quotes",
+        r"data\.ood\.0\.select\.classes: wanted no truth value, got true; write quotes around a name",
     ),
     "a class that is a fraction": ("data.in_dist.fit.label_map={1.0: 0}", r"label_map.*number or a name, got 1\.0"),
     "a number that is a truth value": ("extract.seed=true", r"extract\.seed: wanted no truth value, got true"),
@@ -164,6 +164,7 @@ REFUSED = {
         r"arguments: no may be a truth value or text; write true or false, or quotes around text",
     ),
     "a setting that may be a truth value": ("features.penultimate=off", r"penultimate: off may be a truth value or"),
+    "a size that is a truth value": ("preprocessing.resize=[true, 8]", r"resize: wanted no truth value, got true"),
     "no workers": ("extract.workers=no", r"extract\.workers: wanted a valid integer.*got 'no'"),
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
