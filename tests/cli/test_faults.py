@@ -106,4 +106,4 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     command = [sys.executable, str(CAMPAIGN), "--times", "1", "--commands", "extract", "fit-meta"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert re.search(r"^\| `kill -9` \| 1 of \d+ \|", ended.stdout, re.MULTILINE), ended.stdout
+    assert re.search(r"^- `kill -9`: `extract` 1/\d+, `fit-meta` 1/\d+$", ended.stdout, re.MULTILINE), ended.stdout
