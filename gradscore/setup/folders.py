@@ -414,7 +414,7 @@ def _opened(
 def _rows(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """The column that names the rows of a table of numbers, those of the numbers if they have to be said, and others.
 
-    Names differ in each row. They are words, or whole numbers in the first column, or the column is called an id.
+    Names differ in each row. They are words, or the first column counts the rows, or the column is called an id.
 
     Raises:
         DataError: it cannot be read, or most of its columns are no numbers.
@@ -428,7 +428,8 @@ def _rows(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[
 
     def are_names(name: str) -> bool:
         values = table.column(name)
-        is_counted = name == table.column_names[0] and pa.types.is_integer(free[name])
+        is_whole = name == table.column_names[0] and pa.types.is_integer(free[name]) and not values.null_count
+        is_counted = is_whole and bool((np.diff(np.sort(values.to_numpy())) == 1).all())
         if not (is_text(free[name]) or is_counted or _CALLED_ID.search(name)):
             return False
         is_phrase = is_text(free[name]) and any(" " in str(each) for each in values.to_pylist())

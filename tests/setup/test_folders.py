@@ -101,6 +101,14 @@ def test_whole_numbers_that_name_samples_are_no_features(tmp_path: Path, heading
     assert open_source(f"csv:{tmp_path / 'fit.csv'}", entry["arguments"]).input_columns == inputs
 
 
+def test_whole_numbers_that_count_nothing_are_a_feature(tmp_path: Path) -> None:
+    rows = [f"{7 * row},{row}.5,{row % 2}" for row in range(20)]
+    (tmp_path / "fit.csv").write_text("\n".join(["price,a,label", *rows]) + "\n")
+    entry = propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]
+    source = open_source(f"csv:{tmp_path / 'fit.csv'}", entry.get("arguments", {}))
+    assert source.input_columns == ["price", "a"]
+
+
 def test_arrays_of_an_archive_are_samples(tmp_path: Path) -> None:
     for name in ("valid", "test", "other_topic"):
         labels = {} if name == "other_topic" else {"label": np.arange(12) % 3}
