@@ -289,13 +289,13 @@ _MOST_VALUES = 1_000_000
 
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
-
 _WRITTEN = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
     "float": r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
+"""What is no text without quotes, by kind: as in YAML 1.2, but that whole numbers begin with no zero."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -313,6 +313,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_yes_or_no(self, node: yaml.ScalarNode) -> YesOrNo:
+        """Text of which a setting may want to know that YAML 1.1 reads it otherwise."""
         return YesOrNo(node.value)
 
 
