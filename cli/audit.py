@@ -16,10 +16,11 @@ from .options import (
     QuietOption,
     SetOption,
     SourceArgument,
+    SplitOption,
     ThreadsOption,
     TrustOption,
     opened,
-    output_at_hand,
+    out_option,
 )
 from .output import Output, counting, figures_table
 
@@ -29,28 +30,16 @@ if TYPE_CHECKING:
 PRINTED = 10
 """Samples on the terminal; all of them are in the files."""
 
-SplitOption = Annotated[
-    str, typer.Option("--split", help="The split to audit: in_dist.fit, in_dist.test, in_dist.bank, ...")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Where the folder SPLIT goes; RUN/audit, or audit beside the run folder.",
-        callback=output_at_hand,
-    ),
-]
-ShownOption = Annotated[int, typer.Option("--shown", min=1, help="Samples on the page, the most suspicious ones.")]
-
 
 def audit(
     context: typer.Context,
     source: SourceArgument,
     split: SplitOption = "in_dist.fit",
     settings: SetOption = None,
-    out: OutOption = None,
-    shown: ShownOption = 100,
+    out: Annotated[
+        Path | None, out_option("DIR", "Where the folder SPLIT goes; RUN/audit, or audit beside the run folder.")
+    ] = None,
+    shown: Annotated[int, typer.Option("--shown", min=1, help="Samples on the page, the most suspicious ones.")] = 100,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -65,12 +54,11 @@ def audit(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.label_audit import audit_config, check_audit_target, write_audit
-    from gradscore.store import changing, refuse_run_files
+    from gradscore.store import changing
 
     output = Output(as_json=as_json, quiet=quiet)
     config, folder, run = opened(context, source, settings or [], folder="audit")
     target = (out or folder) / split
-    refuse_run_files(target, option="--out")
     check_audit_target(target)
     with counting(quiet=quiet) as tell:
         found, images = audit_config(

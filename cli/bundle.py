@@ -12,7 +12,16 @@ import typer
 
 from gradscore.notices import notes, urgent
 
-from .options import JsonOption, QuietOption, RunArgument, ThreadsOption, TrustOption, output_at_hand
+from .options import (
+    AlphaOption,
+    JsonOption,
+    ModelOption,
+    QuietOption,
+    RunArgument,
+    ThreadsOption,
+    TrustOption,
+    out_option,
+)
 from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
@@ -24,22 +33,12 @@ NEAR = 0.1
 
 def bundle(
     run: RunArgument,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The bundle to write.", callback=output_at_hand)
-    ] = Path("scorer.gradscore"),
-    alpha: Annotated[
-        float,
-        typer.Option(
-            "--alpha", help="Share of in-distribution samples that are predicted right and yet rejected, at most."
-        ),
-    ] = 0.05,
+    out: Annotated[Path, out_option("FILE", "The bundle to write.")] = Path("scorer.gradscore"),
+    alpha: AlphaOption[float] = 0.05,
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Put the weights inside, instead of naming their file.")
     ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or below here."),
-    ] = None,
+    model: ModelOption = None,
     scores: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,9 +75,8 @@ def bundle(
         make_bundle,
         write_bundle,
     )
-    from gradscore.store import RunFolder, label_warnings, refuse_run_files
+    from gradscore.store import RunFolder, label_warnings
 
-    refuse_run_files(out, option="--out")
     check_bundle_target(out)
     output = Output(as_json=as_json, quiet=quiet)
     folder = RunFolder(run)

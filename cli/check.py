@@ -11,8 +11,19 @@ from rich.text import Text
 from gradscore.errors import ConfigError
 from gradscore.notices import notes
 
-from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, settings_of
-from .options import JsonOption, QuietOption, SetOption, SourceArgument, ThreadsOption, TrustOption
+from .options import (
+    BatchSizeOption,
+    DeviceOption,
+    JsonOption,
+    QuietOption,
+    RunOutOption,
+    SetOption,
+    SourceArgument,
+    ThreadsOption,
+    TrustOption,
+    WorkersOption,
+    settings_of,
+)
 from .output import Output, figures_table
 from .run import completed
 
@@ -39,10 +50,10 @@ def check(
             "and level. With --update it is written to the expected figures.",
         ),
     ] = None,
-    out: OutOption = None,
+    out: RunOutOption = None,
     settings: SetOption = None,
-    device: DeviceOption = None,
-    batch_size: BatchOption = None,
+    device: DeviceOption[str | None] = None,
+    batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
     _trust: TrustOption = False,
     without_sources: Annotated[
@@ -72,7 +83,8 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
-    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels, refuse_run_files
+    from gradscore.objects import refuse_run_files
+    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels
     from gradscore.system import check_target, write_text
 
     if junit is not None and junit.resolve() == expected.resolve():

@@ -20,18 +20,16 @@ if TYPE_CHECKING:
     from gradscore.evaluation import Comparison
     from gradscore.store import RunFolder
 
-RunsArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN RUN...",
-        help="Evaluated run folders; the first is what the others are compared with.",
-        callback=run_at_hand,
-    ),
-]
-
 
 def compare(
-    runs: RunsArgument,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN RUN...",
+            help="Evaluated run folders; the first is what the others are compared with.",
+            callback=run_at_hand,
+        ),
+    ],
     score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "chosen",
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 EXTRAS = {"fast": ("numba", "gradients are computed without compiled loops"), "report": ("jinja2", "there is no page")}
 """Optional packages that the demo would use, and what is so without them."""
 
-FolderArgument = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The folder to make; there must be none of that name yet.")
-]
-
 
 def demo(
     context: typer.Context,
-    folder: FolderArgument = Path("demo"),
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder to make; there must be none of that name yet.")
+    ] = Path("demo"),
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:

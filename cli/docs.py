@@ -21,12 +21,12 @@ from .output import Output
 SHIPPED = Path(__file__).parent / "pages"
 """Where setup.py puts the pages of docs/ in a wheel."""
 
-PageArgument = Annotated[
-    str | None, typer.Argument(metavar="[PAGE]", help="Its name; without one, all are listed.", show_default=False)
-]
 
-
-def docs(page: PageArgument = None) -> None:
+def docs(
+    page: Annotated[
+        str | None, typer.Argument(metavar="[PAGE]", help="Its name; without one, all are listed.", show_default=False)
+    ] = None,
+) -> None:
     """Show a page of the manual, or list all of them.
 
     Example: gradscore docs

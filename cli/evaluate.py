@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
@@ -16,14 +16,15 @@ from gradscore.notices import Notice, urgent
 
 from .options import (
     INCONCLUSIVE,
-    FitSetOption,
     JsonOption,
     NothingToTrustOption,
     ProtocolsOption,
     QuietOption,
     RunArgument,
+    SetOption,
+    TablesOption,
     ThreadsOption,
-    with_protocols,
+    settings_of,
 )
 from .output import Output, by_level, cell, doing, figures_table, interval
 
@@ -45,14 +46,10 @@ FIGURES = [HEADINGS["auroc"], "interval", *(name for metric, name in HEADINGS.it
 
 JOINT_HEADINGS = {"aurc": "AURC", "ds_aurc": "DS-AURC", "ds_f1": "DS-F1"}
 
-TablesOption = Annotated[
-    bool, typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them.")
-]
-
 
 def evaluate(
     run: RunArgument,
-    overrides: FitSetOption = None,
+    overrides: SetOption = None,
     protocols: ProtocolsOption = None,
     tables: TablesOption = False,
     _threads: ThreadsOption = None,
@@ -68,7 +65,7 @@ def evaluate(
     After gradscore demo: gradscore evaluate demo/run --tables
     """
     output = Output(as_json=as_json, quiet=quiet)
-    settings = with_protocols(overrides, protocols)
+    settings = settings_of(overrides, protocols=protocols)
     found = evaluated(output, run, settings=settings, tables=tables)
     output.document(found)
     end(found)

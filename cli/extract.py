@@ -18,13 +18,17 @@ from gradscore.errors import ConfigError
 from gradscore.notices import Notice, urgent
 
 from .options import (
-    DEVICES,
+    BatchSizeOption,
     ConfigArgument,
+    DeviceOption,
     JsonOption,
     QuietOption,
+    RunOutOption,
     SetOption,
     ThreadsOption,
     TrustOption,
+    WorkersOption,
+    settings_of,
     working_copy_of,
 )
 from .output import Output, by_level, cell, counting, figures_table
@@ -35,25 +39,6 @@ if TYPE_CHECKING:
     from gradscore.pipeline import ExtractSummary, Progress, SplitSummary
 
 
-OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="RUN", help="Run folder or address of one, instead of the configuration's."),
-]
-DeviceOption = Annotated[
-    str | None, typer.Option("--device", metavar=DEVICES, help="Sets extract.device.", show_default=False)
-]
-BatchOption = Annotated[int | None, typer.Option("--batch-size", help="Sets extract.batch_size.")]
-WorkersOption = Annotated[int | None, typer.Option("--workers", help="Sets extract.workers.")]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Make share I (from 0) of N, for gradscore merge; from RANK and WORLD_SIZE where these are set.",
-    ),
-]
-
-
 class EngineChoice(StrEnum):
     """What computes."""
 
@@ -61,31 +46,35 @@ class EngineChoice(StrEnum):
     RAY = "ray"
 
 
-EngineOption = Annotated[EngineChoice, typer.Option("--engine", help="Compute here, or by the workers of Ray.")]
-AddressOption = Annotated[
-    str | None, typer.Option("--address", help="With ray: the cluster, or auto; one on this machine by default.")
-]
-NumWorkersOption = Annotated[
-    int | None, typer.Option("--num-workers", min=1, help="With ray: how many; one per GPU or processor by default.")
-]
-GpusOption = Annotated[
-    float | None, typer.Option("--gpus-per-worker", min=0.0, help="With ray: share of a GPU that each takes.")
-]
-
-
 def extract(
     context: typer.Context,
     config: ConfigArgument,
-    out: OutOption = None,
+    out: RunOutOption = None,
     settings: SetOption = None,
-    device: DeviceOption = None,
-    batch_size: BatchOption = None,
+    device: DeviceOption[str | None] = None,
+    batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
-    shard: ShardOption = None,
-    engine: EngineOption = EngineChoice.LOCAL,
-    address: AddressOption = None,
-    num_workers: NumWorkersOption = None,
-    gpus_per_worker: GpusOption = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="Make share I (from 0) of N, for gradscore merge; from RANK and WORLD_SIZE where these are set.",
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineChoice, typer.Option("--engine", help="Compute here, or by the workers of Ray.")
+    ] = EngineChoice.LOCAL,
+    address: Annotated[
+        str | None, typer.Option("--address", help="With ray: the cluster, or auto; one on this machine by default.")
+    ] = None,
+    num_workers: Annotated[
+        int | None,
+        typer.Option("--num-workers", min=1, help="With ray: how many; one per GPU or processor by default."),
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None, typer.Option("--gpus-per-worker", min=0.0, help="With ray: share of a GPU that each takes.")
+    ] = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -108,11 +97,6 @@ def extract(
         return
     summary = extracted(context, output, config, given, out=out, ray_options=ray_options)
     output.document(document(summary))
-
-
-def settings_of(settings: list[str] | None, **options: object) -> list[str]:
-    """Settings as `--set` takes them, those that have options of their own last."""
-    return [*(settings or ()), *(f"extract.{name}={value}" for name, value in options.items() if value is not None)]
 
 
 def extracted(

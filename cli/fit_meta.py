@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from gradscore.notices import urgent
 
 from .options import (
-    FitSetOption,
+    AgainOption,
     JsonOption,
     NothingToTrustOption,
     ProtocolsOption,
     QuietOption,
     RunArgument,
+    SetOption,
+    TablesOption,
     ThreadsOption,
-    with_protocols,
+    settings_of,
 )
 from .output import Output, by_level, doing, figures_table
 
@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
 STRONGEST = 5
 
-TablesOption = Annotated[
-    bool, typer.Option("--tables", help="Also print what each model was fitted on, and what matters most to it.")
-]
-
-AgainOption = Annotated[bool, typer.Option("--again", help="Refit all models, even where nothing changed.")]
-
 
 def fit_meta(
     run: RunArgument,
-    overrides: FitSetOption = None,
+    overrides: SetOption = None,
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
     tables: TablesOption = False,
@@ -53,7 +47,7 @@ def fit_meta(
     After gradscore demo: gradscore fit-meta demo/run --protocols auxiliary,in_dist_only --set meta.cv_folds=10
     """
     output = Output(as_json=as_json, quiet=quiet)
-    found = fitted(output, run, settings=with_protocols(overrides, protocols), again=again)
+    found = fitted(output, run, settings=settings_of(overrides, protocols=protocols), again=again)
     report(output, found, tables=tables)
     output.document(document(found))
 

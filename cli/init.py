@@ -18,29 +18,25 @@ from .output import Output, doing
 if TYPE_CHECKING:
     from gradscore.setup import Proposal
 
-PlacesArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="[FOLDER | CHECKPOINT]...",
-        help="Folders of samples, code and weights, and files of these; this folder by default.",
-        show_default=False,
-    ),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="The configuration to write; gradscore.yaml in the folder, or here if several places are named.",
-    ),
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")]
-
 
 def init(
-    places: PlacesArgument = None,
-    out: OutOption = None,
-    force: ForceOption = False,
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER | CHECKPOINT]...",
+            help="Folders of samples, code and weights, and files of these; this folder by default.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="The configuration to write; gradscore.yaml in the folder, or here if several places are named.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

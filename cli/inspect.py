@@ -20,7 +20,7 @@ from .options import (
     ThreadsOption,
     TrustOption,
     opened,
-    output_at_hand,
+    out_option,
     run_at_hand,
 )
 from .output import Output, counting, figures_table
@@ -45,55 +45,40 @@ class By(StrEnum):
     CLASS = "class"
 
 
-SourceArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="CONFIG|RUN",
-        help="A YAML configuration file or a run folder; with --training, further files.",
-        callback=run_at_hand,
-        show_default=False,
-    ),
-]
-QuantitiesOption = Annotated[
-    str | None,
-    typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
-]
-ByOption = Annotated[By, typer.Option("--by", help="How samples are grouped.")]
-TrainingOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--training",
-        metavar="FILE...",
-        help="Show instead one or more runs of training: Parquet files that an Inspector saved.",
-    ),
-]
-SamplesOption = Annotated[
-    int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
-]
-LossOption = Annotated[
-    str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Where the files go; RUN/inspect, or inspect beside the run folder.",
-        callback=output_at_hand,
-    ),
-]
-
-
 def inspect(
     context: typer.Context,
-    source: SourceArgument = None,
-    quantities: QuantitiesOption = None,
-    by: ByOption = By.SPLIT,
-    training: TrainingOption = None,
-    samples: SamplesOption = 256,
-    batch_size: BatchSizeOption = 32,
-    loss: LossOption = None,
-    out: OutOption = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="CONFIG|RUN",
+            help="A YAML configuration file or a run folder; with --training, further files.",
+            callback=run_at_hand,
+            show_default=False,
+        ),
+    ] = None,
+    quantities: Annotated[
+        str | None,
+        typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
+    ] = None,
+    by: Annotated[By, typer.Option("--by", help="How samples are grouped.")] = By.SPLIT,
+    training: Annotated[
+        Path | None,
+        typer.Option(
+            "--training",
+            metavar="FILE...",
+            help="Show instead one or more runs of training: Parquet files that an Inspector saved.",
+        ),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
+    ] = 256,
+    batch_size: BatchSizeOption[int] = 32,
+    loss: Annotated[
+        str | None, typer.Option("--loss", help="Whose gradients; the first loss of the configuration by default.")
+    ] = None,
+    out: Annotated[
+        Path | None, out_option("DIR", "Where the files go; RUN/inspect, or inspect beside the run folder.")
+    ] = None,
     settings: SetOption = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -108,10 +93,8 @@ def inspect(
 
     With --training, it says how a model trained that an Inspector watched.
     """
-    from gradscore.store import changing, refuse_run_files
+    from gradscore.store import changing
 
-    if out is not None:
-        refuse_run_files(out, option="--out")
     output, sources = Output(as_json=as_json, quiet=quiet), source or []
     if training is not None:
         _refuse_others(context)

@@ -9,19 +9,24 @@ import typer
 
 from gradscore.notices import Notice, notes
 
-from .options import BatchSizeOption, JsonOption, QuietOption, ThreadsOption, TrustOption, output_at_hand
-from .output import Output, counting, figures_table, folded
-from .score import (
+from .options import (
+    BatchSizeOption,
     BundleArgument,
     ColumnOption,
     DeviceOption,
     HashOption,
+    JsonOption,
     ModelOption,
+    QuietOption,
     RootOption,
     SamplesArgument,
+    ThreadsOption,
+    TrustOption,
     WeightsOption,
-    not_scored,
+    out_option,
 )
+from .output import Output, counting, figures_table, folded
+from .score import not_scored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,33 +46,22 @@ PRINTED = 10
 CHANGES = 3
 """Changes on the terminal, the last ones."""
 
-OutOption = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Where the state, the page and the figures go; a later call continues there.",
-        callback=output_at_hand,
-    ),
-]
-WindowOption = Annotated[int, typer.Option("--window", metavar="N", help="Samples in a window.")]
-FailOption = Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")]
-AlphaOption = Annotated[
-    float, typer.Option("--alpha", help="Bound of the probability of a false alarm, however long it runs.")
-]
-
 
 def monitor(
     bundle: BundleArgument,
     samples: SamplesArgument,
-    out: OutOption = Path("monitor"),
-    window: WindowOption = 1000,
-    alpha: AlphaOption = 0.01,
-    fail_on_alarm: FailOption = False,
+    out: Annotated[
+        Path, out_option("FOLDER", "Where the state, the page and the figures go; a later call continues there.")
+    ] = Path("monitor"),
+    window: Annotated[int, typer.Option("--window", metavar="N", help="Samples in a window.")] = 1000,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Bound of the probability of a false alarm, however long it runs.")
+    ] = 0.01,
+    fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")] = False,
     column: ColumnOption = None,
     root: RootOption = None,
-    batch_size: BatchSizeOption = 64,
-    device: DeviceOption = "auto",
+    batch_size: BatchSizeOption[int] = 64,
+    device: DeviceOption[str] = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
@@ -86,10 +80,8 @@ def monitor(
     from gradscore.deployment import Scorer
     from gradscore.errors import OutputError
     from gradscore.monitoring import STATE, Monitor, check_files, write_monitor
-    from gradscore.store import refuse_run_files
     from gradscore.system import some
 
-    refuse_run_files(out / STATE, option="--out")
     check_files(out)
     watching = Monitor.load(bundle, window=window, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns

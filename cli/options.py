@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -61,12 +61,15 @@ def file_at_hand(_context: typer.Context, given: Path | None) -> Path | None:
 
 
 def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
-    """Where a command writes; what it writes for an address is uploaded when the command ends."""
-    if given is None or not _is_address(given):
-        return given
-    from gradscore.objects import uploading  # slow to import
+    """Where a command writes, which is no part of a run; what it writes for an address is uploaded when it ends."""
+    if given is None:
+        return None
+    from gradscore.objects import refuse_run_files, uploading  # slow to import
 
-    return context.with_resource(uploading(given))
+    if _is_address(given):
+        return context.with_resource(uploading(given))
+    refuse_run_files(given, option="--out")
+    return given
 
 
 def working_copy_of(context: typer.Context, given: Path | None, *, must_exist: bool) -> WorkingCopy | None:
@@ -105,6 +108,12 @@ def use_threads(number: int | None) -> int | None:
     return number
 
 
+T = TypeVar("T")
+"""What an option gives where commands have defaults of their own: `AlphaOption[float]`, `AlphaOption[float | None]`."""
+
+ConfigArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)
+]
 SourceArgument = Annotated[
     Path,
     typer.Argument(
@@ -114,11 +123,6 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
-
-ConfigArgument = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)
-]
-
 RunArgument = Annotated[
     Path,
     typer.Argument(
@@ -128,17 +132,36 @@ RunArgument = Annotated[
         show_default=False,
     ),
 ]
+BundleArgument = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=file_at_hand)
+]
+SamplesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv or Parquet files."),
+]
 
 
-def _overriding(what: str) -> Any:
-    """`--set`, with what it overrides in its help."""
-    return typer.Option("--set", metavar="KEY=VALUE", help=f"Override {what}; repeatable.", show_default=False)
+def out_option(metavar: str, what: str) -> Any:
+    """`--out`, with what it names in its help: not a part of a run, and it may be an address."""
+    return typer.Option("--out", metavar=metavar, help=what, callback=output_at_hand)
 
 
-SetOption = Annotated[list[str] | None, _overriding("a setting, for example features.granularity=module")]
-FitSetOption = Annotated[list[str] | None, _overriding("a setting of meta or evaluate, for example meta.cv_folds=10")]
-
-
+RunOutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="RUN", help="Run folder or address of one, instead of the configuration's."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting, such as features.granularity=module or evaluate.seed=1; repeatable.",
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[T, typer.Option("--device", metavar="auto|cpu|cuda|...", help="Where to compute.")]
+BatchSizeOption = Annotated[T, typer.Option("--batch-size", min=1, help="Samples at a time.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", help="Processes that load samples.")]
 ProtocolsOption = Annotated[
     str | None,
     typer.Option(
@@ -148,20 +171,44 @@ ProtocolsOption = Annotated[
         show_default=False,
     ),
 ]
+AgainOption = Annotated[bool, typer.Option("--again", help="Refit all models, even where nothing changed.")]
+TablesOption = Annotated[
+    bool, typer.Option("--tables", help="Also print all figures, of each score on each set or of each fit.")
+]
+SplitOption = Annotated[
+    str, typer.Option("--split", help="The split to look at: in_dist.fit, in_dist.test, in_dist.bank, ...")
+]
+AlphaOption = Annotated[
+    T,
+    typer.Option(
+        "--alpha", help="Share of in-distribution samples that are predicted right and yet rejected, at most."
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or the bundle."),
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
+]
+HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
+ColumnOption = Annotated[
+    str | None, typer.Option("--column", help="The column of tables, or the array of .npz files, with the samples.")
+]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="Let paths in tables lead anywhere below this folder, not only below their own.",
+    ),
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-code", help="Run the Python code that the configuration or bundle names.")
+]
+NothingToTrustOption = Annotated[bool, typer.Option("--trust-code", hidden=True)]
+"""Commands that run no code of others take the option all the same, as one of several that are typed alike."""
 
-
-def with_protocols(overrides: list[str] | None, protocols: str | None) -> list[str]:
-    """The overrides of `--set`, and that of `--protocols`."""
-    names = [] if protocols is None else [name.strip() for name in protocols.split(",")]
-    return [*(overrides or ()), *([f"evaluate.protocols=[{', '.join(names)}]"] if protocols is not None else [])]
-
-
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and warnings.")]
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
-
-
-BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
@@ -173,17 +220,15 @@ ThreadsOption = Annotated[
         show_default=False,
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON; notes go to standard error.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and warnings.")]
 
-DEVICES = "auto|cpu|cuda|..."
-"""What `--device` takes: any device of PyTorch's."""
 
-
-TrustOption = Annotated[
-    bool, typer.Option("--trust-code", help="Run the Python code that the configuration or bundle names.")
-]
-
-NothingToTrustOption = Annotated[bool, typer.Option("--trust-code", hidden=True)]
-"""Commands that run no code of others take the option all the same, as one of several that are typed alike."""
+def settings_of(settings: list[str] | None, *, protocols: str | None = None, **extract: object) -> list[str]:
+    """Settings as `--set` takes them, those that have options of their own last."""
+    named = {f"extract.{name}": value for name, value in extract.items()}
+    named["evaluate.protocols"] = None if protocols is None else f"[{protocols}]"
+    return [*(settings or ()), *(f"{key}={value}" for key, value in named.items() if value is not None)]
 
 
 class _FlagsWithoutValues:

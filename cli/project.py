@@ -15,11 +15,12 @@ from .options import (
     QuietOption,
     SetOption,
     SourceArgument,
+    SplitOption,
     ThreadsOption,
     TrustOption,
     file_at_hand,
     opened,
-    output_at_hand,
+    out_option,
 )
 from .output import Output, counting, figures_table
 
@@ -37,49 +38,31 @@ class By(StrEnum):
     DOT = "dot"
 
 
-OutOption = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="A folder for the projections; the same command goes on there.",
-        callback=output_at_hand,
-    ),
-]
-SplitOption = Annotated[str, typer.Option("--split", help="The split to project: in_dist.fit, in_dist.test, ...")]
-LossOption = Annotated[
-    str, typer.Option("--loss", help="The loss whose gradients are projected: pseudo_label, label, ...")
-]
-DimensionOption = Annotated[
-    int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the projection.")]
-NearestOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--nearest",
-        metavar="DIR",
-        help="Also list the nearest samples in this folder of projections.",
-        callback=file_at_hand,
-    ),
-]
-CountOption = Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")]
-ByOption = Annotated[
-    By, typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients.")
-]
-
-
 def project(
     context: typer.Context,
     source: SourceArgument,
-    out: OutOption,
+    out: Annotated[Path, out_option("DIR", "A folder for the projections; the same command goes on there.")],
     split: SplitOption = "in_dist.fit",
-    loss: LossOption = "pseudo_label",
-    dimension: DimensionOption = 4096,
-    seed: SeedOption = 0,
-    nearest: NearestOption = None,
-    count: CountOption = 10,
-    by: ByOption = By.COSINE,
+    loss: Annotated[
+        str, typer.Option("--loss", help="The loss whose gradients are projected: pseudo_label, label, ...")
+    ] = "pseudo_label",
+    dimension: Annotated[
+        int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
+    ] = 4096,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the projection.")] = 0,
+    nearest: Annotated[
+        Path | None,
+        typer.Option(
+            "--nearest",
+            metavar="DIR",
+            help="Also list the nearest samples in this folder of projections.",
+            callback=file_at_hand,
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")] = 10,
+    by: Annotated[
+        By, typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients.")
+    ] = By.COSINE,
     settings: SetOption = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -99,10 +82,8 @@ def project(
         nearest_table,
         project_config,
     )
-    from gradscore.store import refuse_run_files
     from gradscore.system import replacing
 
-    refuse_run_files(out, option="--out")
     output = Output(as_json=as_json, quiet=quiet)
     config, _, _ = opened(context, source, settings or [], folder="projections")
     bank = None if nearest is None else load_projections(nearest)

@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .evaluate import TablesOption, end, evaluated
-from .extract import BatchOption, DeviceOption, OutOption, WorkersOption, extracted, settings_of
+from .evaluate import end, evaluated
 from .extract import document as extract_document
-from .fit_meta import AgainOption, fitted
+from .extract import extracted
 from .fit_meta import document as fit_document
+from .fit_meta import fitted
 from .options import (
+    AgainOption,
+    BatchSizeOption,
     ConfigArgument,
+    DeviceOption,
     JsonOption,
     ProtocolsOption,
     QuietOption,
+    RunOutOption,
     SetOption,
+    TablesOption,
     ThreadsOption,
     TrustOption,
-    with_protocols,
+    WorkersOption,
+    settings_of,
 )
 from .output import Output
 
@@ -32,10 +38,10 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     config: ConfigArgument,
-    out: OutOption = None,
+    out: RunOutOption = None,
     settings: SetOption = None,
-    device: DeviceOption = None,
-    batch_size: BatchOption = None,
+    device: DeviceOption[str | None] = None,
+    batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
     protocols: ProtocolsOption = None,
     again: AgainOption = False,
@@ -53,7 +59,7 @@ def run(
     After gradscore demo: gradscore run demo/gradscore.yaml --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
-    given = settings_of(with_protocols(settings, protocols), device=device, batch_size=batch_size, workers=workers)
+    given = settings_of(settings, protocols=protocols, device=device, batch_size=batch_size, workers=workers)
     summary, models, found = completed(
         context, output, config, given, out=out, check_labels=True, again=again, tables=tables
     )

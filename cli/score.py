@@ -15,14 +15,21 @@ from rich.table import Table
 from gradscore.errors import DataError
 
 from .options import (
-    DEVICES,
+    AlphaOption,
     BatchSizeOption,
+    BundleArgument,
+    ColumnOption,
+    DeviceOption,
+    HashOption,
     JsonOption,
+    ModelOption,
     QuietOption,
+    RootOption,
+    SamplesArgument,
     ThreadsOption,
     TrustOption,
-    file_at_hand,
-    output_at_hand,
+    WeightsOption,
+    out_option,
 )
 from .output import Output, Terminal, counting, say
 
@@ -36,62 +43,22 @@ EXPLAINED = 5
 
 NAMES = {"wrong": "wrong", "ood": "OOD"}
 
-BundleArgument = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=file_at_hand)
-]
-SamplesArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv or Parquet files."),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="Write a .parquet, .csv or .jsonl file.",
-        callback=output_at_hand,
-    ),
-]
-ExplainOption = Annotated[
-    bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
-]
-FailOption = Annotated[
-    bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
-]
-AlphaOption = Annotated[float | None, typer.Option("--alpha", help="Another false-alarm rate than the bundle's.")]
-ColumnOption = Annotated[
-    str | None, typer.Option("--column", help="The column of tables, or the array of .npz files, with the samples.")
-]
-RootOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--root",
-        metavar="FOLDER",
-        help="Let paths in tables lead anywhere below this folder, not only below their own.",
-    ),
-]
-DeviceOption = Annotated[str, typer.Option("--device", metavar=DEVICES, help="Where to compute.")]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not beside or below the bundle."),
-]
-WeightsOption = Annotated[
-    Path | None, typer.Option("--weights", metavar="FILE", help="Where the weights are now, if they were moved.")
-]
-HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundle with another SHA-256.")]
-
 
 def score(
     bundle: BundleArgument,
     samples: SamplesArgument,
-    out: OutOption = None,
-    explain: ExplainOption = False,
-    fail_on_reject: FailOption = False,
-    alpha: AlphaOption = None,
+    out: Annotated[Path | None, out_option("FILE", "Write a .parquet, .csv or .jsonl file.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
+    ] = False,
+    fail_on_reject: Annotated[
+        bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
+    ] = False,
+    alpha: AlphaOption[float | None] = None,
     column: ColumnOption = None,
     root: RootOption = None,
-    batch_size: BatchSizeOption = 64,
-    device: DeviceOption = "auto",
+    batch_size: BatchSizeOption[int] = 64,
+    device: DeviceOption[str] = "auto",
     model: ModelOption = None,
     weights: WeightsOption = None,
     sha256: HashOption = None,
@@ -107,10 +74,7 @@ def score(
     # These import PyTorch, which help need not wait for.
     from gradscore.data import check_options, name_user_files, open_user_file, refuse_inputs
     from gradscore.deployment import Scorer, table_writer
-    from gradscore.store import refuse_run_files
 
-    if out is not None:
-        refuse_run_files(out, option="--out")
     files = name_user_files(samples)
     if out is not None:
         refuse_inputs(out, files)
