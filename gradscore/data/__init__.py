@@ -16,7 +16,7 @@ from .augmentations import (
     check_augmentations,
     open_augmentations,
 )
-from .dataset import NAME_CLASSES, open_made, open_splits, select
+from .dataset import NAME_CLASSES, open_splits, open_synthetic, select
 from .in_memory import (
     check_classes,
     count_samples,
@@ -54,8 +54,6 @@ from .samples import (
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import FILL, ID_NAMES, LABEL_NAMES, check_columns, empty_rows, has_empty, is_number, is_text
 from .sources.image_changes import SEVERITIES, SHIFTS
-from .sources.image_changes import SYNTHETIC as SYNTHETIC_KINDS
-from .sources.made import ShiftedImages
 from .sources.raw_samples import (
     DECODING_ERRORS,
     IMAGE_SUFFIXES,
@@ -72,6 +70,8 @@ from .sources.raw_samples import (
     is_image,
     is_pixels,
 )
+from .sources.shifted import ShiftedImages
+from .sources.synthetic import SYNTHETIC, SyntheticKind, check_synthetic
 from .sources.tables import table_columns
 from .splits import (
     BANK,
@@ -89,7 +89,7 @@ from .splits import (
     SplitKind,
     base_split,
     planned_splits,
-    with_made,
+    with_auxiliary,
 )
 from .user_files import (
     RawSample,

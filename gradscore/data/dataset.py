@@ -94,10 +94,10 @@ def open_splits(
     return {name: each for name, each in found.items() if only is None or name in only}
 
 
-def open_made(
+def open_synthetic(
     entries: Sequence[OodConfig], fit: SampleDataset, *, preprocessing: PreprocessingConfig, seed: int
 ) -> dict[str, SampleDataset]:
-    """Opens OOD sets that are made of the samples to fit on, by the name of the split."""
+    """Opens synthetic sets, which are made of the samples to fit on, by the name of the split."""
     found = {}
     for each in entries:
         source = open_source(each.source, each.arguments, base=fit.images, seed=seed)

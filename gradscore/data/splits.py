@@ -34,11 +34,10 @@ from ..system import (
     without_repeats,
 )
 from .sources import kind_of
-from .sources.image_changes import SYNTHETIC
-from .sources.made import OF_TWO_CLASSES, VALUE_KINDS, kinds_for, mostly_copies
 from .sources.raw_samples import ImageSource, Raw, is_image
+from .sources.synthetic import SYNTHETIC, auto_kinds, mostly_copies
 
-MOST_MADE = 1000
+MOST_SYNTHETIC = 1000
 """Samples of a set that is made without being asked for in `data.ood`; more of them change no fit by much."""
 
 LEAST_SETS = 3
@@ -85,19 +84,18 @@ Label = Annotated[int | str, BeforeValidator(_number_or_name), AfterValidator(_i
 """A label of a source, or a class of the network: its number, or its name."""
 
 
-def _made_kinds(kinds: str | list[str]) -> str | list[str]:
+def _synthetic_kinds(kinds: str | list[str]) -> str | list[str]:
     if kinds == "auto":
         return kinds
     if isinstance(kinds, str):
         raise ValueError(f"wanted 'auto' or a list of kinds, got {kinds!r}")
-    known = [*SYNTHETIC, *VALUE_KINDS]
     for kind in kinds:
-        if kind not in known:
-            raise ValueError(f"no synthetic set {kind!r}; {closest(kind, known)}")
+        if kind not in SYNTHETIC:
+            raise ValueError(f"no synthetic set {kind!r}; {closest(kind, SYNTHETIC)}")
     return without_repeats(kinds)
 
 
-MadeKinds = Annotated[str | list[str], AfterValidator(_made_kinds)]
+SyntheticKinds = Annotated[str | list[str], AfterValidator(_synthetic_kinds)]
 
 ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
 
@@ -221,7 +219,7 @@ class DataConfig(Section):
     """Names of the classes in the order of the outputs: a list, or a file with one on each line (or JSON)."""
     ood: list[OodConfig] = []
     """Samples that are none of these classes."""
-    auxiliary: Elsewhere[MadeKinds] = "auto"
+    auxiliary: Elsewhere[SyntheticKinds] = "auto"
     """Auxiliary OOD sets that are made of up to 1,000 samples of in_dist.fit each. `auto` makes `rotate90`, `mixup`,
     `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, the kinds of `synthetic:`
     for numbers, tokens or text, less those that would mostly be copies of samples. `[]` makes none."""
@@ -235,7 +233,7 @@ class DataConfig(Section):
         return sets
 
     @model_validator(mode="after")
-    def _made_beside_ood(self) -> Self:
+    def _auxiliary_beside_ood(self) -> Self:
         without_repeats(
             [each.name for each in self.ood] + [each for each in self.auxiliary if self.auxiliary != "auto"]
         )
@@ -252,7 +250,7 @@ class DataConfig(Section):
         return self
 
 
-def with_made(
+def with_auxiliary(
     data: DataConfig,
     sample: Raw | None,
     *,
@@ -280,10 +278,10 @@ def with_made(
     if kinds == "auto":
         # Numbers with one value moved may be ordinary ones, and blur what a set of somebody's shows; images may not.
         is_wanted = sample is not None and (is_image(sample) or not any(each.auxiliary for each in data.ood))
-        found = kinds_for(sample) if sample is not None and is_wanted else ()
+        found = auto_kinds(sample) if sample is not None and is_wanted else ()
         known = {each.source for each in data.ood} | {f"synthetic:{each.name}" for each in data.ood}
         found = tuple(kind for kind in found if f"synthetic:{kind}" not in known)
-        kinds = [kind for kind in found if has_classes or kind not in OF_TWO_CLASSES]
+        kinds = [kind for kind in found if has_classes or SYNTHETIC[kind].beside != "other class"]
         copies = {} if base is None else mostly_copies(kinds, base, seed=seed)
         kinds = [kind for kind in kinds if kind not in copies]
         if copies:
@@ -295,7 +293,7 @@ def with_made(
                 f"are chosen by {LEAST_SETS} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
             )
             notices.append(Notice(text, "caution"))
-    select = SelectConfig(count=MOST_MADE if samples is None or samples > MOST_MADE else None)
+    select = SelectConfig(count=MOST_SYNTHETIC if samples is None or samples > MOST_SYNTHETIC else None)
     made = [OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True, select=select) for kind in kinds]
     return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []}), notices
 

@@ -26,6 +26,7 @@ from ..data import (
     Preprocessing,
     PreprocessingConfig,
     Samples,
+    check_synthetic,
     form_of,
     refuse_shuffled,
     samples_of,
@@ -49,7 +50,7 @@ from .detector_runs import (
     fit_without_reported,
     with_test,
 )
-from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, check_kinds, count, kept_small, test_sets
+from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, count, kept_small, test_sets
 
 ONE_CLASS = (
     "no OOD sample was given and none was made, so OOD is told by a model that has seen ordinary samples alone "
@@ -262,8 +263,8 @@ class Detector:
         first, kept = sets.fit.first, FitSamples()
         kept.add(first)
         sample = kept.sample(0)
-        if config.data.auxiliary != "auto":
-            check_kinds(config.data.auxiliary, sample)
+        for kind in () if config.data.auxiliary == "auto" else config.data.auxiliary:
+            check_synthetic(kind, sample)
         config, left_out = resolved(
             config, self.model, sample=sample, inputs=first.inputs, base=kept, samples=sets.fit.count
         )

@@ -19,7 +19,6 @@ from torch import Tensor
 from ..data import (
     CALIBRATION,
     FIT,
-    SYNTHETIC_KINDS,
     TEST,
     Batch,
     DatasetConfig,
@@ -30,7 +29,6 @@ from ..data import (
     Samples,
     are_images,
     check_classes,
-    describe_raw,
     finite_samples,
     form,
     form_of,
@@ -217,21 +215,6 @@ def count(sets: Sequence[Samples]) -> int:
     """How many samples several sets have; 0 if that is unknown of one."""
     known = [each.count for each in sets if each.count is not None]
     return sum(known) if len(known) == len(sets) else 0
-
-
-def check_kinds(kinds: Sequence[str], sample: Raw) -> None:
-    """Makes sure that auxiliary sets which are asked for can be made of samples like this one.
-
-    Raises:
-        DataError: they cannot.
-    """
-    for kind in kinds:
-        if (kind in SYNTHETIC_KINDS) != is_image(sample):
-            what = "images (N, 1 or 3, H, W)" if kind in SYNTHETIC_KINDS else "numbers, tokens or text"
-            raise DataError(
-                f"auxiliary: {kind} is made of {what}, got {describe_raw(sample)}; leave it out, and give OOD sets by "
-                "ood={...}"
-            )
 
 
 def inputs_before(batch: Batch) -> Inputs:

@@ -36,11 +36,11 @@ from ..data import (
     has_empty,
     load_batches,
     naming_lost_workers,
-    open_made,
     open_splits,
+    open_synthetic,
     planned_splits,
     split_samples,
-    with_made,
+    with_auxiliary,
 )
 from ..errors import ConfigError, DataError, StoreError
 from ..extractor import FAILURES, WARM_UP, Extractor
@@ -241,7 +241,7 @@ class RunPlan:
             given = config.data
             config, left_out = _settled(config, model, opened[FIT])
             made = config.data.ood[len(given.ood) :]
-            opened |= open_made(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
+            opened |= open_synthetic(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
             extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
         datasets = {name: opened[name] for name in planned_splits(config.data)}
         if losses := with_labels(config.features.losses):
@@ -332,7 +332,7 @@ def resolved(
     """
     bank = config.data.in_dist.bank
     features = resolved_features(config.features, model, inputs, needed=bank is not None)
-    data, left_out = with_made(
+    data, left_out = with_auxiliary(
         config.data, sample, base=base, samples=samples, seed=config.extract.seed, has_classes=has_classes
     )
     if bank is not None and features.penultimate is False:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
-from gradscore.data.sources.made import IMAGE_SETS
+from gradscore.data.sources.synthetic import AUTO_OF_IMAGES
 from gradscore.deployment import read_bundle
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.protocols import first_half
@@ -83,7 +83,7 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
     folder = tmp_path_factory.mktemp("commands")
     for name in ("net.py", "net.safetensors"):
         shutil.copy(small_run.parent / name, folder / name)
-    made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in IMAGE_SETS]
+    made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in AUTO_OF_IMAGES]
     noise = {"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 80}, "auxiliary": True}
     in_dist = {
         "fit": digits(0, 150),
@@ -136,7 +136,13 @@ def values(frame: pd.DataFrame) -> bytes:
     return frame.select_dtypes("float").to_numpy().tobytes()
 
 
-SPLITS = ["in_dist.fit", "in_dist.calibration", "in_dist.bank", "ood.noise", *(f"ood.{kind}" for kind in IMAGE_SETS)]
+SPLITS = [
+    "in_dist.fit",
+    "in_dist.calibration",
+    "in_dist.bank",
+    "ood.noise",
+    *(f"ood.{kind}" for kind in AUTO_OF_IMAGES),
+]
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -208,7 +214,7 @@ def test_preprocessed_samples_from_loaders_give_the_same_scores(by_commands, tmp
         return DataLoader(TensorDataset(*by_commands.inputs(split)), batch_size=33)
 
     settings = {name: given for name, given in SETTINGS.items() if name != "preprocessing"}
-    sets = {name: loader(f"ood.{name}") for name in ("noise", *IMAGE_SETS)}
+    sets = {name: loader(f"ood.{name}") for name in ("noise", *AUTO_OF_IMAGES)}
     fitted = gradscore.Detector(by_commands.model, **settings).fit(
         loader("in_dist.fit"),
         bank=loader("in_dist.bank"),

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.data import Batch, OodConfig, content_hash, samples_of
-from gradscore.data.sources.made import kinds_for
+from gradscore.data.sources.synthetic import auto_kinds
 from gradscore.detector.detector_sets import FitSamples, Levels, Thumbnails
 from gradscore.errors import (
     BundleError,
@@ -402,7 +402,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     "auxiliary sets of vectors": (
         lambda: make().fit((X, Y), auxiliary=["jigsaw"]),
         DataError,
-        r"jigsaw is made of images.*got.*float32",
+        r"jigsaw is for images, and these are float32",
     ),
     "OOD sets without names": (
         lambda: make().fit((X, Y), ood=[FAR]),
@@ -530,7 +530,7 @@ KINDS = {
 def test_which_auxiliary_sets_are_made(inputs, kinds) -> None:
     kept = FitSamples()
     kept.add(batch(inputs))
-    assert kinds_for(kept.sample(0)) == kinds
+    assert auto_kinds(kept.sample(0)) == kinds
 
 
 def made_by(kind: str) -> OodConfig:

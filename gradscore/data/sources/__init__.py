@@ -18,9 +18,10 @@ from ...system import Registry, is_address
 from .columns import ARGUMENTS, ColumnSource
 from .files import folder_source, npz_source
 from .from_python import code_source, sklearn_source, torchvision_source
-from .image_changes import CORRUPTIONS, SYNTHETIC
-from .made import VALUE_KINDS, corrupted_source, synthetic_source
+from .image_changes import CORRUPTIONS
 from .raw_samples import ImageSource, Request, SourceKind
+from .shifted import corrupted_source
+from .synthetic import kinds_of, synthetic_source
 from .tables import csv_source, hf_source, parquet_source
 
 SOURCES: Registry[SourceKind] = Registry(
@@ -87,8 +88,9 @@ SOURCES: Registry[SourceKind] = Registry(
         "synthetic": SourceKind(
             open=synthetic_source,
             form="synthetic:<kind>",
-            summary=f"OOD sets made of the in-distribution fit samples; of images: {', '.join(SYNTHETIC)}; of text, "
-            f"tokens, vectors and arrays: {', '.join(VALUE_KINDS)}",
+            summary="OOD sets made of the in-distribution fit samples; of images: "
+            f"{', '.join(kinds_of(images=True))}; of text, tokens, vectors and arrays: "
+            f"{', '.join(kinds_of(images=False))}",
             arguments=("seed",),
             made_of_others=True,
         ),

@@ -3,7 +3,7 @@
 Every change is a function of the image (H, W, C) uint8, what it needs beside, and a generator of random numbers, and
 returns an image of the same form.
 
-- `SYNTHETIC` makes samples of no class, of an image and one of another class.
+- The first of them make samples of no class, for `SYNTHETIC` in `synthetic`.
 - `CORRUPTIONS` are the covariate shifts that figures are reported on, in five severities.
 - `SHIFTS` are what P(wrong) under shift is learnt on. None of them is a corruption, so that figures on corrupted images
   are about shifts that nothing has seen.
@@ -172,26 +172,6 @@ def shrink(image: Pixels, _other: Pixels, random: Generator) -> Pixels:
     small = np.broadcast_to(_to_pixels(image.mean(axis=(0, 1))), image.shape).copy()
     small[y : y + height, x : x + width] = _resized(image, (height, width))
     return small
-
-
-SYNTHETIC: dict[str, Callable[[Pixels, Pixels, Generator], Pixels]] = {
-    "blur": blur,
-    "cutmix": cutmix,
-    "gaussian_noise": gaussian_noise,
-    "jigsaw": jigsaw,
-    "mixup": mixup,
-    "permuted_pixels": permuted_pixels,
-    "rotate90": rotate90,
-    "uniform_noise": uniform_noise,
-    "strokes": strokes,
-    "shapes": shapes,
-    "patches": patches,
-    "gradients": gradients,
-    "fractal_noise": fractal_noise,
-    "zoom": zoom,
-    "shrink": shrink,
-}
-"""New kinds go to the end: the place of a kind is part of its random seed."""
 
 
 def mild_blur(image: Pixels, severity: int, _random: Generator) -> Pixels:
@@ -371,7 +351,7 @@ SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
     "stripes": stripes,
     "shadow": shadow,
 }
-"""New kinds go to the end, as in `SYNTHETIC`."""
+"""New kinds go to the end: the place of a kind decides which images it is made of."""
 
 
 def _from_place(image: Pixels, random: Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

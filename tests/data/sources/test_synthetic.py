@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from gradscore.data import ArraySource, open_source
-from gradscore.data.sources.image_changes import SYNTHETIC as KINDS
-from gradscore.data.sources.made import OF_TWO_CLASSES
-from gradscore.errors import DataError
+from gradscore.data.sources.synthetic import SYNTHETIC, kinds_of
+from gradscore.errors import ConfigError, DataError, GradscoreError
 
 SHAPES = {"grey, odd sides": (9, 7, 7, 1), "colour": (9, 8, 8, 3)}
 
 
+KINDS = kinds_of(images=True)
 LABELS = np.array([0, 1, 2] * 3)
 
 
@@ -92,16 +92,20 @@ def test_cutmix_is_half_of_each_of_two_classes() -> None:
 
 
 BAD_SETS = {
-    "unknown kind": ("fog", make_base(), "no synthetic set 'fog': wanted one of blur, cutmix"),
-    "no images to make them of": ("blur", None, "only OOD sets can be synthetic"),
-    **{f"{kind} of one class": (kind, make_base(labels=LABELS * 0), "mixes two classes") for kind in OF_TWO_CLASSES},
-    "no labels": ("mixup", make_base(labels=None), "mixes two classes"),
+    "unknown kind": ("fog", make_base(), ConfigError, "no synthetic set 'fog'; valid: blur, cutmix"),
+    "no images to make them of": ("blur", None, DataError, "only OOD sets can be synthetic"),
+    **{
+        f"{name} of one class": (name, make_base(labels=LABELS * 0), DataError, "mixes two classes")
+        for name, kind in SYNTHETIC.items()
+        if kind.beside == "other class"
+    },
+    "no labels": ("mixup", make_base(labels=None), DataError, "mixes two classes"),
 }
 
 
-@pytest.mark.parametrize(("kind", "base", "message"), BAD_SETS.values(), ids=BAD_SETS)
-def test_unusable_set(kind: str, base: ArraySource | None, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize(("kind", "base", "error", "message"), BAD_SETS.values(), ids=BAD_SETS)
+def test_unusable_set(kind: str, base: ArraySource | None, error: type[GradscoreError], message: str) -> None:
+    with pytest.raises(error, match=message):
         open_source(f"synthetic:{kind}", base=base, seed=0)
 
 

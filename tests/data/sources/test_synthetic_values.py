@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gradscore.data import ArraySource, ImageSource, open_source
-from gradscore.data.sources.made import mostly_copies, shuffled_tokens, swapped_fields
+from gradscore.data.sources.synthetic import mostly_copies
+from gradscore.data.sources.value_changes import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
 
 RANDOM = np.random.default_rng(0)
