@@ -171,20 +171,16 @@ def settings_of(section: Section, *influences: Influence) -> dict[str, Any]:
 
     Those of sections in it are among them, in a list of sections by their places.
     """
-    kind = type(section)
-    chosen = {name for name in kind.model_fields if influence_of(kind, name) in influences}
-    nested = {
-        name: settings_of(value, *influences)
-        for name in kind.model_fields
-        if isinstance(value := getattr(section, name), Section)
-    }
+    kind, plain, nested = type(section), set[str](), {}
     for name in kind.model_fields:
         value = getattr(section, name)
-        if isinstance(value, list) and value and isinstance(value[0], Section):
+        if isinstance(value, Section):
+            nested[name] = settings_of(value, *influences)
+        elif isinstance(value, list) and value and isinstance(value[0], Section):
             nested[name] = {str(place): settings_of(each, *influences) for place, each in enumerate(value)}
-    return section.model_dump(mode="json", include=chosen - nested.keys()) | {
-        name: found for name, found in nested.items() if found
-    }
+        elif influence_of(kind, name) in influences:
+            plain.add(name)
+    return section.model_dump(mode="json", include=plain) | {name: found for name, found in nested.items() if found}
 
 
 Entry = TypeVar("Entry")
