@@ -8,10 +8,25 @@ and what moved a score; `choice` says whether the model or a score without gradi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
+from .fitting import (
+    MOST_ROWS,
+    Choice,
+    Penalty,
+    TrainingSet,
+    add_alarms,
+    alarm_weights,
+    balanced_weights,
+    choose_penalty,
+    fit_logistic,
+    fit_on_scores,
+    fit_one_class,
+    held_out_folds,
+    leading_axes,
+    log_odds_of,
+    mean_area,
+    set_areas,
+)
 from .inputs import (
     ARRAYS,
     BASELINE_PREFIX,
@@ -24,30 +39,3 @@ from .inputs import (
     tolerance,
 )
 from .models import MetaModel, contributions, drivers, loudest_group, read_notes
-
-if TYPE_CHECKING:
-    from .fitting import (
-        MOST_ROWS,
-        Choice,
-        Penalty,
-        TrainingSet,
-        add_alarms,
-        alarm_weights,
-        balanced_weights,
-        choose_penalty,
-        fit_logistic,
-        fit_on_scores,
-        fit_one_class,
-        held_out_folds,
-        leading_axes,
-        log_odds_of,
-        mean_area,
-        set_areas,
-    )
-
-
-def __getattr__(name: str) -> Any:
-    """Imports `fitting`, and with it scikit-learn, when something of it is first asked for: a scorer fits nothing."""
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".fitting", __name__), name)

@@ -1,6 +1,7 @@
 """Fitting meta models: a logistic regression over groups of inputs, each with a penalty of its own.
 
-Penalties are chosen by cross-validation on samples that fit.
+Penalties are chosen by cross-validation on samples that fit. scikit-learn is imported where it is used: a scorer, which
+fits nothing, need not wait for it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
-from sklearn.covariance import LedoitWolf
-from sklearn.decomposition import PCA
-from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import StratifiedKFold
 
 from ..baselines import OVER_AUGMENTATIONS
 from ..config import MetaConfig
@@ -90,13 +87,6 @@ class TrainingSet:
     sets: NDArray[np.str_]
     content: NDArray[np.int64] | None = None
 
-    def __post_init__(self) -> None:
-        """Checks the shapes."""
-        if not len(self.scaled) == len(self.target) == len(self.sets):
-            raise EvaluationError(
-                f"fit: {len(self.scaled)} rows with a target of {len(self.target)} and sets of {len(self.sets)}"
-            )
-
     @property
     def weights(self) -> FloatArray:
         """(N,) see `balanced_weights`."""
@@ -135,6 +125,8 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
 
     Source: Halko, Martinsson and Tropp 2011, for the randomised decomposition.
     """
+    from sklearn.decomposition import PCA
+
     samples, width = scaled.shape
     if width <= AXES:
         return np.eye(width)
@@ -310,6 +302,8 @@ def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
     Raises:
         EvaluationError: fewer samples, or samples that do not differ.
     """
+    from sklearn.covariance import LedoitWolf
+
     if len(ordinary) < 4:
         raise EvaluationError(f"fit: a distance needs at least 4 ordinary samples, got {len(ordinary)}")
     gradients = ordinary[:, inputs.of_gradients]
@@ -548,6 +542,8 @@ def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fol
     Returns:
         None where nothing can be held out.
     """
+    from sklearn.model_selection import StratifiedKFold
+
     sets = np.unique(rows.sets[rows.target])
     splitter = np.random.default_rng(config.seed)
     content = np.arange(len(rows.target)) if rows.content is None else rows.content
@@ -629,6 +625,8 @@ class _Judge:
         Args:
             alone: leaves nothing but the start. It is tried as well, and chosen where nothing can be held out.
         """
+        from sklearn.metrics import roc_auc_score
+
         if not self._folds:
             return alone
         self.search([alone], alone)
@@ -666,6 +664,8 @@ class _Judge:
 
 def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
     if not by_sets:
+        from sklearn.metrics import log_loss
+
         p = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
         return -float(log_loss(target, p, sample_weight=balanced_weights(target, sets), labels=[False, True]))
     return mean_area(odds, target, sets)

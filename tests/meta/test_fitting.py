@@ -237,11 +237,6 @@ def test_samples_of_one_class_are_refused(target):
         fit_logistic(INPUTS, rows, PENALTY)
 
 
-def test_rows_that_do_not_fit_together_are_refused():
-    with pytest.raises(EvaluationError, match="120 rows with a target of 5 and sets of 120"):
-        TrainingSet(scaled=ROWS.scaled, target=TRUTH[:5], sets=ROWS.sets)
-
-
 def test_balanced_weights():
     weights = balanced_weights([0, 0, 0, 0, 1, 1, 1, 1], ["in", "in", "in", "in", "a", "b", "b", "b"])
     np.testing.assert_allclose(weights, [1, 1, 1, 1, 2, 2 / 3, 2 / 3, 2 / 3])
