@@ -16,7 +16,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -179,10 +179,16 @@ class Bundle:
 
     @cached_property
     def identity(self) -> str:
-        """Hexadecimal digits that tell what it watches and compares with from that of other bundles."""
+        """Hexadecimal digits that tell what it watches, decides and compares with from that of other bundles."""
         members = sorted(self.known_sets.members().items())
         arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in members]
-        return sha256_of(b"".join([self.weights_sha256.encode(), *arrays]))
+        limits = [f"{name} {detector.threshold.value!r}".encode() for name, detector in self.detectors.items()]
+        return sha256_of(b"".join([self.weights_sha256.encode(), *limits, *arrays]))
+
+    def at(self, alpha: float) -> Bundle:
+        """The same with another `alpha`; `EvaluationError` as in `threshold`."""
+        detectors = {name: detector.at(alpha) for name, detector in self.detectors.items()}
+        return replace(self, alpha=alpha, detectors=detectors)
 
 
 class _DetectorEntry(BaseModel, extra="forbid"):

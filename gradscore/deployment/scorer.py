@@ -158,9 +158,7 @@ class Scorer:
             ConfigError: the device is not there.
         """
         bundle = read_bundle(Path(path), sha256=sha256)
-        if alpha is not None:
-            detectors = {name: detector.at(alpha) for name, detector in bundle.detectors.items()}
-            bundle = replace(bundle, alpha=alpha, detectors=detectors)
+        bundle = bundle if alpha is None else bundle.at(alpha)
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": weights}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
@@ -348,10 +346,6 @@ class Scorer:
     def model(self) -> nn.Module:
         """The model."""
         return self._extractor.model
-
-    def preprocess(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """The model input (C, H, W) of raw pixels (H, W, C); `DataError` if they have a wrong number of channels."""
-        return self._preprocess(pixels)
 
     def _nothing(self, *, explain: int, watch: bool) -> pd.DataFrame:
         """The result of no sample: columns without a row."""

@@ -153,6 +153,13 @@ def test_each_bundle_draws_ranks_within_bins_of_its_own(bundle, table) -> None:
     assert found[0] == pytest.approx(found[2], abs=1)
 
 
+def test_samples_that_another_alpha_decided_on_are_refused(bundle, watching_file) -> None:
+    pixels = np.round(load_digits().images[420:430, None] * (255 / 16)).astype(np.uint8)
+    strict = gradscore.Scorer.load(watching_file, trust_code=True, alpha=0.5 * bundle.alpha)
+    with pytest.raises(DataError, match="'watched_bundle': wanted the bundle"):
+        Monitor(bundle, window=50).update(strict(pixels, watch=True))
+
+
 def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> None:
     rows, lost = table(100), table(100).assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
     both = pd.concat([rows.iloc[:60], lost.iloc[:20], rows.iloc[60:80]], ignore_index=True)
