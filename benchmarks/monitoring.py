@@ -28,7 +28,7 @@ from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
 from gradscore.columns import logit_columns, penultimate_columns
-from gradscore.data import TEST
+from gradscore.data import TEST, Preprocessing
 from gradscore.deployment import CLASS, CONFIDENCE, Bundle, Scorer, is_stream, read_bundle, watched
 from gradscore.extractor import Extractor
 from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
@@ -285,13 +285,14 @@ def corrupted_windows(run: RunFolder, scorer: Scorer, novelty: Novelty, count: i
     bundle, test = scorer.bundle, open_datasets(run.config, only=[TEST])[TEST]
     labels, windows = np.asarray(test.labels), {}
     extractor = Extractor(scorer.model, features=bundle.features, num_classes=bundle.model.num_classes)
+    preprocess = Preprocessing(bundle.preprocessing)
     for kind in RECIPES:
         for severity in range(1, 6):
             random = np.random.default_rng([severity, crc32(kind.encode())])
             places = random.choice(len(labels), count, replace=False)
             images = [corrupted(test.images.sample(place), kind, severity, random) for place in places.tolist()]
             batches = [images[start : start + 100] for start in range(0, count, 100)]
-            values = [extractor.values(torch.stack([*map(scorer.preprocess, batch)])) for batch in batches]
+            values = [extractor.values(torch.stack([*map(preprocess, batch)])) for batch in batches]
             frame = pd.DataFrame(np.concatenate(values), columns=extractor.names)
             predicted = frame[logit_columns(frame.columns)].to_numpy().argmax(axis=1)
             frame = frame.assign(label=labels[places], correct=predicted == labels[places])
