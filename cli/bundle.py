@@ -190,7 +190,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
             f"{100 * low:.1f}-{100 * high:.1f} %",
             f"{limit.value:.4g}",
         )
-        table.add_row(DETECTORS[name], describe_score(detector.model.name), *cells)
+        table.add_row(DETECTORS[name].what, describe_score(detector.model.name), *cells)
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(

@@ -152,8 +152,8 @@ def check_run(
     chosen = chosen_scores(run, expected.protocol)
     changed = [target for target, name in expected.scored_by.items() if chosen.get(target, name) != name]
     notices += [
-        f"{DETECTORS[target]}: the expected figures are of score '{expected.scored_by[target]}', which is compared, "
-        f"and the run now chooses '{chosen[target]}'; where that is meant, --update makes figures of it"
+        f"{DETECTORS[target].what}: the expected figures are of score '{expected.scored_by[target]}', which is "
+        f"compared, and the run now chooses '{chosen[target]}'; where that is meant, --update makes figures of it"
         for target in changed
     ]
     current = expected_of(run, table, policy=policy, protocol=expected.protocol)
@@ -220,7 +220,7 @@ def _pairs(run: RunFolder, expected: ExpectedFigures, found: ExpectedFigures) ->
         now = found.splits[split].frame() if split in found.splits else before.iloc[:0]
         gone = int((~before.index.isin(now.index)).sum())
         lacking = [f"{gone} of the {len(before)} samples"] if gone else []
-        lacking += [f"the scores for {DETECTORS[target]}" for target in samples.scores if target not in now]
+        lacking += [f"the scores for {DETECTORS[target].what}" for target in samples.scores if target not in now]
         if lacking:
             raise ExpectedFiguresError(
                 f"{run.path}: {split}: {' and '.join(lacking)} of the expected figures are not in the run, and figures "
@@ -269,7 +269,7 @@ def _compared_scores(
         return of.rate(target, above=limit, unchanged=unchanged)
 
     ordinary = test.where(correct=True) if target == "wrong" else test
-    yield _Compared(f"false alarms for {DETECTORS[target]}", "false_alarm", rate(ordinary))
+    yield _Compared(f"false alarms for {DETECTORS[target].what}", "false_alarm", rate(ordinary))
     if target == "wrong":
         yield _Compared("detection of wrong predictions", "detection", rate(test.where(correct=False)))
     for split, pair in ood.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from ..columns import feature_columns, logit_columns
 from ..config import Protocol
 from ..data import TEST
-from ..deployment import threshold
+from ..deployment import DETECTORS, threshold
 from ..errors import EvaluationError, ExpectedFiguresError, StoreError
 from ..evaluation import (
-    MISCLASSIFICATION_MODEL,
     deployed_protocol,
-    ood_place,
+    places_of_models,
     read_scores,
     score_columns,
 )
@@ -208,10 +207,8 @@ def make_expected(run: RunFolder, policy: Policy | None = None, *, sources: Sour
 
 def chosen_scores(run: RunFolder, protocol: str | None) -> dict[Target, str]:
     """The names of the scores that a run uses, as a bundle of it does, with the OOD model of a protocol."""
-    places: dict[Target, str] = {"wrong": MISCLASSIFICATION_MODEL}
-    if protocol is not None:
-        places["ood"] = ood_place(protocol)
-    folders = {target: run.meta_path / place for target, place in places.items()}
+    targets: dict[str, Target] = {DETECTORS[target].task: target for target in get_args(Target)}
+    folders = {targets[task]: run.meta_path / place for task, place in places_of_models(protocol).items()}
     return {
         target: ScoreChoice.of_notes(read_notes(folder), where=folder).score
         for target, folder in folders.items()

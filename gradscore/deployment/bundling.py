@@ -24,7 +24,6 @@ from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import (
     LOGIT_LR,
-    MISCLASSIFICATION_MODEL,
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
@@ -32,7 +31,7 @@ from ..evaluation import (
     advice_by_task,
     count_or_percent,
     deployed_protocol,
-    ood_place,
+    places_of_models,
     specs_of,
     stored_verdicts,
     where_better,
@@ -59,9 +58,6 @@ from .rejections import measured_rejections
 
 BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
-
-TASKS = {"wrong": "misclassification", "ood": "ood"}
-"""What tables call the question that each detector answers."""
 
 HELD_OUT = {"sets": "OOD sets held out of the fits", "samples": "samples held out of the fits"}
 """What scores were judged by, in words."""
@@ -160,7 +156,7 @@ def make_bundle(
         instead = calibrated(others, right, whole=whole, alpha=alpha)
         then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
         about_baselines.append(
-            f"{words}; by its own thresholds this bundle would then catch {then} of {DETECTORS[name]}, not "
+            f"{words}; by its own thresholds this bundle would then catch {then} of {DETECTORS[name].what}, not "
             f"{_caught(name, rejections)}"
         )
     hashes = {
@@ -222,11 +218,12 @@ def _deployed_models(
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
     judged = stored_verdicts(run)
-    places = {"wrong": MISCLASSIFICATION_MODEL, "ood": None if protocol is None else ood_place(protocol)}
+    places = places_of_models(protocol)
     found: Models = {}
     notices: list[str] = []
-    for name in DETECTORS:
-        place, asked = places[name], wanted.get(name)
+    for name, question in DETECTORS.items():
+        place, asked = places.get(question.task), wanted.get(name)
+        reported = [each for each in judged if each.area.task == question.task]
         folder = run.meta_path / (place or "")
         if place is not None and identities.asks_for(place) and folder.is_dir():
             model = identities.load(place, inputs)
@@ -234,11 +231,11 @@ def _deployed_models(
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
             choice = ScoreChoice.of_notes(model.notes, where=folder)
-            notices += _about_request(name, choice, asked, [each for each in judged if each.area.task == TASKS[name]])
+            notices += _about_request(question.what, choice, asked, reported)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
-            wanting = [each.label for each in specs.specs if each.task == TASKS[name] and each.name == "all"]
+            wanting = [each.label for each in specs.specs if each.task == question.task and each.name == "all"]
             if wanting:
                 raise BundleError(
                     f"{run.path}: the configuration asks for a meta model in {run.meta_path / wanting[0]}, and there "
@@ -252,10 +249,11 @@ def _deployed_models(
     few = replace(inputs, baselines=inputs.baselines.for_scores(names))
     packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
     advice = advice_by_task(judged)
-    advised = {name: advice[TASKS[name]] for name in found if TASKS[name] in advice and name not in wanted}
+    advised = {name: advice.get(DETECTORS[name].task) for name in found if name not in wanted}
     instead = {
-        name: ({**found, name: (BaselineScore(name=best, inputs=inputs), BASELINE)}, words)
-        for name, (best, words) in advised.items()
+        name: ({**found, name: (BaselineScore(name=each[0], inputs=inputs), BASELINE)}, each[1])
+        for name, each in advised.items()
+        if each is not None
     }
     return packed, instead, notices
 
@@ -267,7 +265,7 @@ def _caught(detector: str, rejections: Sequence[Rejections]) -> str:
     return count_or_percent(rejected / samples, samples)
 
 
-def _about_request(detector: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:
+def _about_request(what: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:
     """What it costs to ask for another score than the chosen one."""
     if asked in (None, choice.score):
         return []
@@ -279,7 +277,7 @@ def _about_request(detector: str, choice: ScoreChoice, asked: str | None, report
         )
         where = where_better(asked, reported)
         cost += f"; in the report {asked} is {where}" if where else ""
-    return [f"{asked} decides on {DETECTORS[detector]}, as asked: {cost}"]
+    return [f"{asked} decides on {what}, as asked: {cost}"]
 
 
 def _check_weights(run: RunFolder, model: nn.Module) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,8 +36,26 @@ from ..errors import EvaluationError
 from ..meta import BaselineScore, MetaInputs, MetaModel, Rows
 from ..system import FloatArray, IntArray, as_rate
 
-DETECTORS = {"wrong": "wrong predictions", "ood": "OOD samples"}
-"""What a bundle can find, and what sentences call it."""
+
+class Question(NamedTuple):
+    """What a detector answers.
+
+    Attributes:
+        task: its name in tables.
+        what: that sentences call what it finds.
+        reason: why it rejects a sample.
+    """
+
+    task: str
+    what: str
+    reason: str
+
+
+DETECTORS = {
+    "wrong": Question("misclassification", "wrong predictions", "prediction likely wrong"),
+    "ood": Question("ood", "OOD samples", "out of distribution"),
+}
+"""What a bundle can find."""
 
 
 @dataclass(frozen=True, kw_only=True)

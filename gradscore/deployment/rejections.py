@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..data import CALIBRATION, TEST
-from ..evaluation import MetaModelSpecs, ood_place
+from ..evaluation import MetaModelSpecs, places_of_models
 from ..store import RunFolder
 from ..system import BoolArray
 from .bundle import RIGHT, WRONG, Rejections
@@ -34,7 +34,7 @@ def measured_rejections(
         Of OOD sets, of wrong predictions, and of good samples unless they set the thresholds.
     """
     splits = {info.name: info for info in run.splits()}
-    label = "" if protocol is None else ood_place(protocol)
+    label = places_of_models(protocol).get("ood")
     reported = next((spec.reported for spec in specs.specs if spec.label == label), {})
     found = []
     for name, info in splits.items():

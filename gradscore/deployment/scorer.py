@@ -48,7 +48,7 @@ from ..models import (
 )
 from ..system import Device, FloatArray, Inputs, each_input, is_address, is_whole, resolve_device, rows_of, sample_count
 from .bundle import Bundle, read_bundle
-from .calibration import ScoreInputs, p_values
+from .calibration import DETECTORS, ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
 from .model_state import memory_state
 
@@ -65,7 +65,6 @@ SCORE_TOLERANCE = 1e-2
 What moved logits by rounding moved scores by 2e-5 at most; that slope moved them by 0.15 or more, bfloat16 by 0.05.
 """
 
-REASONS = {"wrong": "prediction likely wrong", "ood": "out of distribution"}
 NOT_FINITE = "its logits or gradients are not finite"
 
 WEIGHTS = "--weights FILE"
@@ -435,7 +434,8 @@ class Scorer:
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value
         reasons = [
-            "; ".join(REASONS[name] for name, fired in fires.items() if fired[row]) for row in range(len(values))
+            "; ".join(DETECTORS[name].reason for name, fired in fires.items() if fired[row])
+            for row in range(len(values))
         ]
         table["decision"] = ["reject" if reason else "accept" for reason in reasons]
         return pd.DataFrame({**table, "reason": reasons, "error": [""] * len(values)})

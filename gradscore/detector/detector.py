@@ -520,8 +520,8 @@ class Detector:
         if self._scorer is None:
             return f"{name}: not fitted"
         told = [
-            f"{word} by {describe_score(self.bundle.detectors[each].model.name)}"
-            for each, word in DETECTORS.items()
+            f"{question.what} by {describe_score(self.bundle.detectors[each].model.name)}"
+            for each, question in DETECTORS.items()
             if each in self.bundle.detectors
         ]
         return "; ".join([f"{name}: {self._origin()}", *told])

@@ -19,7 +19,7 @@ from .answer import (
     where_better,
     without_gradients,
 )
-from .choosing import deployed_protocol, ood_place
+from .choosing import deployed_protocol, places_of_models
 from .evaluated_runs import PAGES, Comparison, EvaluationReport, compare_runs, evaluate_run, stored_verdicts
 from .fits import FitReport, Fitted, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
@@ -28,7 +28,6 @@ from .protocols import FitIdentities, MetaModelSpecs
 from .records import CLASSIFIER, COMPARED, JOINT, Outcome, Record, Records, Verdict, is_group
 from .score_tables import (
     LOGIT_LR,
-    MISCLASSIFICATION_MODEL,
     SCORE_LR,
     ScoreFile,
     positive_of,

@@ -14,7 +14,7 @@ from shlex import quote
 from ..baselines import describe_baseline
 from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
 from ..store import RunFolder
-from .choosing import deployed_protocol, ood_place
+from .choosing import deployed_protocol, places_of_models
 from .records import (
     CHANCE,
     FEW_SAMPLES,
@@ -27,7 +27,7 @@ from .records import (
     is_group,
     with_single_sets,
 )
-from .score_tables import LOGIT_LR, MISCLASSIFICATION_MODEL, SCORE_LR
+from .score_tables import LOGIT_LR, SCORE_LR
 
 WORDS = {
     META: "the meta model",
@@ -132,8 +132,7 @@ def describe_score(name: str) -> str:
 
 def choices_of(run: RunFolder, notes: Mapping[str, Mapping[str, object]]) -> dict[str, ScoreChoice]:
     """By task the choice of the model that a bundle has; `notes` are those of models by their label."""
-    protocol = deployed_protocol(run)
-    places = {"misclassification": MISCLASSIFICATION_MODEL, **({"ood": ood_place(protocol)} if protocol else {})}
+    places = places_of_models(deployed_protocol(run))
     return {task: ScoreChoice.of_notes(notes[place]) for task, place in places.items() if place in notes}
 
 

@@ -39,7 +39,7 @@ from ..meta import (
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
 from .protocols import MetaModelSpec
-from .score_tables import baselines_of
+from .score_tables import MISCLASSIFICATION_MODEL, baselines_of
 
 if TYPE_CHECKING:
     from .fits import Prepared, SomeRows
@@ -189,6 +189,11 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
 def ood_place(protocol: str) -> str:
     """Where the OOD model of a protocol lies below the meta models of a run."""
     return f"ood/{protocol}/all"
+
+
+def places_of_models(protocol: str | None) -> dict[str, str]:
+    """Where the models of a bundle lie, by task, with the OOD model of a protocol; None for none."""
+    return {"misclassification": MISCLASSIFICATION_MODEL} | ({} if protocol is None else {"ood": ood_place(protocol)})
 
 
 def auroc_left_out(run: RunFolder, protocol: str) -> float:
