@@ -232,22 +232,22 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
 
 def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:
     """A sentence for rows without a value, and one for each other reason to skip samples, also of several splits."""
-    from gradscore.data import FILL, empty_rows, has_empty
+    from gradscore.data import FILL, empty_rows
     from gradscore.system import some
 
     found: dict[str, list[tuple[str, str]]] = {}
-    empty: dict[str, list[str]] = {}
+    empty: dict[str, list[Sequence[str]]] = {}
     for split in splits:
         for bad in split.skipped:
-            if has_empty(bad.error):
-                empty.setdefault(split.name, []).append(bad.error)
+            if bad.empty:
+                empty.setdefault(split.name, []).append(bad.empty)
             else:
                 found.setdefault(bad.error, []).append((split.name, bad.sample_id))
     if empty:
         rows = sum(split.samples + len(split.skipped) for split in splits if split.name in empty)
-        counts = ", ".join(f"{len(errors)} of {name}" for name, errors in empty.items())
-        errors = [error for of_split in empty.values() for error in of_split]
-        yield f"skipped: {empty_rows(errors, rows)}: {counts}; {FILL}"
+        counts = ", ".join(f"{len(of_split)} of {name}" for name, of_split in empty.items())
+        gaps = [columns for of_split in empty.values() for columns in of_split]
+        yield f"skipped: {empty_rows(gaps, rows)}: {counts}; {FILL}"
     for error, samples in found.items():
         first = samples[0][0]
         elsewhere = [split for split, _ in samples if split != first]

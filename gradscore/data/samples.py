@@ -51,11 +51,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class BadSample:
-    """A sample that cannot be used, and why; `place` is its place in its batch."""
+    """A sample that cannot be used, and why.
+
+    Attributes:
+        id: its name.
+        error: why.
+        place: its place in its batch.
+        empty: the columns of a table in which it has nothing, where that is why.
+    """
 
     id: str
     error: str
     place: int = 0
+    empty: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -224,7 +232,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
         try:
             raw = self.images.sample(index)
         except UnreadableImageError as error:
-            return BadSample(self.ids[index], storable(str(error)))
+            return BadSample(self.ids[index], storable(str(error)), empty=error.empty)
         label = UNLABELLED if self.labels is None else int(self.labels[index])
         model_input = self._preprocess.model_input(raw)
         if not is_image(raw) and not finite_samples(each_input(model_input, lambda each: each[None])).all():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from ..config import Config, check_features
-from ..data import FILL, FIT, TEST, BadSample, Batch, SampleDataset, empty_rows, has_empty, load_batches, samples_of
+from ..data import FILL, FIT, TEST, BadSample, Batch, SampleDataset, empty_rows, load_batches, samples_of
 from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
 from ..extractor import FAILURES, ForwardPass, input_dtype, refusal
 from ..gradients import Engine, prepare
@@ -348,10 +348,10 @@ def _check_split(config: Config, dataset: SampleDataset, *, name: str, forward: 
         first = batch if first is None and batch.ids else first
     skips = config.extract.on_error == "skip"
     make = warning if skips else problem
-    empty, others = [each for each in bad if has_empty(each.error)], [each for each in bad if not has_empty(each.error)]
+    empty, others = [each.empty for each in bad if each.empty], [each for each in bad if not each.empty]
     if empty:
         or_else = "they are left out (extract.on_error is skip)" if skips else "extract.on_error=skip leaves them out"
-        yield make(OF_SAMPLES + name, f"{empty_rows([each.error for each in empty], read)}: {FILL}, or {or_else}")
+        yield make(OF_SAMPLES + name, f"{empty_rows(empty, read)}: {FILL}, or {or_else}")
     if others:
         or_else = "they are left out (extract.on_error is skip)" if skips else "set extract.on_error=skip"
         named = some([f"{each.id} ({each.error})" for each in others])

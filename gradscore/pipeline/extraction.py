@@ -33,7 +33,6 @@ from ..data import (
     check_usable,
     collate,
     empty_rows,
-    has_empty,
     load_batches,
     naming_lost_workers,
     open_splits,
@@ -438,9 +437,9 @@ class OpenSplit:
     @property
     def notices(self) -> list[str]:
         """How the model was built, and which samples were skipped so far."""
-        empty = [bad.error for bad in self.skipped if has_empty(bad.error)]
+        empty = [bad.empty for bad in self.skipped if bad.empty]
         gaps = [f"{empty_rows(empty, len(self.dataset))}, and were skipped; {FILL}"] if empty else []
-        others = [f"{bad.id} was skipped" for bad in self.skipped if not has_empty(bad.error)]
+        others = [f"{bad.id} was skipped" for bad in self.skipped if not bad.empty]
         return [*self.model_notices, *gaps, *others]
 
 

@@ -230,7 +230,9 @@ class RowExtractor:
             content_hashes=[name for batch in batches for name in batch.content_hashes],
             names=self._extractor.forward_names if split == BANK else self._extractor.names,
             values=values,
-            skipped=[Skipped(sample_id=bad.id, error=bad.error) for batch in batches for bad in batch.bad],
+            skipped=[
+                Skipped(sample_id=bad.id, error=bad.error, empty=[*bad.empty]) for batch in batches for bad in batch.bad
+            ],
             recomputed=again,
             signatures=[signature for batch in batches for signature in batch.signatures] or None,
         )

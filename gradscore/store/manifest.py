@@ -108,10 +108,11 @@ class RunInputs(Record):
 
 
 class Skipped(Record):
-    """A sample that could not be used, and why."""
+    """A sample that could not be used, and why; `empty` are the columns of a table in which it has nothing."""
 
     sample_id: str
     error: str
+    empty: list[str] = []
 
 
 class Spent(Record):

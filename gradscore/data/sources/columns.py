@@ -22,8 +22,6 @@ IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename",
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
 
-_NOTHING = " has nothing in column "
-
 _SHOWN = 12
 """Names of columns in a message."""
 
@@ -94,10 +92,12 @@ class ColumnSource:
         if self.vectors is not None:
             vector: Values = self.vectors[index].copy()
             if not np.isfinite(vector).all():
-                column = self.columns[int(np.flatnonzero(~np.isfinite(vector))[0])]
-                value = self.table.rows.column(column)[index].as_py()
-                if value is None or np.isnan(value):
-                    raise self._empty(index, column)
+                lost = [self.columns[place] for place in np.flatnonzero(~np.isfinite(vector)).tolist()]
+                values = {column: self.table.rows.column(column)[index].as_py() for column in lost}
+                empty = [column for column, value in values.items() if value is None or np.isnan(value)]
+                if empty:
+                    raise self._empty(index, empty)
+                column, value = next(iter(values.items()))
                 raise UnreadableImageError(
                     f"row {index} of {self.table.where} has {value!r} in column {column!r}, wanted a finite number, "
                     "as float32 holds it"
@@ -117,13 +117,13 @@ class ColumnSource:
         """
         where = f"row {index} of {self.table.where}"
         if None in values:
-            raise self._empty(index, self.columns[values.index(None)])
+            raise self._empty(index, [name for name, value in zip(self.columns, values, strict=True) if value is None])
         if self.kind == "text":
             return str(values[0])
         if self.kind == "image":
             found = pixels_of(values[0])
             if found in (None, "", b""):
-                raise self._empty(index, self.columns[0])
+                raise self._empty(index, self.columns)
             if isinstance(found, bytes):
                 return decoded(found, name=where)
             return decoded(self._file(str(found), where), name=f"{where}, {found},")
@@ -155,8 +155,9 @@ class ColumnSource:
         digest.update(content_of_files(files).encode())
         return digest.hexdigest()
 
-    def _empty(self, index: int, column: str) -> UnreadableImageError:
-        return UnreadableImageError(f"row {index} of {self.table.where}{_NOTHING}{column!r}")
+    def _empty(self, index: int, columns: Sequence[str]) -> UnreadableImageError:
+        named = f"column{'s' * (len(columns) > 1)} {some([repr(column) for column in columns], _SHOWN)}"
+        return UnreadableImageError(f"row {index} of {self.table.where} has nothing in {named}", empty=columns)
 
     def _file(self, name: str, where: str) -> Path:
         """The file that a row names: below the root, since whoever wrote the table is not to choose what is read."""
@@ -173,16 +174,11 @@ class ColumnSource:
         return path
 
 
-def has_empty(error: str) -> bool:
-    """Whether a sample cannot be used since its row has nothing in a column, by its message."""
-    return _NOTHING in error
-
-
-def empty_rows(errors: Sequence[str], count: int) -> str:
-    """How many of `count` rows have nothing, and in which columns, by the messages of those that cannot be used."""
-    columns = Counter(error.rpartition(_NOTHING)[2].strip("'\"") for error in errors if has_empty(error))
-    named = some([f"{name} ({rows})" for name, rows in columns.most_common()], _SHOWN)
-    return f"{columns.total()} of {count} rows {'has' if columns.total() == 1 else 'have'} nothing in {named}"
+def empty_rows(rows: Sequence[Sequence[str]], count: int) -> str:
+    """How many of `count` rows have nothing, and in which columns, by the columns in which each of them has nothing."""
+    columns = Counter(name for row in rows for name in row)
+    named = some([f"{name} ({times})" for name, times in columns.most_common()], _SHOWN)
+    return f"{len(rows)} of {count} rows {'has' if len(rows) == 1 else 'have'} nothing in {named}"
 
 
 def pixels_of(value: Any) -> Any:

@@ -54,7 +54,11 @@ DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zli
 
 
 class UnreadableImageError(DataError):
-    """One image cannot be decoded."""
+    """One sample cannot be read; `empty` are the columns of a table in which it has nothing."""
+
+    def __init__(self, message: str, *, empty: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.empty = tuple(empty)
 
 
 class ImageSource(Protocol):

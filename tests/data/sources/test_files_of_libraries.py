@@ -296,6 +296,17 @@ def test_a_row_without_a_number_is_one_bad_sample(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.sample(0), [1, 2])
 
 
+def test_a_row_names_all_columns_in_which_it_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c,d,label\n1,inf,,3,0\n,2,,3,1\n")
+    source = open_source(f"csv:{tmp_path}/t.csv")
+    found = []
+    for row in range(2):
+        with pytest.raises(UnreadableImageError, match=r"has nothing in columns? '[ac]'") as raised:
+            source.sample(row)
+        found.append(raised.value.empty)
+    assert found == [("c",), ("a", "c")]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("written", ["inf", "-inf", "1e300"])
 def test_a_number_that_is_not_finite_makes_a_bad_sample(tmp_path: Path, written: str) -> None:
