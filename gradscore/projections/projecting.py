@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from ..config import Config
@@ -18,8 +18,8 @@ from ..data import FIT, Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import trusting_code, weights_sha256
-from ..pipeline import Counter, Cut, Progress, cut, open_split
-from ..system import FloatArray, IntArray, only_writer
+from ..pipeline import Counter, Progress, cut, open_split
+from ..system import only_writer
 from .gradient_stream import GradientStream, LossFunction, check_loss, gradients_of, logit_gradients
 from .projection import Projection
 from .projection_table import About, ProjectionFolder, Projections
@@ -186,123 +186,63 @@ def _projections_of(
         ProjectionFolder.prepare(Path(out))
     with nullcontext() if out is None else only_writer(Path(out)):
         folder = None if out is None else ProjectionFolder.opened(Path(out), about)
-        kept = _Kept(about, folder, stream.samples.name)
-        counter = Counter(stream.samples.count or 0, progress)
-        for each in cut(stream.batches(), batch_size=stream.batch_size, shard_size=SHARD_SIZE):
-            kept.take(each, projected(stream, projection, each.batch) if kept.lacks(each) else None)
-            counter.add(stream.samples.name, each.batch.places)
-        return kept.finished([*remarks(), *stream.engine.notices])
-
-
-class Projected(NamedTuple):
-    """What was found for N samples.
-
-    Attributes:
-        values: (N, dim): the projections of the gradients over `scale`.
-        scale: (N,) float64, powers of two.
-        predictions: (N,) int64.
-    """
-
-    values: NDArray[Any]
-    scale: FloatArray
-    predictions: IntArray
-
-
-def projected(stream: GradientStream, projection: Projection, batch: Batch) -> Projected:
-    """Projects the gradients of a batch."""
-    sums = projection.blank(len(batch.ids), dtype=stream.dtype, device=stream.device)
-    scale, predictions = stream.backward(batch, projection.sink(sums))
-    return Projected(*(each.cpu().numpy() for each in (projection.finished(sums), scale, predictions)))
-
-
-class _Kept:
-    """Keeps projections in memory, or in the shards of a folder.
-
-    The first batch of every shard that is there already is projected once more, and must come out the same: so that a
-    folder goes on only with the loss and the model that it was made with, whatever they are called.
-
-    Args:
-        about: what is projected, and how.
-        folder: where shards go; None to keep them in memory.
-        split: what the samples are called.
-    """
-
-    def __init__(self, about: About, folder: ProjectionFolder | None, split: str) -> None:
-        self._about, self._folder, self._split = about, folder, split
-        self._waiting: list[tuple[Batch, Projected | None]] = []
-        self._shards: list[Projections] = []
-        self._done = 0
-
-    def lacks(self, cut: Cut) -> bool:
-        """Whether a batch is not there already, or is the first of its shard."""
-        return cut.is_first or self._folder is None or not self._folder.has(cut.shard)
-
-    def take(self, cut: Cut, found: Projected | None) -> None:
-        """Takes a batch, in order, and its projections, if it was lacking."""
-        self._waiting.append((cut.batch, found))
-        if cut.is_last:
-            self._make_shard()
-
-    def _make_shard(self) -> None:
-        """Makes a shard of the batches that wait."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        if self._folder is not None and self._folder.has(self._done):
-            _compare(self._folder.shard(self._done), waiting, where=self._folder.path)
-        else:
-            shard = Projections.concatenated(
-                [
-                    Projections(
-                        **found._asdict(),
-                        sample_ids=batch.ids,
-                        labels=batch.labels.numpy(),
-                        content_hashes=batch.content_hashes,
-                        about=self._about,
-                    )
-                    for batch, found in waiting
-                    if found is not None
-                ]
-            )
-            if self._folder is None:
-                self._shards.append(shard)
-            else:
-                self._folder.write(self._done, shard, split=self._split)
-        self._done += 1
-
-    def finished(self, notices: Sequence[str]) -> Projections:
-        """The projections of all samples; `notices` say what a reader should know of them."""
-        self._make_shard()
-        folder = self._folder
-        shards = self._shards if folder is None else [folder.shard(number) for number in range(self._done)]
-        found = Projections.concatenated(shards)
+        counter, shards = Counter(stream.samples.count or 0, progress), list[Projections]()
+        batches = cut(stream.batches(), batch_size=stream.batch_size, shard_size=SHARD_SIZE)
+        for number, parts in groupby(batches, key=lambda each: each.shard):
+            there = folder.shard(number) if folder is not None and folder.has(number) else None
+            taken, made = list[Batch](), list[Projections]()
+            for part in parts:
+                # The first batch of a shard that is there is projected once more, and must come out the same: a folder
+                # goes on only with the loss and the model that it was made with, whatever they are called.
+                if there is None or part.is_first:
+                    made.append(projected(stream, projection, part.batch, about))
+                taken.append(part.batch)
+                counter.add(stream.samples.name, part.batch.places)
+            if folder is not None and there is not None:
+                _compare(there, taken, made[0], where=folder.path)
+            shards.append(Projections.concatenated(made) if there is None else there)
+            if folder is not None and there is None:
+                folder.write(number, shards[-1], split=stream.samples.name)
+        found, notices = Projections.concatenated(shards), [*remarks(), *stream.engine.notices]
         lost = np.asarray(~np.isfinite(found.values).all(axis=1))
         if lost.any():
             first = found.sample_ids[int(lost.argmax())]
-            notices = [
-                *notices,
+            notices.append(
                 f"{int(lost.sum())} of {len(found)} projections are not finite, the first of sample {first}: the "
-                "network overflows there",
-            ]
+                "network overflows there"
+            )
         if folder is not None:
-            folder.finish(self._done, notices=notices)
+            folder.finish(len(shards), notices=notices)
         return replace(found, notices=notices)
 
 
-def _compare(there: Projections, waiting: Sequence[tuple[Batch, Projected | None]], *, where: Path) -> None:
-    """Makes sure that a shard is of these samples, and that what was computed again is as it was.
+def projected(stream: GradientStream, projection: Projection, batch: Batch, about: About) -> Projections:
+    """Projects the gradients of a batch."""
+    sums = projection.blank(len(batch.ids), dtype=stream.dtype, device=stream.device)
+    scale, predictions = stream.backward(batch, projection.sink(sums))
+    return Projections(
+        values=projection.finished(sums).cpu().numpy(),
+        scale=scale.cpu().numpy(),
+        predictions=predictions.cpu().numpy(),
+        sample_ids=batch.ids,
+        labels=batch.labels.numpy(),
+        content_hashes=batch.content_hashes,
+        about=about,
+    )
+
+
+def _compare(there: Projections, batches: Sequence[Batch], again: Projections, *, where: Path) -> None:
+    """Makes sure that a shard is of these samples, and that what was projected again is as it was.
 
     Raises:
         StoreError: it is not.
     """
-    hashes = [name for batch, _ in waiting for name in batch.content_hashes]
-    labels = np.concatenate([batch.labels.numpy() for batch, _ in waiting])
+    hashes = [name for batch in batches for name in batch.content_hashes]
+    labels = np.concatenate([batch.labels.numpy() for batch in batches])
     if list(there.content_hashes) != hashes or not np.array_equal(there.labels, labels):
         raise StoreError(
             f"{where}: projections of other samples or labels than these; give another folder, or delete this one"
         )
-    again = waiting[0][1]
-    assert again is not None  # the first batch of every shard is projected
     before = there.values[: len(again.values)] * there.scale[: len(again.values), None]
     now = again.values * again.scale[:, None]
     finite = np.isfinite(before).all(axis=1)

@@ -226,9 +226,9 @@ def computed(monkeypatch):
     """The sizes of the batches that were projected."""
     sizes, ordinary = [], projecting.projected
 
-    def watched(gradients, projection, batch):
+    def watched(gradients, projection, batch, about):
         sizes.append(len(batch.ids))
-        return ordinary(gradients, projection, batch)
+        return ordinary(gradients, projection, batch, about)
 
     monkeypatch.setattr(projecting, "projected", watched)
     return sizes
