@@ -59,8 +59,8 @@ def evaluate(
 ) -> None:
     """Report which score of a run to use and how good it is; writes evaluation/report.html.
 
-    Also written: metrics.json, metrics.csv, scores.parquet (of every sample), report.md and plots/. Settings of the
-    section evaluate may be changed for this report; the run keeps its own.
+    Also written: metrics.json, metrics.csv, scores.parquet (of every sample) and plots/. Settings of the section
+    evaluate may be changed for this report; the run keeps its own.
 
     After gradscore demo: gradscore evaluate demo/run --tables
     """
@@ -98,7 +98,7 @@ def evaluated(
         evaluation = evaluate_run(folder)
         tell("writing the report")
         try:
-            page, missing = write_report(folder, evaluation).html, ""
+            page, missing = write_report(folder, evaluation), ""
         except MissingExtraError as error:
             page, missing = None, str(error)
     again = ["gradscore", "evaluate", as_address(run), *(f"--set={each}" for each in settings), "--tables"]
@@ -134,7 +134,7 @@ def report(
         _print_tables(output, evaluation)
     rest = [each for each in evaluation.notices if each.level == "note"]
     if tables or page is None:
-        output.tell(*rest, rest=f"{evaluation.path.parent / 'report.md'}")
+        output.tell(*rest, rest=str(page or ""))
     elif rest:
         output.say(f"{len(rest)} more note{'' if len(rest) == 1 else 's'}: {again}")
     output.say(place)

@@ -67,7 +67,6 @@ WRITTEN = {
     "feature table": "run/features/in_dist.test/part-00000.parquet",
     "figures": "run/evaluation/metrics.json",
     "report": "run/evaluation/report.html",
-    "report for reviews": "run/evaluation/report.md",
     "report of the inspection": "run/inspect/report.html",
     "bundle": "scorer.gradscore",
     "scores": "scores.csv",

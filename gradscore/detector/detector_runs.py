@@ -270,9 +270,9 @@ class Report:
                 f"{path}: a report is a page, wanted a name that ends in .html, got {target.suffix or 'no ending'}; a "
                 "browser prints it to a PDF"
             )
-        files = write_report(self.run, self.evaluation, thumbnail=self._thumbnails.get)
+        page = write_report(self.run, self.evaluation, thumbnail=self._thumbnails.get)
         with replacing(target) as temporary:
-            shutil.copyfile(files.html, temporary)
+            shutil.copyfile(page, temporary)
         return target
 
     @property

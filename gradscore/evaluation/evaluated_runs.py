@@ -38,7 +38,7 @@ from .records import (
 )
 from .score_tables import SET_KEY, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
 
-PAGES = ("report.html", "report.md")
+PAGE = "report.html"
 """The report of an evaluation, which `reporting` writes beside its figures."""
 
 
@@ -163,7 +163,7 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
         notices += remarks(scored, records)
         records += joint_records(scorer.jointly_scored_sets())
         records += near_duplicate_records(near)
-        clear_page(*(run.evaluation_path / name for name in PAGES))
+        clear_page(run.evaluation_path / PAGE)
         scorer.write(run.evaluation_path)
         path = run.evaluation_path / "metrics.json"
         near.write(run)

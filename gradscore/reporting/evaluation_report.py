@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing else, the same in Markdown, and its plots as PNG and SVG.
+"""The report of a run: one HTML page that needs nothing else, and its plots as PNG and SVG.
 
 First the answer, then a row for each set, what every score reaches, figures, samples to look at, and notes.
 """
@@ -19,7 +19,7 @@ from ..evaluation import (
     CLASSIFIER,
     COMPARED,
     LOGIT_LR,
-    PAGES,
+    PAGE,
     Answer,
     EvaluationReport,
     Outcome,
@@ -37,7 +37,7 @@ from ..evaluation import (
 from ..meta import CHOSEN, META, MetaInputs, MetaModel, group_of
 from ..models import trusting_code
 from ..store import RunFolder, changing
-from ..system import BoolArray, FloatArray, write_text
+from ..system import BoolArray, FloatArray
 from .gallery import ImageOf, NearestOfBank, make_galleries
 from .pages import (
     GREY,
@@ -52,14 +52,12 @@ from .pages import (
     file_name,
     heat_map,
     histograms,
-    render,
     write_page,
 )
 
 MOST_PAIRS = 50
 """Near-duplicates listed; all of them are in a file beside the page."""
 
-HTML, MARKDOWN = PAGES
 PLOTS = "plots"
 
 FOOTER = (
@@ -115,23 +113,8 @@ GROUPS = {
 """Groups of inputs that are called otherwise by a reader."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportFiles:
-    """What was written.
-
-    Attributes:
-        html: the page, self-contained.
-        markdown: the same in Markdown, with links to the plots.
-        plots: PNG and SVG of every plot.
-    """
-
-    html: Path
-    markdown: Path
-    plots: list[Path]
-
-
-def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: ImageOf | None = None) -> ReportFiles:
-    """Writes `evaluation/report.html`, `report.md` and `plots/` of a run.
+def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: ImageOf | None = None) -> Path:
+    """Writes `evaluation/report.html`, which is self-contained, and `plots/` of a run.
 
     Args:
         run: the run folder.
@@ -139,7 +122,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
         thumbnail: from split and sample to its image, where there is one; by default the run's data are read again.
 
     Returns:
-        The files.
+        The page.
 
     Raises:
         MissingExtraError: a package the report needs is not installed.
@@ -149,7 +132,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     folder = run.evaluation_path
     records = Records(evaluation.records)
     inputs = MetaInputs.load(run.inputs_path)
-    changed = [f"{folder.name}/{name}" for name in (HTML, MARKDOWN, PLOTS)]
+    changed = [f"{folder.name}/{name}" for name in (PAGE, PLOTS)]
     with changing(run.path, changed), trusting_code(False, origin=run.code):
         parts = _parts(run, evaluation, records, inputs)
         content: dict[str, object] = {
@@ -175,10 +158,9 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
                 class_names=run.manifest.class_names,
             ),
         }
-        html, markdown = folder / HTML, folder / MARKDOWN
-        plots = write_page(html, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
-        write_text(markdown, render(TEMPLATES / "report.md.jinja", content))
-    return ReportFiles(html=html, markdown=markdown, plots=plots)
+        page = folder / PAGE
+        write_page(page, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
+    return page
 
 
 def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: MetaInputs) -> list[Part]:

@@ -76,8 +76,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 THUMBNAIL = 96
 """Thumbnails are no larger than this many pixels; smaller images stay as they are and are magnified by the page."""
 
-_MARKDOWN_SIGNS = str.maketrans({sign: f"\\{sign}" for sign in "\\`*[]<>|#"} | {"\n": " ", "\r": " "})
-
 Ticks = Sequence[str] | FloatArray
 """Names, the first on top or on the left, or centres of numbers."""
 
@@ -550,7 +548,6 @@ def render(template: Path, content: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["md"] = markdown_text
     notices = notes(content.get("notices", ()))
     found = {"urgent": urgent(notices), "notes": [each for each in notices if each.level == "note"]}
     return environment.get_template(template.name).render({**found, **content})
@@ -561,11 +558,6 @@ def _shown(value: object) -> object:
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))
-
-
-def markdown_text(value: object) -> str:
-    """Text that Markdown shows as it stands, on one line."""
-    return str(value).translate(_MARKDOWN_SIGNS)
 
 
 def thumbnail(pixels: Pixels) -> str:

@@ -76,7 +76,7 @@ class Said:
     document: dict[str, Any]
 
     def page(self, name: str) -> str:
-        return (self.run / "evaluation" / name).read_text().replace("\\", "")
+        return (self.run / "evaluation" / name).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_no_page_of_earlier_figures_stays_beside_newer_ones(
     said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, instead, code: int, message: str
 ) -> None:
     run = shutil.copytree(said.run, tmp_path / "run")
-    made = {"report.html", "report.md", "metrics.json"}
+    made = {"report.html", "metrics.json"}
     assert made <= {file.name for file in (run / "evaluation").iterdir()}
     monkeypatch.setattr(place, instead)
     result = CliRunner().invoke(app, ["evaluate", str(run)])
@@ -249,8 +249,7 @@ def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(said: Sai
     wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 15 more, often the strongest"
     assert f"note: {wanted} baselines: they need features.penultimate: true" in said.plain
     assert said.document["not_compared"].startswith(wanted)
-    for name in ("report.md", "report.html"):
-        assert f"Note: {wanted}" in said.page(name).partition("Every score")[0]
+    assert f"Note: {wanted}" in said.page("report.html").partition("Every score")[0]
 
 
 def test_without_the_strongest_baselines_nothing_is_called_better(said: Said) -> None:
@@ -262,7 +261,7 @@ def test_without_the_strongest_baselines_nothing_is_called_better(said: Said) ->
 def test_every_door_says_the_answer_in_the_same_words(said: Said) -> None:
     found, program = said.found, said.document
     report = Report(RunFolder(said.run), found, Thumbnails(), kept=None)
-    doors = [said.page("report.md"), said.page("report.html"), str(report), report._repr_html_()]
+    doors = [said.page("report.html"), str(report), report._repr_html_()]
     quiet, plain = said.quiet.splitlines(), said.plain.splitlines()
     assert [line for line in found.answer.sentences if not all(line in door for door in doors)] == []
     assert quiet == plain[: len(quiet)] == found.answer.lines

@@ -38,8 +38,8 @@ def test_json_text(content: object, wanted: object) -> None:
 
 def test_many_lines_are_folded() -> None:
     lines = [str(number) for number in range(12)]
-    assert folded(lines, rest="report.md") == [*lines[:10], "and 2 more, in report.md"]
-    assert folded(lines[:10], rest="report.md") == lines[:10]
+    assert folded(lines, rest="report.html") == [*lines[:10], "and 2 more, in report.html"]
+    assert folded(lines[:10], rest="report.html") == lines[:10]
 
 
 SPOKEN = {

@@ -73,7 +73,7 @@ def test_a_run_whose_extract_was_killed_in_its_last_step_is_reported_on(runs: Pa
     (runs / "a/manifest.json").write_text(json.dumps(without(manifest, "feature_count", "notices")))
     result = CliRunner().invoke(app, ["evaluate", str(runs / "a")])
     assert result.exit_code == 0, result.stderr
-    assert f"{manifest['feature_count']} per sample" in (runs / "a/evaluation/report.md").read_text()
+    assert f"{manifest['feature_count']} per sample" in (runs / "a/evaluation/report.html").read_text()
 
 
 CHAIN = {

@@ -60,6 +60,6 @@ def test_duplicates_are_counted_and_left_out(run: RunFolder, evaluation: Evaluat
 
 
 def test_the_report_has_a_section(run: RunFolder, evaluation: EvaluationReport) -> None:
-    text = write_report(run, evaluation).markdown.read_text()
+    text = write_report(run, evaluation).read_text()
     assert "Wrong predictions under covariate shift" in text
     assert "blurred" in text

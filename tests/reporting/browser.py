@@ -35,7 +35,7 @@ def visit(chromium: str, page: Path, *options: str) -> subprocess.CompletedProce
 
 @pytest.fixture(scope="module")
 def page(report_run, report_evaluation) -> Path:
-    return write_report(report_run, report_evaluation).html
+    return write_report(report_run, report_evaluation)
 
 
 @pytest.fixture(scope="module")
