@@ -6,7 +6,7 @@ Images are read again from the data the run was made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -148,17 +148,16 @@ class _Images:
 
     def thumbnails(self, rows: pd.DataFrame, ordinary: FloatArray | None = None) -> list[Thumbnail]:
         """The thumbnails of rows of the score table, OOD samples where the scores of `ordinary` ones are given."""
-        neighbours = [[] for _ in range(len(rows))] if self._nearest is None else self._nearest.of(rows)
+        neighbours = [pd.DataFrame()] * len(rows) if self._nearest is None else self._nearest.of(rows)
         return [
-            replace(self._thumbnail(row, ordinary), nearest=[self._of_bank(each) for each in near])
+            replace(self._thumbnail(row, ordinary), nearest=[self._of_bank(each) for _, each in near.iterrows()])
             for (_, row), near in zip(rows.iterrows(), neighbours, strict=True)
         ]
 
-    def _of_bank(self, near: Neighbour) -> Thumbnail:
-        row = pd.Series(asdict(near))
-        label = "no label" if near.label < 0 else f"is {self._name(near.label)}"
-        notes = [label, f"{near.distance:.2f}"]
-        return Thumbnail(sample_id=near.sample_id, image=self._image(row), notes=notes)
+    def _of_bank(self, near: pd.Series) -> Thumbnail:
+        label = "no label" if near["label"] < 0 else f"is {self._name(near['label'])}"
+        notes = [label, f"{near['distance']:.2f}"]
+        return Thumbnail(sample_id=str(near["sample_id"]), image=self._image(near), notes=notes)
 
     def _thumbnail(self, row: pd.Series, ordinary: FloatArray | None) -> Thumbnail:
         if ordinary is not None:
@@ -215,25 +214,6 @@ class _Images:
         return str(label) if self._class_names is None else self._class_names[label]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Neighbour:
-    """A sample of the bank near another one.
-
-    Attributes:
-        split: where it is, `in_dist.bank` or without a bank `in_dist.fit`.
-        sample_id: its name.
-        content_hash: of its content.
-        label: its class, -1 without one.
-        distance: Euclidean, between penultimate features of unit length: 0 to 2.
-    """
-
-    split: str
-    sample_id: str
-    content_hash: str
-    label: int
-    distance: float
-
-
 class NearestOfBank:
     """Finds the samples of the bank that are nearest to others by penultimate features.
 
@@ -252,49 +232,37 @@ class NearestOfBank:
         """Whether there is anything to be near to."""
         return self._bank is not None and self._bank.content is not None
 
-    def of(self, rows: pd.DataFrame) -> list[list[Neighbour]]:
-        """The nearest of each row of a table of scores, the nearest first; none where there is no bank."""
-        if not self.has_bank or rows.empty:
-            return [[] for _ in range(len(rows))]
-        found: dict[tuple[str, str], list[Neighbour]] = {}
-        for split, chosen in rows.groupby("split", sort=False):
-            for sample_id, neighbours in self._of_split(str(split), set(chosen["sample_id"])):
-                found[str(split), sample_id] = neighbours
-        return [found[str(split), str(name)] for split, name in zip(rows["split"], rows["sample_id"], strict=True)]
+    def of(self, rows: pd.DataFrame) -> list[pd.DataFrame]:
+        """The nearest of each row of a table of scores, the nearest first; none where there is no bank.
 
-    def _of_split(self, split: str, wanted: set[str]) -> list[tuple[str, list[Neighbour]]]:
+        Returns:
+            For each row a table with the columns `split` (`in_dist.bank`, or without a bank `in_dist.fit`),
+            `content_hash`, `sample_id`, `label` (-1 without one) and `distance`: Euclidean, between penultimate
+            features of unit length, 0 to 2.
+        """
         bank = self._bank
         if bank is None or bank.content is None:
-            return []
-        mask = self._run.read(split, ["sample_id"])["sample_id"].isin(list(wanted)).to_numpy(dtype=bool)
-        features = penultimate_columns(self._run.columns(split))
-        frame = self._run.read(split, ["sample_id", "prediction", "content_hash", *features], rows=mask)
-        near = bank.neighbours(
-            frame[features].to_numpy(dtype=np.float64),
-            frame["prediction"].to_numpy(dtype=np.int64),
-            frame["content_hash"].to_numpy(dtype=np.str_),
-        )
-        contents = bank.content[near.places[:, :PER_SAMPLE]]
-        return [
-            (
-                sample_id,
-                [self._neighbour(content, float(distance)) for content, distance in zip(row, away, strict=True)],
+            return [pd.DataFrame() for _ in range(len(rows))]
+        found: dict[tuple[str, str], pd.DataFrame] = {}
+        for split, chosen in rows.groupby("split", sort=False):
+            mask = self._run.read(str(split), ["sample_id"])["sample_id"].isin(chosen["sample_id"])
+            features = penultimate_columns(self._run.columns(str(split)))
+            columns = ["sample_id", "prediction", "content_hash", *features]
+            frame = self._run.read(str(split), columns, rows=mask.to_numpy(dtype=bool))
+            near = bank.neighbours(
+                frame[features].to_numpy(dtype=np.float64),
+                frame["prediction"].to_numpy(dtype=np.int64),
+                frame["content_hash"].to_numpy(dtype=np.str_),
             )
-            for sample_id, row, away in zip(
-                frame["sample_id"], contents.tolist(), near.distances[:, :PER_SAMPLE], strict=True
-            )
-        ]
-
-    def _neighbour(self, content: str, distance: float) -> Neighbour:
-        sample_id, label = self._samples[content]
-        return Neighbour(split=self._split, sample_id=sample_id, content_hash=content, label=label, distance=distance)
+            for name, places, distances in zip(frame["sample_id"], near.places, near.distances, strict=True):
+                closest = self._samples.loc[bank.content[places[:PER_SAMPLE]]].reset_index()
+                found[str(split), name] = closest.assign(split=self._split, distance=distances[:PER_SAMPLE])
+        return [found[str(split), str(name)] for split, name in zip(rows["split"], rows["sample_id"], strict=True)]
 
     @cached_property
-    def _samples(self) -> dict[str, tuple[str, int]]:
+    def _samples(self) -> pd.DataFrame:
         """Name and label of the samples of the bank by content."""
         known = [] if self._bank is None or self._bank.content is None else self._bank.content.tolist()
         held = self._run.read(self._split, ["content_hash"])["content_hash"].isin(known).to_numpy(dtype=bool)
         frame = self._run.read(self._split, ["content_hash", "sample_id", "label"], rows=held)
-        return {
-            content: (sample_id, int(label)) for content, sample_id, label in frame.itertuples(index=False, name=None)
-        }
+        return frame.drop_duplicates("content_hash", keep="last").set_index("content_hash")

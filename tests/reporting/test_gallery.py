@@ -75,8 +75,8 @@ def test_they_are_those_with_the_smallest_distances(run: RunFolder) -> None:
         place = frame.index[frame["sample_id"] == row["sample_id"]][0]
         distances = np.linalg.norm(bank - unit(run, row["split"])[place], axis=1)
         nearest = np.sort(distances)[:PER_SAMPLE]
-        np.testing.assert_allclose([each.distance for each in neighbours], nearest, atol=1e-3)
-        for each in neighbours:
+        np.testing.assert_allclose(neighbours["distance"], nearest, atol=1e-3)
+        for each in neighbours.itertuples():
             member = names.index[names["sample_id"] == each.sample_id][0]
             assert distances[member] == pytest.approx(each.distance, abs=1e-3)
             assert (each.split, each.label) == (split, names["label"][member])
@@ -95,5 +95,5 @@ def test_a_verdict_on_scores_without_a_bank_says_so(run: RunFolder) -> None:
 
 def test_without_features_there_are_none(report_run: RunFolder, report_evaluation: EvaluationReport) -> None:
     nearest = NearestOfBank(report_run, MetaInputs.load(report_run.inputs_path))
-    assert nearest.of(report_evaluation.scores.head(2)) == [[], []]
+    assert [len(each) for each in nearest.of(report_evaluation.scores.head(2))] == [0, 0]
     assert not nearest.has_bank
