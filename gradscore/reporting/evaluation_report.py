@@ -22,7 +22,6 @@ from ..evaluation import (
     PAGE,
     Answer,
     EvaluationReport,
-    Outcome,
     Record,
     Records,
     ScoreFile,
@@ -142,6 +141,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
             "facts": _facts(run),
             "answer": evaluation.answer,
             "rows": answer_rows(evaluation.verdicts),
+            "texts": {"number": _number, "interval": _interval, "caught": _caught, "gain": _gain, "named": _named},
             "compared": COMPARED,
             "not_compared": evaluation.not_compared if evaluation.verdicts else None,
             "notices": evaluation.notices,
@@ -360,57 +360,16 @@ def _rejected() -> Line:
     return Line(name="5 % rejected", x=np.full(2, REJECTED), y=ENDS, colour=GREY, dotted=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """How well one kind of samples is found, in one line.
-
-    Attributes:
-        name: an OOD set, a group of sets, or wrong predictions.
-        outcome: of the comparison with the best baseline.
-        by_set: the same of each set of a group, in words.
-        area: AUROC of the chosen score.
-        interval: its 95 % interval.
-        caught: share that is caught where 5 % of good samples are rejected.
-        gain: AUROC gained over the best baseline.
-        best: that baseline in words.
-    """
-
-    name: str
-    outcome: Outcome
-    by_set: str
-    area: str
-    interval: str
-    caught: str
-    gain: str
-    best: str
-
-
-def answer_rows(found: Sequence[Verdict]) -> list[Row]:
-    """A row for wrong predictions, for each OOD set, and then for each of the groups of several sets."""
-    sets: dict[str, Row] = {}
+def answer_rows(found: Sequence[Verdict]) -> list[tuple[str, Verdict]]:
+    """What is in the first table: wrong predictions, each OOD set, and then each of the groups of several sets."""
+    sets: dict[str, Verdict] = {}
     means = []
     for verdict in found:
-        for each in verdict.sets:
-            sets.setdefault(each.what, _row(each, each.what))
+        for each in verdict.sets or [verdict]:
+            sets.setdefault(each.what, each)
         if len(verdict.sets) > 1:
-            means.append(_row(verdict, f"{verdict.what}, mean"))
-        if not verdict.sets:
-            sets.setdefault(verdict.what, _row(verdict, verdict.what))
-    return [*sets.values(), *means]
-
-
-def _row(verdict: Verdict, name: str) -> Row:
-    gain = None if verdict.gain is None or verdict.gain.value is None else verdict.gain.value
-    return Row(
-        name=name,
-        outcome=verdict.outcome,
-        by_set=verdict.by_set,
-        area=_number(verdict.area),
-        interval=_interval(verdict.area),
-        caught="-" if verdict.caught is None else count_or_percent(verdict.caught, verdict.area.n_positive),
-        gain="-" if gain is None else signed(gain, 3),
-        best="" if verdict.best is None else _named(verdict.best),
-    )
+            means.append((f"{verdict.what}, mean", verdict))
+    return [*sets.items(), *means]
 
 
 def _named(score: str) -> str:
@@ -422,6 +381,16 @@ def _named(score: str) -> str:
 
 def _number(record: Record) -> str:
     return f"{record.value:.3f}"
+
+
+def _caught(verdict: Verdict) -> str:
+    """The share that is caught where 5 % of good samples are rejected."""
+    return "-" if verdict.caught is None else count_or_percent(verdict.caught, verdict.area.n_positive)
+
+
+def _gain(verdict: Verdict) -> str:
+    """The AUROC gained over the best baseline."""
+    return "-" if verdict.gain is None or verdict.gain.value is None else signed(verdict.gain.value, 3)
 
 
 def _interval(record: Record) -> str:
@@ -450,20 +419,16 @@ class Figure(NamedTuple):
         return record.value if self.metric in HIGHER_IS_BETTER else -record.value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A figure, its interval below it, and whether it is the best of its column."""
+class Cell(NamedTuple):
+    """A figure, None where there is none, and whether it is the best of its column."""
 
-    text: str
-    below: str = ""
-    best: bool = False
+    record: Record | None
+    best: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreRow:
-    """A score in words, its name in files, whether it is the chosen one, and its figures."""
+class ScoreRow(NamedTuple):
+    """The name of a score, whether it is the chosen one, and its figures."""
 
-    title: str
     name: str
     chosen: bool
     cells: Sequence[Cell]
@@ -551,11 +516,10 @@ def _table(
     order = sorted(found, key=lambda score: -first.quality(found[score][0]))
     rows = [
         ScoreRow(
-            title=_named(score),
             name=score,
             chosen=score == chosen,
             cells=[
-                _cell(cell, best=column.quality(cell) == top)
+                Cell(cell, cell is not None and column.quality(cell) == top)
                 for column, cell, top in zip(columns, found[score], best, strict=True)
             ],
         )
@@ -574,9 +538,3 @@ def _table(
 
 def _value(record: Record | None) -> tuple[float | None, float | None] | None:
     return None if record is None else (record.value, record.low)
-
-
-def _cell(record: Record | None, *, best: bool) -> Cell:
-    if record is None:
-        return Cell(text="-")
-    return Cell(text=_number(record), below=_interval(record), best=best)

@@ -1,5 +1,7 @@
 """Rows and columns of the tables of a report, from records written by hand."""
 
+import pytest
+
 from gradscore.evaluation import Answer, Records
 from gradscore.evaluation.answer import Use
 from gradscore.evaluation.records import Record, verdicts
@@ -45,7 +47,7 @@ def test_scores_are_rows_by_their_mean_and_sets_are_columns():
     table, *_ = score_tables(Records(of_sets(AREAS)), chosen("meta"), GROUPS)
     assert [column.title for column in table.columns] == ["all, mean", "near, mean", "a", "b", "c"]
     assert [row.name for row in table.rows] == ["energy", "meta", "msp"]
-    assert [cell.text for cell in table.rows[0].cells] == ["0.867", "0.850", "0.800", "0.900", "0.900"]
+    assert [cell.record.value for cell in table.rows[0].cells] == pytest.approx([2.6 / 3, 0.85, 0.8, 0.9, 0.9])
 
 
 def test_the_chosen_score_and_the_best_of_each_set_are_marked():
@@ -83,6 +85,6 @@ def test_a_set_on_which_the_chosen_score_loses_says_so_beside_a_better_mean():
     wrong = record("in_dist.test", "chosen", 0.9, task="misclassification", protocol="in_dist_only")
     records = [each for each in of_sets(AREAS) if each.score in ("chosen", "energy")]
     rows = answer_rows(verdicts([wrong, *records, *gains], groups=GROUPS))
-    outcomes = {row.name: row.outcome for row in rows}
+    outcomes = {name: verdict.outcome for name, verdict in rows}
     assert list(outcomes) == ["wrong predictions", "a", "b", "c", "near, mean", "all, mean"]
     assert [outcomes[name] for name in ("a", "b", "c", "all, mean")] == ["better", "worse", "better", "mixed"]
