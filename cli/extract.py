@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -59,7 +58,7 @@ def extract(
         typer.Option(
             "--shard",
             metavar="I/N",
-            help="Make share I (from 0) of N, for gradscore merge; from RANK and WORLD_SIZE where these are set.",
+            help="Make share I (from 0) of N, for gradscore merge.",
         ),
     ] = None,
     engine: Annotated[
@@ -170,12 +169,12 @@ def _ray_options(
 
 
 def _share(text: str | None) -> Share | None:
-    """The share that `--shard` or the environment names."""
-    if text is None and "RANK" not in os.environ:
+    """The share that `--shard` names."""
+    if text is None:
         return None
     from gradscore.distributed import Share  # imports PyTorch
 
-    return Share.of_environment() if text is None else Share.parsed(text)
+    return Share.parsed(text)
 
 
 def _share_extracted(

@@ -7,10 +7,9 @@ its own in the folder `partial` of the run. `merge` makes a run of all shares.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -68,24 +67,6 @@ class Share:
                 "give such a share"
             )
         return cls(int(found[1]), int(found[2]))
-
-    @classmethod
-    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """The share that RANK and WORLD_SIZE name; None where they do not name one of several.
-
-        Raises:
-            ConfigError: they are no share.
-        """
-        rank, size = environment.get("RANK"), environment.get("WORLD_SIZE")
-        if rank is None or size is None or size == "1":
-            return None
-        try:
-            return cls.parsed(f"{rank}/{size}")
-        except ConfigError:
-            raise ConfigError(
-                f"RANK={rank}, WORLD_SIZE={size}: wanted a rank from 0 to the size - 1; mend or unset them, or give "
-                "--shard i/n"
-            ) from None
 
     def __str__(self) -> str:
         """As `--shard` takes it."""

@@ -10,22 +10,22 @@ from gradscore_cli.main import app
 SMALL = ("--set", "extract.part_size=6", "--device", "cpu")
 
 
-def extract(config: Path, *options: str, **environment: str):
-    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", *SMALL, *options], env=environment)
+def extract(config: Path, *options: str):
+    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", *SMALL, *options])
 
 
 def merge(run: Path):
     return CliRunner().invoke(app, ["merge", str(run), "--trust-code"])
 
 
-def test_shares_of_the_environment_and_of_the_option(config_file: Path, tmp_path: Path) -> None:
-    first = extract(config_file, RANK="0", WORLD_SIZE="2")
+def test_shares(config_file: Path, tmp_path: Path) -> None:
+    first = extract(config_file, "--shard", "0/2")
     assert first.exit_code == 0, first.stderr
     assert f"gradscore merge {tmp_path / 'run'} --trust-code makes a run of all shares" in first.stdout
     refused = merge(tmp_path / "run")
     assert (refused.exit_code, refused.exception.__class__) == (2, SystemExit)
     assert "missing: features/in_dist.fit/part-00001.parquet" in refused.stderr
-    second = extract(config_file, "--shard", "1/2", "--json", RANK="0", WORLD_SIZE="2")
+    second = extract(config_file, "--shard", "1/2", "--json")
     assert json.loads(second.stdout)["shard"] == "1/2"
     merged = merge(tmp_path / "run")
     assert merged.exit_code == 0, merged.stderr
@@ -35,16 +35,13 @@ def test_shares_of_the_environment_and_of_the_option(config_file: Path, tmp_path
 
 
 WRONG = {
-    "a share": (("--shard", "2/2"), {}, "--shard 2/2: wanted i/n with i from 0 to n - 1"),
-    "shares of Ray": (("--shard", "0/2", "--engine", "ray"), {}, "--shard and --engine ray both share out the work"),
-    "an address without Ray": (("--address", "auto"), {}, "--address says where Ray computes; add --engine ray"),
-    "an environment": ((), {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2, WORLD_SIZE=2: wanted a rank"),
+    "a share": (("--shard", "2/2"), "--shard 2/2: wanted i/n with i from 0 to n - 1"),
+    "shares of Ray": (("--shard", "0/2", "--engine", "ray"), "--shard and --engine ray both share out the work"),
+    "an address without Ray": (("--address", "auto"), "--address says where Ray computes; add --engine ray"),
 }
 
 
-@pytest.mark.parametrize(("options", "environment", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_no_share(
-    config_file: Path, options: tuple[str, ...], environment: dict[str, str], message: str
-) -> None:
-    result = extract(config_file, *options, **environment)
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_no_share(config_file: Path, options: tuple[str, ...], message: str) -> None:
+    result = extract(config_file, *options)
     assert (result.exit_code, message in result.stderr) == (2, True)

@@ -260,12 +260,3 @@ NO_SHARES = {
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--shard {text}: wanted i/n"):
         Share.parsed(text)
-
-
-def test_the_environment_names_a_share() -> None:
-    assert Share.of_environment({"RANK": "2", "WORLD_SIZE": "4"}) == Share(2, 4)
-    assert [Share.of_environment(names) for names in ({}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"})] == [
-        None
-    ] * 3
-    with pytest.raises(ConfigError, match="RANK=4, WORLD_SIZE=4"):
-        Share.of_environment({"RANK": "4", "WORLD_SIZE": "4"})
