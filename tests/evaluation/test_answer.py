@@ -135,11 +135,6 @@ def test_the_baseline_that_catches_most_in_the_mean_is_advised(order, of_the_oth
     assert said[0].startswith(f"In the report {advice}")
 
 
-def test_a_small_loss_is_not_rounded_to_nothing() -> None:
-    lost = of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=LOST, caught=0.5, area=0.8)
-    assert "worse on noise (knn by less than 0.01)" in answer([*BAGS, *lost]).sentences[2]
-
-
 def test_a_baseline_that_decides_is_not_compared_with_itself() -> None:
     itself = [
         *of_set("noise", gain=(0.0, 0.0, 1.0), by_gradients=LOST, caught=0.5, area=0.8),

@@ -113,15 +113,6 @@ def test_a_run_given_twice_is_refused(tmp_path):
         compare_runs([run, run])
 
 
-def test_damaged_notes_of_pandas_are_said(tmp_path):
-    runs = [write_run(tmp_path / name, A) for name in "ab"]
-    path = tmp_path / "b" / "evaluation" / "scores.parquet"
-    damaged = {MADE_OF: pq.read_schema(path).metadata[MADE_OF], b"pandas": b"{"}
-    pq.write_table(pq.read_table(path).replace_schema_metadata(damaged), path)
-    with pytest.raises(StoreError, match="damaged"):
-        compare_runs(runs)
-
-
 OTHERS = {
     "other meta models": ({"meta models": "0"}, "the meta models changed since; run `gradscore evaluate "),
     "features of a split": (
@@ -141,16 +132,21 @@ def test_scores_of_something_else_than_the_run_holds_are_refused(tmp_path, chang
         compare_runs(runs)
 
 
-def test_a_damaged_note_of_what_scores_are_of_is_said(tmp_path):
-    runs = [write_run(tmp_path / name, A) for name in "ab"]
-    path = tmp_path / "b" / "evaluation" / "scores.parquet"
-    pq.write_table(pq.read_table(path).replace_schema_metadata({MADE_OF: b"[]"}), path)
-    with pytest.raises(StoreError, match="damaged"):
-        compare_runs(runs)
+def with_notes(path, notes):
+    kept = {MADE_OF: pq.read_schema(path).metadata[MADE_OF]}
+    pq.write_table(pq.read_table(path).replace_schema_metadata(kept | notes), path)
 
 
-def test_a_damaged_table_is_said(tmp_path):
+DAMAGED = {
+    "notes of pandas": lambda path: with_notes(path, {b"pandas": b"{"}),
+    "the note of what scores are of": lambda path: with_notes(path, {MADE_OF: b"[]"}),
+    "the table": lambda path: path.write_bytes(b"PAR1 and then nothing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_damage_is_said(tmp_path, damage):
     runs = [write_run(tmp_path / name, A) for name in "ab"]
-    (tmp_path / "b" / "evaluation" / "scores.parquet").write_bytes(b"PAR1 and then nothing")
+    damage(tmp_path / "b" / "evaluation" / "scores.parquet")
     with pytest.raises(StoreError, match="damaged"):
         compare_runs(runs)

@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gradscore.errors import ConfigError, EvaluationError
+from gradscore.errors import ConfigError
 from gradscore.evaluation import evaluate_run, fit_run, protocols
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.main import app
@@ -129,8 +129,3 @@ def test_evaluate_refuses_settings_of_fits(report_copy: RunFolder) -> None:
     result = invoke("evaluate", report_copy, "--set", "meta.seed=1")
     assert result.exit_code == 2
     assert "wanted a setting of evaluate" in words(result)
-
-
-def test_evaluate_with_another_seed_is_refused(report_copy: RunFolder) -> None:
-    with pytest.raises(EvaluationError, match="fitted with other samples"):
-        evaluate_run(report_copy.with_settings(["evaluate.seed=9"], sections=("evaluate",)))

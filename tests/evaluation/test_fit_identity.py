@@ -11,7 +11,7 @@ from report_runs import settings
 from gradscore.config import Config
 from gradscore.deployment import make_bundle
 from gradscore.errors import EvaluationError
-from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation import evaluate_run
 from gradscore.reporting import write_report
 from gradscore.store import RunFolder, RunWriter, changing
 
@@ -62,20 +62,6 @@ def test_models_of_other_settings_are_refused(
         evaluate_run(again)
 
 
-def test_without_the_check_half_of_what_is_reported_was_fitted_on(report_copy: RunFolder) -> None:
-    before = evaluate_run(report_copy).scores
-    again = extracted_again(report_copy, with_settings(lambda settings: settings.update(evaluate={"seed": 1})))
-    fit_run(again)
-    now = evaluate_run(again).scores
-
-    def reported(table: pd.DataFrame) -> set[str]:
-        return set(table.loc[(table["protocol"] == "known") & (table["split"] != "in_dist.test"), "content_hash"])
-
-    fitted_before = set().union(*(set(report_copy.read(name)["content_hash"]) for name in ("ood.rotated", "ood.files")))
-    fitted_before -= reported(before)
-    assert len(reported(now) & fitted_before) > len(reported(now)) / 4
-
-
 def test_features_computed_anew_are_noticed(report_copy: RunFolder) -> None:
     part = report_copy.path / "features" / "in_dist.fit" / "part-00000.parquet"
     with changing(report_copy.path, ["features"]):
@@ -91,15 +77,6 @@ def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_p
     again = extracted_again(run, config)
     with pytest.raises(EvaluationError, match=r"ood/known/all: .*samples\.ood\.noise was "):
         make_bundle(again, alpha=0.1, trust_code=True, model_source=again.config.model.source)
-
-
-def test_models_nothing_asks_for_any_more_are_removed_by_a_fit(report_copy: RunFolder) -> None:
-    again = extracted_again(
-        report_copy, with_settings(lambda settings: settings.update(evaluate={"protocols": ["leave_one_dataset_out"]}))
-    )
-    fit_run(again)
-    found = {path.parent.relative_to(again.meta_path).as_posix() for path in again.meta_path.glob("*/*/*/model.json")}
-    assert found == {LABELS[0], *LABELS[2:4]}
 
 
 def test_models_of_no_spec_are_not_in_the_report(report_copy: RunFolder) -> None:

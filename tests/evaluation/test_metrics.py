@@ -127,11 +127,6 @@ def ranked(*, seed, n, levels):
 SMALL = {"no ties": ranked(seed=0, n=7, levels=9), "ties": ranked(seed=1, n=7, levels=0)}
 
 
-def test_aurc_by_hand():
-    # Accepted in order right, wrong, right: risks 0, 1/2, 1/3.
-    assert aurc([1.0, 2.0, 3.0], [False, True, False]) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
-
-
 @pytest.mark.parametrize(("scores", "wrong"), SMALL.values(), ids=SMALL.keys())
 def test_aurc_is_the_mean_over_all_orders_of_ties(scores, wrong):
     assert aurc(scores, wrong) == pytest.approx(over_orders(scores, wrong), rel=1e-12)

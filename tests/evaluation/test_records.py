@@ -110,10 +110,6 @@ def test_only_gains_have_a_p_value_in_files(record, names):
     assert list(record.entry()) == names
 
 
-def test_the_same_table_gives_the_same_records():
-    assert by_key(score_records(WRONG)) == OF_WRONG
-
-
 def test_one_class_gives_values_of_none():
     found = score_records(wrong(positives=0))
     assert {record.value for record in found} == {None}
