@@ -64,12 +64,6 @@ def test_only_the_named_augmentations_count() -> None:
     np.testing.assert_array_equal(statistics(one, IMAGES), statistics(both, IMAGES))
 
 
-def test_a_sample_that_is_its_own_mirror_image_has_the_statistics_of_itself() -> None:
-    images = IMAGES + IMAGES.flip(3)
-    averaged = statistics(extractor(augmentations=["mirror"], average_gradients=["mirror"]), images)
-    np.testing.assert_allclose(averaged, statistics(extractor(), images), rtol=1e-6, atol=1e-12)
-
-
 def test_logits_are_those_of_the_sample() -> None:
     found = extractor(augmentations=["mirror"], average_gradients=["mirror"])
     np.testing.assert_allclose(found.values(IMAGES)[:, :4], net()(IMAGES).detach(), rtol=1e-6, atol=1e-6)

@@ -17,7 +17,7 @@ from gradscore.columns import (
     penultimate_columns,
 )
 from gradscore.config import Config
-from gradscore.errors import ConfigError, DataError, ModelError, StoreError
+from gradscore.errors import ConfigError, DataError, ModelError
 from gradscore.pipeline import NO_BANK, extract, open_datasets
 from gradscore.store import RunFolder
 
@@ -108,10 +108,6 @@ def make_config(
 def tables(config: Config) -> RunFolder:
     extract(config, trust_code=True)
     return RunFolder(config.run)
-
-
-def part_bytes(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
 
 
 def raw_images(config: Config, split: str) -> np.ndarray:
@@ -211,26 +207,6 @@ def test_a_bank_does_not_count_in_the_accuracy(tmp_path):
     run = RunFolder(summary.run)
     labelled = [run.read(split)["correct"] for split in ("in_dist.fit", "in_dist.test")]
     assert summary.accuracy == pytest.approx(np.concatenate(labelled).mean())
-
-
-def test_a_run_that_is_interrupted_in_the_bank_goes_on_to_the_same_bytes(tmp_path):
-    def interrupt(_split: str, done: int, _total: int) -> None:
-        if done >= 20:
-            raise KeyboardInterrupt
-
-    config = make_config(tmp_path, bank=BANK, features={"augmentations": AUGMENTATIONS})
-    extract(config, out=tmp_path / "whole", trust_code=True)
-    with pytest.raises(KeyboardInterrupt):
-        extract(config, trust_code=True, progress=interrupt)
-    assert len(part_bytes(config.run)) < len(part_bytes(tmp_path / "whole"))
-    extract(config, trust_code=True)
-    assert part_bytes(config.run) == part_bytes(tmp_path / "whole")
-
-
-def test_another_augmentation_is_another_run(tmp_path):
-    extract(make_config(tmp_path, features={"augmentations": ["mirror"]}), trust_code=True)
-    with pytest.raises(StoreError, match=r"made from other inputs: .*features\.augmentations"):
-        extract(make_config(tmp_path, features={"augmentations": ["mirror", "shift:2,0"]}), trust_code=True)
 
 
 OTHER_BANKS = {"another bank": {**BANK, "select": {"stop": 13}}, "no bank": None}

@@ -46,20 +46,6 @@ def test_functions_of_one_name_are_told_apart(model: nn.Module) -> None:
     assert {name.split("/")[0] for name in other - first} == {"loss_2"}
 
 
-def test_a_detector_is_fitted_on_it(model: nn.Module) -> None:
-    labels = model(X.double()).argmax(1).detach()
-    labels[::3] = (labels[::3] + 1) % 3
-    many, classes = X.repeat(8, 1) + 0.1 * torch.randn(96, 4), labels.repeat(8)
-    detector = gradscore.Detector(
-        model,
-        losses=to_all_classes,
-        alpha=0.5,
-        meta={"Cs": [0.01], "cv_folds": 2},
-        evaluate={"protocols": ["auxiliary"]},
-    ).fit((many, classes))
-    assert any(name.startswith("to_all_classes/") for name in detector.bundle.columns)
-
-
 def changing(logits: Tensor) -> Tensor:
     value = logits.logsumexp(1)
     with torch.no_grad():

@@ -45,22 +45,6 @@ def gradients(model, images, loss):
     }
 
 
-def test_oberdiek_is_the_statistics_of_every_parameter(images):
-    model = net()
-    found = features_of(model, images, losses=["pseudo_label"], statistics=["max", "min", "mean", "std", "l1", "l2"])
-    truth = gradients(model, images, lambda z: F.cross_entropy(z, z.argmax()))
-    statistics = {
-        "max": lambda g: g.amax(1),
-        "min": lambda g: g.amin(1),
-        "mean": lambda g: g.mean(1),
-        "std": lambda g: g.std(1),
-        "l1": lambda g: g.abs().sum(1),
-        "l2": lambda g: g.square().sum(1).sqrt(),
-    }
-    wanted = {f"pseudo_label/{name}/{key}": each(g) for name, g in truth.items() for key, each in statistics.items()}
-    assert_close(found, wanted)
-
-
 def test_gradnorm_is_the_l1_norm_of_the_last_layer(images):
     model = net()
     truth = gradients(model, images, lambda z: -z.log_softmax(0).mean())
