@@ -136,41 +136,11 @@ def values(frame: pd.DataFrame) -> bytes:
     return frame.select_dtypes("float").to_numpy().tobytes()
 
 
-SPLITS = [
-    "in_dist.fit",
-    "in_dist.calibration",
-    "in_dist.bank",
-    "ood.noise",
-    *(f"ood.{kind}" for kind in AUTO_OF_IMAGES),
-]
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_feature_tables_are_those_of_extract(split, detector, by_commands) -> None:
-    wanted, found = RunFolder(by_commands.run).read(split), detector.run.read(split)
-    assert values(found) == values(wanted)
-    columns = ["label", "prediction", "correct", "content_hash"]
-    pd.testing.assert_frame_equal(found[columns], wanted[columns])
-
-
-def test_scores_are_those_of_the_score_command(detector, by_commands, tmp_path) -> None:
-    images = np.concatenate([PIXELS[150:300], by_commands.raw("ood.shapes")])
-    wanted, found = by_commands.scored(images, tmp_path), detector.score(images)
-    assert values(found) == values(wanted)
-    assert found["decision"].tolist() == wanted["decision"].tolist()
-    assert {"accept", "reject"} == set(found["decision"])
-
-
 def test_thresholds_are_those_of_the_bundle_command(detector, by_commands) -> None:
     wanted = read_bundle(by_commands.bundle).detectors
     assert {name: each.threshold for name, each in detector.bundle.detectors.items()} == {
         name: each.threshold for name, each in wanted.items()
     }
-
-
-def test_metrics_are_those_of_the_evaluate_command(report, by_commands) -> None:
-    wanted = json.loads((by_commands.run / "evaluation" / "metrics.json").read_text())
-    assert json.loads((report.run.evaluation_path / "metrics.json").read_text()) == wanted
 
 
 def test_the_answer_is_that_of_the_command_line_with_the_same_protocols(report, by_commands) -> None:

@@ -413,11 +413,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a rate between 0 and 1, got '0.1'"),
     "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), ConfigError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
-    "floats with mean and std": (
-        lambda: make(preprocessing={"mean": [1.0], "std": [2.0]}).fit((X, Y)),
-        DataError,
-        r"data: preprocessing.mean is for raw pixels.*got samples of shape \(4,\).*leave preprocessing out",
-    ),
 }
 
 

@@ -70,23 +70,6 @@ def test_predictions_are_those_of_the_model(bert, detector) -> None:
     assert table["prediction"].tolist() == wanted.tolist()
 
 
-def test_features_are_gradients_of_single_texts(bert) -> None:
-    found = gradscore.features(bert, loader(6, 3), losses=["uniform"], statistics=["l2"], parameters=["classifier.*"])
-    weight = bert.classifier.weight
-    norms = []
-    for row in texts(6, 3):
-        batch = collate([row])
-        output = bert(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        (gradient,) = torch.autograd.grad(-output.log_softmax(1).mean(), [weight])
-        norms.append(float(gradient.norm()))
-    assert found["uniform/classifier.weight/l2"].to_numpy() == pytest.approx(norms, rel=1e-4)
-
-
-def test_the_model_stays_as_it_was(bert, detector) -> None:
-    assert not any([*bert._forward_hooks, *bert._forward_pre_hooks])
-    assert len(detector.bundle.self_test.answers) == 8
-
-
 def test_a_bundle_of_texts_can_be_loaded(bert, detector, tmp_path) -> None:
     path = detector.save(tmp_path / "texts.gradscore")
     again = gradscore.Detector.load(path, model=bert)
