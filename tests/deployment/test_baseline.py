@@ -19,7 +19,7 @@ from gradscore.deployment import Bundle, Scorer, make_bundle, read_bundle, write
 from gradscore.errors import BundleError
 from gradscore.evaluation import count_or_percent, evaluate_run, stored_verdicts
 from gradscore.evaluation.answer import answer_of
-from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, read_notes
+from gradscore.meta import MetaInputs, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -73,13 +73,6 @@ def test_the_other_detector_stays(bundle_file: Path, small_bundle: Path, images:
     single, usual = (Scorer.load(path, trust_code=True)(images) for path in (bundle_file, small_bundle))
     assert single["probability_ood"].isna().all()
     pd.testing.assert_frame_equal(single.filter(like="_wrong"), usual.filter(like="_wrong"))
-
-
-def test_a_bundle_says_which_score_decides(bundle_file: Path) -> None:
-    bundle = read_bundle(bundle_file)
-    assert (bundle.detectors["ood"].model.name, bundle.detectors["ood"].protocol) == ("energy", "baseline")
-    assert isinstance(bundle.detectors["wrong"].model, MetaModel)
-    assert any("energy decides on OOD samples" in notice for notice in bundle.notices)
 
 
 @pytest.fixture

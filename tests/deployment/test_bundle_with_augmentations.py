@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from meta_models import OOD, meta_model
 from torch import nn
 from trusted import built
 
@@ -18,7 +17,6 @@ from gradscore.deployment import make_bundle, read_bundle, write_bundle
 from gradscore.deployment.bundle import Bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
-from gradscore.evaluation import evaluate_run
 from gradscore.extractor import Extractor
 from gradscore.models import trusting_code
 from gradscore.pipeline import open_datasets
@@ -67,12 +65,6 @@ def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, ima
     assert augmentations_of(found.columns) == ["shift:1,0", "python:augmentations.py:halved"]
     assert found.columns == [name for name in frame.columns if name not in META_COLUMNS] == extractor.names
     np.testing.assert_allclose(extractor.values(images), frame[found.columns], rtol=1e-6, atol=1e-9)
-
-
-def test_meta_models_look_at_augmentations_that_leave_the_classifier_as_good(run):
-    model = meta_model(run, OOD)
-    assert augmentations_of(model.inputs.columns) == ["shift:1,0", "python:augmentations.py:halved"]
-    assert set(model.inputs.baselines.augmentations) <= set(augmentations_of(model.inputs.columns))
 
 
 def test_augmentations_of_a_bundle_need_trust(bundle, monkeypatch):
@@ -140,12 +132,3 @@ def test_an_augmentation_that_answers_otherwise_is_found_out(moved):
     wanted = r"self-test: logits of augmentation 'python:augmentations\.py:halved' differ"
     with trusting_code(), pytest.raises(BundleError, match=wanted):
         Scorer(changed, model_of(found))
-
-
-def test_notes_name_what_a_bank_shares_with_other_splits(make_run):
-    run = RunFolder(make_run(bank={"start": 140, "stop": 155}, evaluate=False))
-    found = [line for line in evaluate_run(run).notices if line.startswith("duplicates") and "in_dist.bank" in line]
-    assert [line.partition(";")[0] for line in found] == [
-        "duplicates: 10 samples are both in in_dist.fit and in in_dist.bank",
-        "duplicates: 5 samples are both in in_dist.test and in in_dist.bank",
-    ]

@@ -32,6 +32,9 @@ def test_every_bundle_has_its_labelled_calibration_samples(small_run: Path, smal
     found, scores = bundle.known_sets.calibration, bundle.detectors["wrong"].model.decision(frame)
     np.testing.assert_array_equal(found.right, frame["correct"].to_numpy(dtype=bool)[np.argsort(scores)])
     np.testing.assert_allclose(found.columns["score_wrong"], np.sort(scores))
+    np.testing.assert_array_equal(found.columns["class"], frame["prediction"].to_numpy()[np.argsort(scores)])
+    assert set(found.label) == {-1}, "labels are for what is learnt of shifted copies alone"
+    assert bundle.known_sets.classes == 10
     assert (bundle.known_sets.shifted, bundle.known_sets.ood) == ({}, {})
 
 
@@ -44,17 +47,6 @@ def test_the_confidence_is_the_log_odds_of_the_largest_probability(small_run: Pa
 def test_the_size_of_a_gradient_is_its_logarithm(small_run: Path) -> None:
     frame = features(small_run)
     np.testing.assert_allclose(watched(frame)["gradient 3.weight"], np.log(frame["uniform/3.weight/l2"]))
-
-
-def test_the_class_is_the_predicted_one(small_run: Path, small_bundle: Path) -> None:
-    bundle, frame = read_bundle(small_bundle), features(small_run).drop_duplicates("content_hash")
-    found, order = bundle.known_sets.calibration, np.argsort(bundle.detectors["wrong"].model.decision(frame))
-    np.testing.assert_array_equal(found.columns["class"], frame["prediction"].to_numpy()[order])
-    assert bundle.known_sets.classes == 10
-
-
-def test_labels_are_for_what_is_learnt_of_shifted_copies_alone(small_bundle: Path) -> None:
-    assert set(read_bundle(small_bundle).known_sets.calibration.label) == {-1}
 
 
 def test_penultimate_features_are_projected_and_keep_their_lengths() -> None:

@@ -15,9 +15,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gradscore.data import Batch, collate
-from gradscore.deployment.bundling import make_bundle
 from gradscore.deployment.scorer import Scorer
-from gradscore.errors import BundleError, DataError, EvaluationError, ModelError
+from gradscore.errors import BundleError, DataError, ModelError
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 
@@ -246,11 +245,6 @@ def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: s
 def test_weights_elsewhere(small_run, small_bundle) -> None:
     found = Scorer.load(small_bundle, trust_code=True, weights=small_run.parent / "net.safetensors")
     assert found.bundle.weights_sha256 == RunFolder(small_run).manifest.inputs.model.weights_sha256
-
-
-def test_too_few_calibration_samples_name_the_minimum(small_run) -> None:
-    with pytest.raises(EvaluationError, match=r"needs at least 1999 calibration samples, got"):
-        make_bundle(RunFolder(small_run), alpha=0.001, trust_code=True)
 
 
 def test_a_model_that_went_on_is_noticed(small_bundle) -> None:

@@ -169,21 +169,6 @@ def test_gradients_do_not_add_up_from_step_to_step(net, batch):
     assert "frozen.weight" not in quantity.value["norm"]
 
 
-def test_steps_of_an_optimizer(net, batch):
-    quantity = ParameterDifferenceGeometry(inplace=False, correlation=False)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    inspector = Inspector(net, [quantity])
-    with inspector:
-        for _ in range(3):
-            optimizer.zero_grad()
-            backward(net, batch)
-            optimizer.step()
-        figures = inspector.tick_epoch()
-    counts = {entry.layer: entry.value for entry in figures if entry.statistic == "count"}
-    assert counts["head.weight"] == 3
-    assert quantity.value == {}
-
-
 def test_schedule(net, batch):
     quantity = GradientGeometry(inplace=False, schedule=every(3))
     with Inspector(net, [quantity]) as inspector:

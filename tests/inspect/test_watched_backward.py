@@ -156,18 +156,6 @@ def test_a_pause_around_it_holds(batch) -> None:
     assert gradients(model)
 
 
-def test_figures_are_those_of_observe_losses(batch) -> None:
-    model = conv()
-    quantities = [GradHist1d(), MeanGSNR()]
-    with Inspector(model, quantities) as inspector:
-        inspector.observe_losses(losses(model, batch))
-        wanted = inspector.tick_epoch()
-        inspector.backward(losses(model, batch), weight=1 / 8)  # a power of two costs no digits
-        found = inspector.tick_epoch()
-    assert [entry[2:] for entry in found] == [entry[2:] for entry in wanted]
-    assert len(found) > 20
-
-
 def test_a_step_that_is_not_due_only_trains(batch) -> None:
     model, quantity = conv(), Kept(schedule=every(2))
     with Inspector(model, [quantity]) as inspector:
