@@ -161,11 +161,3 @@ def test_targets_are_refused_before_anything_is_computed(
     found = audit(small_run, "--trust-code", "--out", place(tmp_path))
     assert found.exit_code == 2
     assert message in words(found)
-
-
-def test_a_set_without_labels_is_refused(small_run: Path, tmp_path: Path) -> None:
-    ood = next(info.name for info in RunFolder(small_run).splits() if info.kind == "ood")
-    found = audit(small_run, "--split", ood, "--trust-code", "--out", tmp_path / "out")
-    assert found.exit_code == 2
-    assert "'label' looks at the label of every sample" in words(found)
-    assert not (tmp_path / "out").exists()

@@ -58,10 +58,3 @@ def test_names_are_not_read_as_markup(runs: list[str]) -> None:
 
 def test_compares_another_score(runs: list[str]) -> None:
     assert "+0.0000" in CliRunner().invoke(app, ["compare", *runs, "--score", "energy"]).stdout
-
-
-def test_an_unknown_score_is_one_line_and_exit_code_2(runs: list[str]) -> None:
-    result = CliRunner().invoke(app, ["compare", *runs, "--score", "nothing"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: ")
-    assert "no score 'nothing'; wanted one of chosen, energy" in result.stderr

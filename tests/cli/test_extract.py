@@ -76,23 +76,9 @@ def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_code_that_is_not_trusted(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
-    result = CliRunner().invoke(app, ["extract", str(config_file)])
-    assert result.exit_code == 2
-    assert "--trust-code" in result.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_trust_ends_with_a_command_that_cannot_begin(config_file: Path) -> None:
     result = CliRunner().invoke(app, ["extract", str(config_file), "--trust-code", "--batch-size", "many"])
     assert (result.exit_code, is_code_trusted()) == (2, False)
-
-
-def test_no_such_device(config_file: Path) -> None:
-    result = extract(config_file, "--device", "tpu")
-    assert result.exit_code == 2, result.output
-    assert "error: device tpu: PyTorch finds no such device here; use " in result.stderr
 
 
 def test_interruption_says_how_to_go_on(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

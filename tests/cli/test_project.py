@@ -156,9 +156,3 @@ def test_refused_before_anything_is_written(
     assert found.exit_code == 2
     assert message in words(found)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_is_no_folder_for_projections(small_run: Path) -> None:
-    found = project(small_run, *OPTIONS, "--out", small_run)
-    assert found.exit_code == 2
-    assert not (small_run / "projections.json").exists()
