@@ -120,11 +120,6 @@ def test_a_later_command_does_not_forget_a_missing_file_that_it_does_not_make(ru
     assert verify_run(run).damaged == ["evaluation/metrics.csv: missing", "head.safetensors: missing"]
 
 
-def test_a_run_without_checksums_is_told_so(run: Path) -> None:
-    (run / CHECKSUMS).unlink()
-    assert "has no checksums, and this run is finished" in found_damaged(run)
-
-
 def test_shards_without_a_checksum_are_read(run: Path) -> None:
     part = "features/ood.noise/part-00000.parquet"
     lines = (run / CHECKSUMS).read_text().splitlines(keepends=True)
@@ -144,12 +139,6 @@ def test_extract_does_not_bless_damage_to_a_finished_part(run: Path, reported_ru
     flip(part, 900)
     extract(RunFolder(reported_run).config, out=run, trust_code=True)
     assert found_damaged(run) == "features/ood.noise/part-00000.parquet: not the content that was recorded"
-
-
-def test_a_deleted_part_is_made_and_recorded_again(run: Path, reported_run: Path) -> None:
-    (run / "features/ood.noise/part-00000.parquet").unlink()
-    extract(RunFolder(reported_run).config, out=run, trust_code=True)
-    assert verify_run(run) == verify_run(reported_run)
 
 
 def test_a_new_split_in_a_folder_that_was_there_is_recorded_anew(run: Path, reported_run: Path) -> None:

@@ -372,14 +372,6 @@ def test_a_folder_that_git_keeps_may_be_that_of_a_run(tmp_path: Path) -> None:
     assert (tmp_path / ".gitignore").read_text() == "features\n"
 
 
-def test_what_a_killed_writer_left_goes_away(tmp_path: Path) -> None:
-    leftover = tmp_path / "run" / "manifest.json.tmp"
-    leftover.parent.mkdir()
-    leftover.write_text("{")
-    open_run(tmp_path / "run")
-    assert not leftover.exists()
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_run_that_is_stopped_before_it_begins_can_begin_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]

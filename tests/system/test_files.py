@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from gradscore.errors import OutputError, StoreError
-from gradscore.system import check_target, file_sha256, held, make_folder, only_writer, parse_json, replacing, write_csv
+from gradscore.system import check_target, file_sha256, held, only_writer, parse_json, replacing, write_csv
 
 HOLD = """
 import sys, time
@@ -187,18 +187,3 @@ def test_texts_in_csv_files_are_texts_in_spreadsheets(tmp_path: Path, given: obj
     with (tmp_path / "t.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [["cell", "other"], [wanted, "a"]]
     assert table["cell"].tolist() == [given]
-
-
-def test_git_ignores_a_new_folder_unless_its_user_says_otherwise(tmp_path: Path) -> None:
-    subprocess.run(["git", "-C", str(tmp_path), "init", "--quiet"], check=True)
-
-    def seen() -> str:
-        command = ["git", "-C", str(tmp_path), "status", "--short"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    make_folder(tmp_path / "new/folder")
-    (tmp_path / "new/folder/table.csv").write_text("")
-    assert seen() == ""
-    (tmp_path / "new/folder/.gitignore").unlink()
-    make_folder(tmp_path / "new/folder")
-    assert seen() == "?? new/\n"
