@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from gradscore.data import (
     FIT,
@@ -265,13 +264,6 @@ def test_a_copy_in_another_process_gives_the_same_samples(npz: str, preprocessin
     copy = pickle.loads(pickle.dumps(dataset))
     assert [sample.content_hash for sample in copy] == [sample.content_hash for sample in dataset]
     assert all(torch.equal(one.inputs, other.inputs) for one, other in zip(copy, dataset, strict=True))
-
-
-def test_workers_give_the_same_batches(npz: str) -> None:
-    dataset = make_split("synthetic:mixup", labelled=False, fit={"source": npz})
-    batches = list(DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=collate))
-    assert [name for batch in batches for name in batch.ids] == dataset.ids
-    assert torch.equal(torch.cat([batch.inputs for batch in batches]), torch.stack([one.inputs for one in dataset]))
 
 
 MADE_OF = {

@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
 from gradscore.errors import ConfigError, DataError
@@ -347,14 +346,6 @@ def test_labels_in_another_order_are_said(net: nn.Module) -> None:
 
 def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit) -> None:
     assert "of 32.2 % of the samples, which is chance" in found.sentence
-
-
-def test_a_loader_that_shuffles_is_refused(net: nn.Module) -> None:
-    inputs, given, _ = blobs()
-    loader = DataLoader(TensorDataset(inputs, given), batch_size=10, shuffle=True)
-    with pytest.raises(ConfigError):
-        gradscore.audit(net, loader)
-    assert len(gradscore.audit(net, DataLoader(TensorDataset(inputs, given), batch_size=10)).table) == len(inputs)
 
 
 def test_the_score_is_of_both_probabilities(found: gradscore.Audit) -> None:

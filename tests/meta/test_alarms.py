@@ -82,20 +82,6 @@ def test_more_is_more_alarming_everywhere():
     assert (np.diff(raised) > 0).all()
 
 
-def test_one_sample_gets_the_same_bits_in_any_company():
-    many = np.random.default_rng(1).normal(scale=3, size=(500, 2))
-    together = fitted().sum(many[:, 0], many)
-    alone = [fitted().sum(row[:1], row[None])[0] for row in many]
-    np.testing.assert_array_equal(together, alone)
-
-
-def test_stored_arrays_give_the_same():
-    stored = Alarms.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
-    many = ORDINARY[:50] * 4
-    np.testing.assert_array_equal(stored.sum(many[:, 0], many), fitted().sum(many[:, 0], many))
-    assert Alarms.of_arrays({"coefficients": np.zeros(1)}) is None
-
-
 def test_weights_are_cubes_of_how_much_less_a_score_errs():
     assert weights_of({"own": 0.05, "knn": 0.1, "vim": 0.05}) == pytest.approx({"own": 1, "knn": 0.125, "vim": 1})
 

@@ -76,13 +76,6 @@ def test_no_axes_are_found_where_gradients_take_no_part(monkeypatch):
     assert not model.arrays["coefficients"][OF_GRADIENT].any()
 
 
-def test_a_boost_weakens_the_penalty_of_scores_by_its_square():
-    """Scores alone with C and a boost are as scores with C times its square."""
-    boosted = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0, gradients=False))
-    plain = fit_logistic(INPUTS, ROWS, Penalty(C=0.09, boost=1.0, gradients=False))
-    np.testing.assert_allclose(boosted.of_scaled(NEW), plain.of_scaled(NEW), rtol=1e-5, atol=1e-5)
-
-
 def test_what_a_fit_starts_from_is_not_held_back():
     """Where all others hardly move, it is a regression on the start alone, without a penalty."""
     start = place("msp")
@@ -101,12 +94,6 @@ def test_only_a_fit_that_starts_from_the_tempered_probability_looks_at_it():
     none, some = (model.arrays["coefficients"][inputs.names.index(name)] for model in fits)
     assert none == 0.0
     assert some > 0.0
-
-
-def test_without_gradients_theirs_are_zero():
-    model = fit_logistic(INPUTS, ROWS, Penalty(C=0.02, boost=5.0, gradients=False))
-    assert (model.arrays["coefficients"][OF_GRADIENT] == 0).all()
-    assert model.notes["gradients"] is False
 
 
 def test_a_fit_on_some_scores_sees_no_others():

@@ -70,11 +70,6 @@ def test_those_of_one_class_are_not_fitted():
     assert ONE_CLASS.strongest(3) == []
 
 
-def test_tables_with_other_columns_are_refused():
-    with pytest.raises(EvaluationError, match="missing u/head/l2, unexpected none"):
-        LOGISTIC.decision(FRAME.drop(columns="u/head/l2"))
-
-
 def test_other_inputs_are_refused(tmp_path):
     LOGISTIC.save(tmp_path)
     other = make_inputs(FRAME[~TRUTH].iloc[1:])

@@ -127,22 +127,6 @@ def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local:
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
 
 
-def test_shares_from_several_machines_are_merged(
-    bucket: Bucket,
-    config_file: str,
-    local: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    address = bucket.address("runs/a")
-    for share in ("0/1", "1/3"):  # the second has nothing new
-        monkeypatch.setenv("GRADSCORE_CACHE", str(tmp_path / share.replace("/", "-")))
-        assert extracted(config_file, address, "--shard", share).exit_code == 0
-    result = command("merge", address, "--trust-code")
-    assert result.exit_code == 0, result.stderr
-    assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
-
-
 def test_shares_at_once_have_copies_of_their_own(bucket: Bucket, config: Config, local: Path, tmp_path: Path) -> None:
     address = bucket.address("runs/a")
     with working_copy(address) as one, working_copy(address) as other:
@@ -230,14 +214,6 @@ def test_goes_on_with_other_data_as_a_local_run(bucket: Bucket, config_file: str
     reference = tmp_path / "reference"
     assert command("extract", config_file, "--trust-code", "--out", str(reference), *fewer).exit_code == 0
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(reference)
-
-
-def test_python_works_in_a_copy(bucket: Bucket, config: Config, local: Path) -> None:
-    address = bucket.address("runs/a")
-    with working_copy(address) as copy:
-        extract(config, out=copy.path, trust_code=True, progress=copy.telling())
-    with working_copy(address, must_exist=True) as copy:
-        assert RunFolder(copy.path).read("in_dist.fit").equals(RunFolder(local).read("in_dist.fit"))
 
 
 def test_the_library_refuses_an_address_as_a_folder(bucket: Bucket, config: Config) -> None:

@@ -161,18 +161,6 @@ def test_a_loss_of_the_same_name_that_differs_later_is_refused(tmp_path, monkeyp
         gradscore.project(net(), (images, labels), loss=weighted, dim=64, out=tmp_path / "all")
 
 
-def test_some_parameters():
-    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=64, parameters="@last")
-    model, (images, labels) = net(), samples()
-    gradients = whole_gradients(model, cross_entropy(model(images), labels))
-    expected = sum(
-        gradients[name].flatten(1).numpy() @ matrix(name, gradients[name].shape[1:], 64, 0).T
-        for name in ("6.weight", "6.bias")
-    )
-    np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11)
-    assert found.about.parameters == {"6.weight": [4, 70], "6.bias": [4]}
-
-
 def test_nearest_against_sorting():
     found = gradscore.project(net(), samples(), loss=cross_entropy, dim=128)
     values = values_of(found)

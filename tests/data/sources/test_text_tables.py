@@ -82,18 +82,6 @@ def test_thousands_of_columns(tmp_path: Path) -> None:
     assert np.array_equal(found, values.astype(np.float32))
 
 
-def test_a_class_may_be_called_as_nothing_is(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a,label\n1,NA\n2,cat\n3,\n4,NA\n")
-    source = open_source(f"csv:{tmp_path}/t.csv")
-    assert (list(source.class_names), source.labels.tolist()) == (["NA", "cat"], [0, 1, -1, 0])
-
-
-def test_beside_numbers_such_a_word_is_no_label(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a,label\n1,2\n2,NA\n3,\n4,0\n")
-    source = open_source(f"csv:{tmp_path}/t.csv")
-    assert (source.class_names, source.labels.tolist()) == (None, [2, -1, -1, 0])
-
-
 LABELS = {
     "names": (["NA", "cat", None, ""], [0, 1, -1, -1], ["NA", "cat"]),
     "numbers": ([0.0, 2.0, None, math.nan], [0, 2, -1, -1], None),
@@ -147,11 +135,13 @@ NUMBERED = {
     "truth values": ("True,False,true", [1, 0, 1], ["False", "True"]),
     "names that begin with digits": ("01a,1b,01a", [0, 1, 0], ["01a", "1b"]),
     "nothing": (",,", [-1, -1, -1], None),
+    "a class that is called as nothing is": ("NA,cat,,NA", [0, 1, -1, 0], ["NA", "cat"]),
+    "a word for nothing beside numbers": ("2,NA,,0", [2, -1, -1, 0], None),
 }
 
 
 @pytest.mark.parametrize(("given", "labels", "names"), NUMBERED.values(), ids=NUMBERED)
-def test_labels_that_are_numbers_are_numbers(tmp_path: Path, given: str, labels: list[int], names: list | None) -> None:
+def test_labels_are_numbers_or_names(tmp_path: Path, given: str, labels: list[int], names: list | None) -> None:
     rows = "".join(f"{place},{label}\n" for place, label in enumerate(given.split(",")))
     (tmp_path / "t.csv").write_text(f"a,label\n{rows}")
     source = open_source(f"csv:{tmp_path}/t.csv")
