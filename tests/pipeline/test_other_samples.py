@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from trusted import built
 from typer.testing import CliRunner
 
 from gradscore.config import Config
@@ -172,7 +171,16 @@ RAW: dict[str, Callable[[pd.DataFrame], Any]] = {
     "lists": lambda table: table.to_numpy().tolist(),
     "a big-endian array": lambda table: table.to_numpy().astype(">f8"),
     "a negated view": lambda table: torch._neg_view(-torch.tensor(table.to_numpy())),
+    "a data frame without names": lambda table: pd.DataFrame(table.to_numpy()),
+    "series": lambda table: [
+        table.assign(note="seen")[["c", "note", "b", "a", "d"]].iloc[row] for row in range(len(table))
+    ],
+    "named tuples": lambda table: list(table[list("cbad")].itertuples(index=False)),
+    "mappings": lambda table: table[list("cbad")].to_dict("records"),
+    "columns by name": lambda table: {name: table[name].to_numpy() for name in "dcab"},
+    "numbers that may lack": lambda table: table.astype({"b": "Float64", "d": "Float32"}).astype({"d": "float64"}),
 }
+"""Forms of rows in a program; names are heeded where they have some."""
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +201,7 @@ def standardised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorer, pd.D
 @pytest.mark.parametrize("given", RAW.values(), ids=RAW)
 def test_raw_rows_score_as_their_file(standardised, given) -> None:
     scorer, table, wanted = standardised
-    found = scorer(given(table), raw=True)
+    found = scorer(given(table), raw=True, sample_ids=(str(row) for row in range(len(table))))
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
 
 
@@ -230,30 +238,6 @@ def test_columns_of_a_table_are_known_by_name(standardised, tmp_path: Path, name
     of_file, of_frame = scorer(str(tmp_path / f"t.{suffix}")), scorer(change(table), raw=True)
     pd.testing.assert_frame_equal(of_file.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
     pd.testing.assert_frame_equal(of_frame.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
-
-
-def test_a_data_frame_without_names_is_taken_by_position(standardised) -> None:
-    scorer, table, wanted = standardised
-    found = scorer(pd.DataFrame(table.to_numpy()), raw=True)
-    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
-
-
-NAMED_ROWS: dict[str, Callable[[pd.DataFrame], Any]] = {
-    "series": lambda table: [
-        table.assign(note="seen")[["c", "note", "b", "a", "d"]].iloc[row] for row in range(len(table))
-    ],
-    "named tuples": lambda table: list(table[list("cbad")].itertuples(index=False)),
-    "mappings": lambda table: table[list("cbad")].to_dict("records"),
-    "columns by name": lambda table: {name: table[name].to_numpy() for name in "dcab"},
-    "numbers that may lack": lambda table: table.astype({"b": "Float64", "d": "Float32"}).astype({"d": "float64"}),
-}
-
-
-@pytest.mark.parametrize("given", NAMED_ROWS.values(), ids=NAMED_ROWS)
-def test_names_of_rows_in_a_program_are_heeded(standardised, given) -> None:
-    scorer, table, wanted = standardised
-    found = scorer(given(table), raw=True, sample_ids=(str(row) for row in range(len(table))))
-    pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
 
 
 def test_columns_called_by_numbers_are_names_where_they_are_known() -> None:
@@ -434,74 +418,6 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
     assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
 
 
-def test_values_of_keyword_inputs_are_those_of_autograd(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "tokens and masks")
-    extract(config, trust_code=True)
-    frame = RunFolder(config.run).read("in_dist.test")
-    torch.manual_seed(config.extract.seed)
-    model = built(config.model).double()
-    arrays = np.load(tmp_path / "test.npz")
-    tokens, masks = torch.tensor(arrays["input_ids"][:1]), torch.tensor(arrays["attention_mask"][:1])
-    logits = model(input_ids=tokens, attention_mask=masks)
-    np.testing.assert_allclose(
-        frame[["logit_0", "logit_1", "logit_2"]].to_numpy()[:1], logits.detach(), rtol=1e-5, atol=1e-6
-    )
-    loss = -logits.log_softmax(1).mean()
-    (gradient,) = torch.autograd.grad(loss, [model.body[2].weight])
-    assert frame["uniform/body.2.weight/l2"][0] == pytest.approx(float(gradient.norm()), rel=1e-4)
-
-
-def test_values_do_not_depend_on_workers(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "tokens and masks")
-    extract(config, trust_code=True)
-    changed = {"extract": config.extract.model_copy(update={"workers": 2})}
-    extract(config.model_copy(update=changed), out=tmp_path / "two", trust_code=True)
-    names = ["in_dist.test", "ood.other", "ood.shuffled_tokens"]
-    tables = [[RunFolder(tmp_path / run).table_sha256(name) for name in names] for run in ("run", "two")]
-    assert tables[0] == tables[1]
-
-
-def test_select_goes_by_content_for_tokens_as_well(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "tokens and masks")
-    halves = [{"source": config.data.in_dist.fit.source, "select": {"hash": share}} for share in ([0, 0.5], [0.5, 1])]
-    data = {"auxiliary": [], "in_dist": {"fit": halves[0], "test": halves[1]}, "ood": []}
-    extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
-    ids = [RunFolder(config.run).read(name)["sample_id"].tolist() for name in ("in_dist.fit", "in_dist.test")]
-    assert sorted(ids[0] + ids[1], key=int) == [str(place) for place in range(COUNT)]
-    assert min(map(len, ids)) > 0
-
-
-def with_ood(folder: Path, kind: str, name: str) -> Config:
-    config = make_config(folder, kind)
-    return Config.model_validate(
-        {
-            **config.model_dump(),
-            "data": {**config.data.model_dump(), "ood": [{"name": "made", "source": f"synthetic:{name}"}]},
-        }
-    )
-
-
-MADE_OF_IMAGES = {
-    "blur of vectors": ("columns of a table", "blur", "for images, .*permuted_columns"),
-    "shuffled tokens of vectors": ("columns of a table", "shuffled_tokens", "for text and for tokens"),
-}
-
-
-@pytest.mark.parametrize(("kind", "name", "message"), MADE_OF_IMAGES.values(), ids=MADE_OF_IMAGES)
-def test_sets_that_cannot_be_made_of_such_samples(tmp_path: Path, kind: str, name: str, message: str) -> None:
-    with pytest.raises(DataError, match=f"synthetic:{name} is {message}"):
-        extract(with_ood(tmp_path, kind, name), trust_code=True)
-    assert not (tmp_path / "run").exists()
-
-
-def test_corrupted_sets_are_of_images(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "columns of a table")
-    data = {**config.data.model_dump(), "shifted": [{"name": "noisy", "source": "corrupted:noise"}]}
-    with pytest.raises(DataError, match="corrupted:noise is for images"):
-        extract(make_config(tmp_path, "columns of a table", data=data), trust_code=True)
-    assert not (tmp_path / "run").exists()
-
-
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "resize of vectors": (
         "columns of a table",
@@ -518,13 +434,30 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"features": {"augmentations": ["mirror"]}},
         "augmentations: they look at one tensor, and these inputs are input_ids",
     ),
+    "blur of vectors": (
+        "columns of a table",
+        {"data": {"ood": [{"name": "made", "source": "synthetic:blur"}]}},
+        "synthetic:blur is for images, .*permuted_columns",
+    ),
+    "shuffled tokens of vectors": (
+        "columns of a table",
+        {"data": {"ood": [{"name": "made", "source": "synthetic:shuffled_tokens"}]}},
+        "synthetic:shuffled_tokens is for text and for tokens",
+    ),
+    "corrupted vectors": (
+        "columns of a table",
+        {"data": {"shifted": [{"name": "noisy", "source": "corrupted:noise"}]}},
+        "corrupted:noise is for images",
+    ),
 }
 
 
 @pytest.mark.parametrize(("kind", "changes", "message"), REFUSED.values(), ids=REFUSED)
 def test_settings_for_images_are_refused_for_others(tmp_path: Path, kind: str, changes: dict, message: str) -> None:
+    whole = make_config(tmp_path, kind).data.model_dump()
+    changed = changes | {"data": whole | changes.get("data", {})}
     with pytest.raises((DataError, ModelError), match=message):
-        extract(make_config(tmp_path, kind, **changes), trust_code=True)
+        extract(make_config(tmp_path, kind, **changed), trust_code=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -626,11 +559,3 @@ def test_parameters_that_code_freezes_have_the_features_of_others(tmp_path: Path
     layer = [name for name in runs["frozen"] if "0.weight" in name]
     assert layer
     assert (runs["frozen"][layer] != 0).any().all()
-
-
-def test_a_model_that_takes_other_inputs(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "tokens and masks")
-    spec = {"source": config.data.in_dist.fit.source, "arguments": {"inputs": "input_ids"}}
-    data = {"auxiliary": [], "in_dist": {"fit": spec, "test": spec}}
-    with pytest.raises(ModelError, match=r"cannot take inputs of shape \(9,\): .*attention_mask"):
-        extract(make_config(tmp_path, "tokens and masks", data=data), trust_code=True)
