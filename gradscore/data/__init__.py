@@ -33,12 +33,14 @@ from .in_memory import (
 from .preprocessing import Preprocessing, PreprocessingConfig
 from .samples import (
     SIGNATURE_SIDE,
+    SIGNED,
     BadSample,
     Batch,
     Sample,
     SampleDataset,
     Samples,
     are_images,
+    are_signed,
     check_usable,
     collate,
     content_hash,
@@ -46,7 +48,6 @@ from .samples import (
     form,
     load_batches,
     naming_lost_workers,
-    refuse_signed,
     signature_of,
     split_samples,
     stacked,

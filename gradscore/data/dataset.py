@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..system import closest, sha256, some
 from .preprocessing import Preprocessing, PreprocessingConfig
-from .samples import SampleDataset, content_hash, refuse_signed
+from .samples import SIGNED, SampleDataset, are_signed, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
 from .sources.files import FileSource
@@ -281,8 +281,8 @@ class ClassNames:
         names = None if images.class_names is None else self.of_labels
         present = [int(label) for label in np.unique(labels)]
         named = {label_of(key, names) for key in spec.label_map or ()}
-        if not named:
-            refuse_signed(present, num_classes, name=spec.source, how="set label_map: {-1: 0, 1: 1}")
+        if not named and are_signed(present, num_classes):
+            raise DataError(f"{spec.source}: {SIGNED}; set label_map: {{-1: 0, 1: 1}}")
         wanted = [label for label in present if label != UNLABELLED or label in named]
         table = {label: self._class_of(label, spec, names) for label in wanted}
         missing = [label if names is None else names[label] for label, place in table.items() if place is None]

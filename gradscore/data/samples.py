@@ -461,20 +461,13 @@ _WIDTHS: Mapping[str, DTypeLike] = {"f": np.float32, "i": np.int64, "u": np.int6
 """The types as which numbers are hashed, by kind; uint8 stays as it is."""
 
 
-def refuse_signed(labels: Iterable[int], num_classes: int, *, name: str, how: str = "give 0 and 1") -> None:
-    """Refuses labels -1 and 1 for two classes: all samples of one class would count as without a label.
+SIGNED = "its labels are -1 and 1, and -1 stands for no label"
+"""What is wrong where labels `are_signed`."""
 
-    Args:
-        labels: the different labels of all samples.
-        num_classes: K.
-        name: of the samples, in the message.
-        how: what to do instead.
 
-    Raises:
-        DataError: they are.
-    """
-    if num_classes <= 2 and {*labels} == {UNLABELLED, 1}:
-        raise DataError(f"{name}: its labels are -1 and 1, and -1 stands for no label; {how}")
+def are_signed(labels: Iterable[int], num_classes: int) -> bool:
+    """Whether the labels of all samples are -1 and 1 for two classes: all samples of one count as without a label."""
+    return num_classes <= 2 and {*labels} == {UNLABELLED, 1}
 
 
 def content_hash(raw: Raw) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..data import (
     CALIBRATION,
     FIT,
+    SIGNED,
     TEST,
     Batch,
     DatasetConfig,
@@ -28,13 +29,13 @@ from ..data import (
     Raw,
     Samples,
     are_images,
+    are_signed,
     check_classes,
     finite_samples,
     form,
     form_of,
     is_image,
     open_source,
-    refuse_signed,
     samples_of,
     select,
     stacked,
@@ -122,7 +123,8 @@ class SampleForm:
                     )
                 labels.update(batch.labels.tolist())
                 yield batch
-            refuse_signed(labels, self.num_classes, name=samples.name)
+            if are_signed(labels, self.num_classes):
+                raise DataError(f"{samples.name}: {SIGNED}; give 0 and 1")
 
         return replace(samples, read=read, _begun=None)
 

@@ -15,8 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ..data import refuse_signed
-from ..errors import DataError
+from ..data import SIGNED, are_signed
 from ..gradients import PerSample
 from ..models import to_eval
 from ..store import EVERYWHERE, agreement_of, renaming_advice
@@ -212,12 +211,9 @@ def check_accuracy(
         yield note("accuracy", "unknown: no input has a label")
         return
     classes = logits.shape[1]
-    if label_map is None:
-        try:
-            refuse_signed(labels.tolist(), classes, name="inputs")
-        except DataError as error:
-            yield problem("labels", str(error))
-            return
+    if label_map is None and are_signed(labels.tolist(), classes):
+        yield problem("labels", f"inputs: {SIGNED}; give 0 and 1")
+        return
     scores, labels = logits[known], labels.to(logits.device)[known]
     outside = int((labels >= classes).sum())
     if outside:
