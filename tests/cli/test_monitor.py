@@ -51,19 +51,7 @@ def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path:
     assert [window["rejected"] for window in found] == [window.rejected for window in watching.windows]
     assert found[0]["log10_e_values"] == pytest.approx(watching.windows[0].log10_e_values, rel=1e-6, abs=1e-6)
     assert [{**each, "changes": []} for each in json.loads(result.stdout)["windows"]] == found
-
-
-def test_two_calls_are_one(small_bundle, samples, tmp_path: Path) -> None:
-    both = [samples / "digits.npz", samples / "more.npz"]
-    monitor(small_bundle, *both, "--window", 100, "--out", tmp_path / "one")
-    monitor(small_bundle, both[0], "--window", 100, "--out", tmp_path / "two", "--batch-size", 60)
-    monitor(small_bundle, both[1], "--window", 100, "--out", tmp_path / "two", "--batch-size", 60)
-    one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
-    assert [window["samples"] for window in one] == [100, 100, 40]
-    assert (tmp_path / "one/.gitignore").read_text() == "*\n"
-    assert [(each["samples"], each["rejected"], each["complete"]) for each in one] == [
-        (each["samples"], each["rejected"], each["complete"]) for each in two
-    ]
+    assert (tmp_path / "m/.gitignore").read_text() == "*\n"
 
 
 @pytest.mark.parametrize(("option", "code"), [((), 0), (("--fail-on-alarm",), 1)], ids=["told", "failing"])

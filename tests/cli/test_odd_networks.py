@@ -31,10 +31,9 @@ class Odd(BaseException):
 ODD = {
     "nothing": lambda net, x, logits: None,
     "whole numbers": lambda net, x, logits: logits.long(),
-    "truth values": lambda net, x, logits: logits > 0,
-    "complex numbers": lambda net, x, logits: logits.to(torch.complex64),
+
     "a sparse tensor": lambda net, x, logits: logits.to_sparse(),
-    "a scalar": lambda net, x, logits: logits.sum(),
+
     "an exception of iterators": lambda net, x, logits: failing(StopIteration("no more")),
     "an attribute that is missing": lambda net, x, logits: logits.nowhere,
     "no memory": lambda net, x, logits: failing(MemoryError()),
@@ -59,10 +58,7 @@ def net():
 MESSAGES = {
     "nothing": "wanted logits of shape",
     "whole numbers": "wanted logits as floats in an ordinary tensor, got torch.int64",
-    "truth values": "wanted logits as floats in an ordinary tensor, got torch.bool",
-    "complex numbers": "wanted logits as floats in an ordinary tensor, got torch.complex64",
     "a sparse tensor": "layout torch.sparse_coo",
-    "a scalar": "wanted logits of shape",
     "an exception of iterators": "no more",
     "an attribute that is missing": "nowhere",
     "no memory": "MemoryError",
@@ -102,9 +98,9 @@ def run(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 CASES = [
     ([*COMMANDS][(place + place // len(MESSAGES)) % len(COMMANDS)], [*MESSAGES][place % len(MESSAGES)])
-    for place in range(21)
+    for place in range(14)
 ]
-"""Every network with a command, and every command with three networks."""
+"""Every network with a command, and every command with two networks."""
 
 
 @pytest.mark.parametrize(("command", "odd"), CASES)

@@ -17,10 +17,10 @@ from trusted import built
 
 from gradscore.columns import META_COLUMNS, feature_columns, logit_columns
 from gradscore.config import Config, dump_config
-from gradscore.data import BadSample, SelectConfig
+from gradscore.data import BadSample
 from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError, StoreError
 from gradscore.pipeline import extract, open_datasets
-from gradscore.store import RunFolder, Skipped
+from gradscore.store import RunFolder, Skipped, verify_run
 
 NET = """
 import os
@@ -156,12 +156,6 @@ def test_the_table_has_the_agreed_columns_and_the_order_of_the_data(tmp_path: Pa
     assert (frame["correct"] == (frame["label"] == frame["prediction"])).all()
 
 
-def test_out_of_distribution_samples_have_no_label(whole: Path) -> None:
-    frame = RunFolder(whole).read("ood.other")
-    assert (frame["label"] == -1).all()
-    assert frame["correct"].isna().all()
-
-
 def test_summary(tmp_path: Path) -> None:
     summary = run(make_config(tmp_path))
     assert {split.name: split.samples for split in summary.splits} == SAMPLES
@@ -210,19 +204,12 @@ def test_a_killed_process_goes_on_to_the_same_bytes(whole: Path, tmp_path: Path)
     assert part_bytes(tmp_path / "run") == part_bytes(whole)
 
 
-def test_a_complete_run_is_left_alone(whole: Path, tmp_path: Path) -> None:
-    summary = run(make_config(tmp_path), out=whole)
-    assert summary.was_complete
-    assert {split.name: (split.samples, split.computed) for split in summary.splits} == {
-        name: (samples, 0) for name, samples in SAMPLES.items()
-    }
-
-
 def test_a_part_that_went_missing_is_made_again(whole: Path, tmp_path: Path) -> None:
     before = part_bytes(whole)
     (whole / "features/in_dist.test/part-00001.parquet").unlink()
     assert [split.computed for split in run(make_config(tmp_path), out=whole).splits] == [0, 4, 0]
     assert part_bytes(whole) == before
+    assert (verify_run(whole).damaged, verify_run(whole).not_recorded) == ([], [])
 
 
 def with_another_set(folder: Path, **select: int) -> Config:
@@ -280,14 +267,6 @@ def test_other_model_code_is_refused(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET.replace("nn.ReLU()", "nn.Tanh()"))
     with pytest.raises(StoreError, match=r"made from other inputs: model\.code_sha256"):
         run(config, out=whole)
-
-
-SAME_INPUTS = {"workers": {"extract": {"workers": 1}}, "later commands": {"meta": {"cv_folds": 3}}}
-
-
-@pytest.mark.parametrize("changes", SAME_INPUTS.values(), ids=SAME_INPUTS)
-def test_what_does_not_influence_values_may_change(whole: Path, tmp_path: Path, changes: dict) -> None:
-    assert run(make_config(tmp_path, **changes), out=whole).was_complete
 
 
 def test_a_run_goes_on_where_its_model_file_was_moved(whole: Path, tmp_path: Path) -> None:
@@ -383,15 +362,3 @@ def test_one_sample(tmp_path: Path) -> None:
     summary = run(make_config(tmp_path, data=data))
     assert [split.samples for split in summary.splits] == [1, 1]
     assert RunFolder(config.run).read("in_dist.fit")["sample_id"].size == 1
-
-
-def test_a_calibration_split_is_a_split_of_its_own(tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    in_dist = config.data.in_dist.model_copy(
-        update={"calibration": config.data.in_dist.test.model_copy(update={"select": SelectConfig(start=60, stop=67)})}
-    )
-    run(config.model_copy(update={"data": config.data.model_copy(update={"in_dist": in_dist})}))
-    found = RunFolder(tmp_path / "run")
-    assert [info.name for info in found.splits()] == ["in_dist.fit", "in_dist.test", "in_dist.calibration", "ood.other"]
-    assert found.read("in_dist.calibration")["sample_id"].tolist() == [str(index) for index in range(60, 67)]
-    assert "in_dist.calibration" in found.manifest.inputs.data
