@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradscore.errors import GradscoreError
-from gradscore.notices import Notice, notes
-from gradscore.printable import printable
+from gradscore.notices import Notice, notes, printable
 
 from .options import JsonOption, QuietOption, ThreadsOption, run_at_hand
 from .output import Output, cell, figures_table

@@ -14,10 +14,10 @@ import typer
 from rich.markup import escape
 
 from gradscore.errors import ConfigError, GradscoreError
-from gradscore.printable import printable
+from gradscore.notices import printable
 
 from .options import INTERRUPTED, Command, Group, wait_asleep
-from .output import escape_remarks_of_others, named
+from .output import escape_remarks_of_others, printable_lines
 
 BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
@@ -51,7 +51,7 @@ class _ErrorsAsMessages(Group):
 
 def _said(error: BaseException) -> tuple[str, int]:
     """What is said where a command ends by an error, and the exit code."""
-    shown, kind = _shown(error), type(error).__name__
+    shown, kind = printable_lines(str(error)), type(error).__name__
     if isinstance(error, GradscoreError):
         return f"error: {shown}", error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -69,10 +69,6 @@ def _said(error: BaseException) -> tuple[str, int]:
     else:  # sys.exit, or something no less odd: commands end by typer.Exit
         what = f"code of the model or of an augmentation ended the program ({kind}: {shown}); take that out of it"
     return f"error: {what}", GradscoreError.exit_code
-
-
-def _shown(error: BaseException) -> str:
-    return "\n".join(map(printable, named(str(error)).splitlines()))
 
 
 def _check_addresses(arguments: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +25,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from gradscore.notices import Notice
-from gradscore.printable import printable, storable
+from gradscore.notices import Notice, called, printable, storable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -55,7 +53,7 @@ class Terminal(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: every text passes here, cells of tables too."""
-        return super().render_str("\n".join(map(printable, named(text).split("\n"))), **options)
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
 
     def on_broken_pipe(self) -> None:
         """Passes on that the reader has seen enough, which `main` knows from an error."""
@@ -167,7 +165,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, str | Path):
-        return storable(named(str(value)))
+        return storable(called(str(value)))
     number = value.item() if hasattr(value, "item") else value
     return None if isinstance(number, float) and not math.isfinite(number) else number
 
@@ -180,7 +178,7 @@ def figures_table(names: Sequence[str | Column], figures: Sequence[str], *, titl
         figures: headings of the columns with figures.
         title: above it.
     """
-    heading = Text(printable(named(title)), overflow="fold") if title else None
+    heading = Text(printable(title), overflow="fold") if title else None
     columns = [Column(name, overflow="fold") if isinstance(name, str) else name for name in names]
     table = Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in figures:
@@ -205,17 +203,18 @@ def escape_remarks_of_others() -> None:
     def record(*arguments: Any, **settings: Any) -> logging.LogRecord:
         made = make(*arguments, **settings)
         with suppress(Exception):  # of a message that does not fit its arguments, which logging tells itself
-            made.msg, made.args = _lines(made.getMessage()), ()
+            made.msg, made.args = printable_lines(made.getMessage()), ()
         return made
 
     def show(message: Warning | str, category: type[Warning], *_where: Any, **_more: Any) -> None:
-        typer.echo(_lines(f"warning: {message} ({category.__name__})"), err=True)
+        typer.echo(printable_lines(f"warning: {message} ({category.__name__})"), err=True)
 
     logging.setLogRecordFactory(record)
     warnings.showwarning = show
 
 
-def _lines(text: str) -> str:
+def printable_lines(text: str) -> str:
+    """Text of several lines, each `printable`."""
     return "\n".join(map(printable, text.splitlines()))
 
 
@@ -223,13 +222,7 @@ def say(console: Console, *lines: str, style: str | None = None, wrap: bool = Fa
     """Prints lines as they stand: no markup, no colours but those of `style`, broken by a terminal and for `wrap`."""
     soft = not (wrap and console.is_terminal)
     for line in lines:
-        console.print(printable(named(line)), soft_wrap=soft, highlight=False, markup=False, style=style)
-
-
-def named(text: str) -> str:
-    """A text in which local copies of objects are called by their addresses."""
-    objects = sys.modules.get("gradscore.objects")  # slow to import, and there is no copy without it
-    return text if objects is None else str(objects.called(text))
+        console.print(printable(line), soft_wrap=soft, highlight=False, markup=False, style=style)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import DataError
+from gradscore.notices import called, storable
 
 from .options import (
     AlphaOption,
@@ -125,9 +126,6 @@ def score(
 
 def _tables(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """The results of a file with a column `file`, which says where each sample comes from, as errors do."""
-    from gradscore.objects import called
-    from gradscore.printable import storable
-
     source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
     try:
         for table in tables:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import fsspec
 
 from .errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError, StoreError, reason
+from .notices import ADDRESSES, called
 from .system import as_address, is_temporary, only_writer, parse_json, replacing, sha256, write_text, writing
 
 AT_ONCE = 8
@@ -136,7 +137,7 @@ class LocalCopy:
         """Takes a folder for the copy and its index, which need not be there."""
         self.address, self.folder, self._index = address, home / address.name, home / "index.json"
         self.known = _read_index(self._index)
-        _ADDRESSES[str(self.folder)] = str(address)
+        ADDRESSES[str(self.folder)] = str(address)
 
     def pull(self, there: Mapping[str, Entry]) -> bool:
         """Makes the folder like a listing: downloads what is missing or changed, removes everything else.
@@ -512,17 +513,6 @@ def working_copy(address: str | Path, *, must_exist: bool = False) -> Iterator[W
 
 def _by_name(run: Address) -> dict[str, Entry]:
     return {path.relative_to(run.path).as_posix(): entry for path, entry in listing(run).items()}
-
-
-_ADDRESSES: Final[dict[str, str]] = {}
-"""By folder; a folder is a copy of one address for ever."""
-
-
-def called(text: str) -> str:
-    """A message, or a path, in which local copies are called by their addresses."""
-    for folder, address in _ADDRESSES.items():
-        text = text.replace(folder, address)
-    return text
 
 
 def is_copy(path: Path) -> bool:

@@ -28,7 +28,7 @@ from ..data import FILL_IN, DataConfig, PreprocessingConfig, check_augmentations
 from ..errors import ConfigError
 from ..losses import LOSSES
 from ..models import TRANSFORMERS, CodeSource, ModelConfig, processor_files
-from ..objects import called
+from ..notices import called
 from ..statistics import find_statistic
 from ..system import (
     AnchoredPath,

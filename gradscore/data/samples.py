@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from ..errors import DataError
-from ..printable import storable
+from ..notices import storable
 from ..system import Inputs, described, each_input, rows_of
 from .preprocessing import Preprocessing
 from .sources.raw_samples import (

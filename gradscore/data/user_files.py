@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import DataError, OutputError
-from ..objects import called, fetched
-from ..printable import storable
+from ..notices import called, storable
+from ..objects import fetched
 from ..system import is_address
 from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source

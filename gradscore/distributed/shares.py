@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError
 
 from ..config import Config
 from ..errors import ConfigError, StoreError
+from ..notices import printable
 from ..pipeline import Counter, ExtractSummary, OnBatch, Progress, RunPlan, complete_run, write_shards
-from ..printable import printable
 from ..store import (
     CONFIG,
     MANIFEST,

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
-from ..printable import printable, storable
+from ..notices import printable, storable
 from ..system import FloatArray, as_rate, closest, file_sha256, held, make_folder, parse_json, sha256, write_text
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of

@@ -22,8 +22,7 @@ from PIL import Image
 
 from ..data import Pixels
 from ..errors import MissingExtraError
-from ..notices import notes, urgent
-from ..printable import printable
+from ..notices import notes, printable, urgent
 from ..system import FloatArray, write_bytes, write_text
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from ...errors import DataError
-from ...printable import storable
+from ...notices import storable
 from ...system import IntArray
 
 Pixels = NDArray[np.uint8]
