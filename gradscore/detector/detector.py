@@ -161,7 +161,7 @@ class Detector:
         self._scores = scores
         self.model = model
         self._alpha = rate
-        self._interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
+        self._interface = Interface(output=output, one_logit=one_logit)
         self._recipe = {"source": recipe} if isinstance(recipe, str) else recipe
         self._sections = {
             "preprocessing": preprocessing,

@@ -32,7 +32,7 @@ SMALLEST = 8
 PLAIN = ExtractConfig()
 """How samples are computed where nothing else is said."""
 
-AS_IT_IS = Interface(num_classes=0, in_python=True)
+AS_IT_IS = Interface()
 """The model returns logits in a way that is obvious."""
 
 
@@ -85,7 +85,7 @@ def audit(
     if not isinstance(penultimate, str | None):
         raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
     options = section(ExtractConfig, {"batch_size": batch_size, "seed": seed}, where="extract")
-    interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
+    interface = Interface(output=output, one_logit=one_logit)
     samples = given_samples(model, data, preprocessing=preprocessing)
     if class_names is not None:
         class_names = class_names if isinstance(class_names, str) else list(class_names)

@@ -32,16 +32,14 @@ class Interface:
     """How to talk to a classifier.
 
     Attributes:
-        num_classes: K.
+        num_classes: K as a configuration says it; None where a program gives the model, and these as arguments.
         output: name or position of the logits among what the model returns; None where it is obvious.
         one_logit: the model returns one logit z for two classes, which are scored as `[0, z]`.
-        in_python: a program gives the model and these as arguments; they are settings of a configuration otherwise.
     """
 
-    num_classes: int
+    num_classes: int | None = None
     output: str | int | None = None
     one_logit: bool = False
-    in_python: bool = False
 
     def attach(self, model: nn.Module) -> Callable[[], None]:
         """Makes a model take batches and return logits as gradscore has them; its parameters keep their names.
@@ -101,7 +99,7 @@ class Interface:
         if found.dim() not in (1, 2) or (found.dim() == 2 and found.shape[1] != 1):
             setting, remedy = (
                 ("one_logit=True means", "leave one_logit out")
-                if self.in_python
+                if self.num_classes is None
                 else ("model.num_classes is 1, which means", "set model.num_classes to the number of classes")
             )
             raise ModelError(
@@ -116,7 +114,7 @@ class Interface:
         if found.dim() == 2 and found.shape[1] != 1:
             return found
         if found.dim() <= 2:
-            setting = "one_logit=True" if self.in_python else "model.num_classes to 1"
+            setting = "one_logit=True" if self.num_classes is None else "model.num_classes to 1"
             raise ModelError(
                 f"model outputs: wanted logits of shape (samples, classes), got shape {tuple(found.shape)}; "
                 f"set {setting} if that is the logit of two classes, not for a regression: {OTHER_MODELS}"
@@ -131,7 +129,7 @@ class Interface:
             return returned
         entries = _entries(returned)
         if self.output is not None:
-            return _named(entries, self.output, setting="output" if self.in_python else "model.output")
+            return _named(entries, self.output, setting="output" if self.num_classes is None else "model.output")
         tensors: dict[str, Tensor] = {
             name: each for name, each in entries.items() if isinstance(each, Tensor) and each.is_floating_point()
         }
@@ -148,7 +146,7 @@ class Interface:
                 return next(iter(candidates.values()))
         if not shaped and entries:
             raise ModelError(_of_another_task(returned))
-        name = f"name the logits by {'output=...' if self.in_python else 'model.output'}"
+        name = f"name the logits by {'output=...' if self.num_classes is None else 'model.output'}"
         raise ModelError(
             f"model outputs: wanted logits of shape (samples, classes), got {type(returned).__name__}"
             f"{_described(entries)}; {name if entries else 'make forward return them'}"

@@ -135,7 +135,7 @@ def features(
         wanted = section(FeaturesConfig, {**settings, **named}, where="features")
         options = section(ExtractConfig, {} if batch_size is None else {"batch_size": batch_size}, where="extract")
         samples = given_samples(model, data, preprocessing=preprocessing)
-        interface = Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True)
+        interface = Interface(output=output, one_logit=one_logit)
         table = feature_table(model, samples, wanted, options, interface=interface, progress=progress)
     warn_of_overflow(table)
     _warn_of_zeros(table)

@@ -258,7 +258,7 @@ def logit_gradients(
         CoupledSamplesError: the output or the loss of a sample depends on the others of its batch.
         EngineError: the loss cannot take them.
     """
-    with Interface(num_classes=0, output=output, one_logit=one_logit, in_python=True).attached(model):
+    with Interface(output=output, one_logit=one_logit).attached(model):
         first = samples.first
         classes = count_classes(model, first)
         engine = Engine(_chosen(model, parameters), warns=False)
