@@ -171,22 +171,19 @@ def test_copies_of_a_watched_model_are_not_watched(inputs, copied):
     assert b"gradscore" not in repr(other.state_dict()).encode()
 
 
-COMPILED = {
-    "a part": lambda model: nn.Sequential(torch.compile(model, backend="eager"), nn.ReLU()),
-    "in place": lambda model: (model.compile(backend="eager"), model)[1],
+COMPILED, SCRIPT = "compiled modules do not run hooks that come later", "0 is TorchScript, whose layers take no hooks"
+WITHOUT_HOOKS = {
+    "compiled in part": (lambda net: nn.Sequential(torch.compile(net, backend="eager"), nn.ReLU()), COMPILED),
+    "compiled in place": (lambda net: (net.compile(backend="eager"), net)[1], COMPILED),
+    "a script": (lambda net: nn.Sequential(torch.jit.trace(net, torch.ones(6, 4))), SCRIPT),
 }
 
 
-@pytest.mark.parametrize("compiled", COMPILED.values(), ids=COMPILED)
-def test_compiled_modules_are_refused(compiled):
-    with pytest.raises(ConfigError, match="compiled modules do not run hooks that come later"):
-        Inspector(compiled(nn.Linear(4, 3)), [OutputNorm()]).attach()
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
-def test_torchscript_is_refused(inputs):
-    with pytest.raises(ConfigError, match="0 is TorchScript, whose layers take no hooks"):
-        Inspector(nn.Sequential(torch.jit.trace(nn.Linear(4, 3), inputs)), [OutputNorm()]).attach()
+@pytest.mark.parametrize(("change", "message"), WITHOUT_HOOKS.values(), ids=WITHOUT_HOOKS)
+def test_modules_that_take_no_hooks_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        Inspector(change(nn.Linear(4, 3)), [OutputNorm()]).attach()
 
 
 def test_says_when_another_model_than_the_watched_one_was_run(inputs):

@@ -82,21 +82,22 @@ def saved(folder, model=LOGISTIC):
     return folder / ARRAYS, folder / DESCRIPTION
 
 
-def test_a_missing_model_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="fit-meta"):
-        MetaModel.load(tmp_path, INPUTS)
+DAMAGES = {
+    "no model": (DESCRIPTION, lambda _: None, "fit-meta"),
+    "no arrays": (ARRAYS, lambda _: None, "cannot be read"),
+    "changed arrays": (ARRAYS, lambda content: content[:-1] + b"\x01", "damaged"),
+    "an empty description": (DESCRIPTION, lambda _: b"", "run fit-meta again"),
+    "half a description": (DESCRIPTION, lambda _: b"{", "run fit-meta again"),
+    "a list for a description": (DESCRIPTION, lambda _: b"[1]", "run fit-meta again"),
+}
 
 
-def test_missing_arrays_are_refused(tmp_path):
-    saved(tmp_path)[0].unlink()
-    with pytest.raises(StoreError, match="cannot be read"):
-        MetaModel.load(tmp_path, INPUTS)
-
-
-def test_changed_arrays_are_refused(tmp_path):
-    arrays = saved(tmp_path)[0]
-    arrays.write_bytes(arrays.read_bytes()[:-1] + b"\x01")
-    with pytest.raises(StoreError, match="damaged"):
+@pytest.mark.parametrize(("file", "damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_model_is_refused(file, damage, message, tmp_path):
+    saved(tmp_path)
+    content = damage((tmp_path / file).read_bytes())
+    (tmp_path / file).unlink() if content is None else (tmp_path / file).write_bytes(content)
+    with pytest.raises(StoreError, match=message):
         MetaModel.load(tmp_path, INPUTS)
 
 
@@ -127,13 +128,6 @@ def test_a_changed_description_is_refused(edit, message, tmp_path):
     description = saved(tmp_path)[1]
     description.write_text(json.dumps(json.loads(description.read_text()) | edit))
     with pytest.raises(StoreError, match=message):
-        MetaModel.load(tmp_path, INPUTS)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]"], ids=["empty", "cut off", "a list"])
-def test_a_damaged_description_is_refused(text, tmp_path):
-    saved(tmp_path)[1].write_text(text)
-    with pytest.raises(StoreError, match="run fit-meta again"):
         MetaModel.load(tmp_path, INPUTS)
 
 

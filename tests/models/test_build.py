@@ -14,20 +14,10 @@ from gradscore.models import ModelConfig, build_model, trusting_code
 SOURCE = """
 from torch import nn
 
-number = 3
-
 
 def net(outputs=4):
     model = nn.Sequential(nn.Linear(3, outputs), nn.Dropout(), nn.BatchNorm1d(outputs))
     return model.requires_grad_(False)
-
-
-def failing():
-    raise KeyError("no such block")
-
-
-def nothing():
-    return None
 """
 
 
@@ -101,24 +91,17 @@ def test_unusable_source(name: str, arguments: dict, message: str) -> None:
         built(make_config(name, arguments=arguments))
 
 
-BAD_FACTORIES = {
-    "missing": ("other", {}, "has no function 'other'"),
-    "raises": ("failing", {}, "KeyError: 'no such block'"),
-    "returns no module": ("nothing", {}, "returned NoneType, wanted a torch.nn.Module"),
+BAD_CODE = {
+    "no such function": (SOURCE, "has no function 'net_of_others'"),
+    "a function that raises": ("def net_of_others():\n    raise KeyError('a block')", "KeyError: 'a block'"),
+    "no module": ("def net_of_others():\n    pass", "returned NoneType, wanted a torch.nn.Module"),
+    "syntax": ("def net(:", "importing the model source .*net.py failed: SyntaxError"),
+    "import": ("import not_there_at_all", "importing the model source .*net.py failed: ModuleNotFoundError"),
 }
 
 
-@pytest.mark.parametrize(("factory", "arguments", "message"), BAD_FACTORIES.values(), ids=BAD_FACTORIES)
-def test_unusable_factory(source: str, factory: str, arguments: dict, message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        built(make_config(f"{source}:{factory}", arguments=arguments))
-
-
-BAD_CODE = {"syntax": ("def net(:", "SyntaxError"), "import": ("import not_there_at_all", "ModuleNotFoundError")}
-
-
 @pytest.mark.parametrize(("code", "message"), BAD_CODE.values(), ids=BAD_CODE)
-def test_source_file_that_does_not_import(tmp_path: Path, code: str, message: str) -> None:
+def test_unusable_code(tmp_path: Path, code: str, message: str) -> None:
     (tmp_path / "net.py").write_text(code)
-    with pytest.raises(ModelError, match=f"importing the model source .*net.py failed: {message}"):
-        built(make_config(f"python:{tmp_path}/net.py:net"))
+    with pytest.raises(ModelError, match=message):
+        built(make_config(f"python:{tmp_path}/net.py:net_of_others"))
