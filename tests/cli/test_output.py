@@ -64,6 +64,7 @@ def test_where_things_are_said(options, out: str, err: str, capsys: pytest.Captu
 
 REPORTS = {
     "extract": (["extract", "{run}/config.yaml", "--out", "{run}", "--trust-code"], {"run", "splits", "accuracy"}),
+    "run": (["run", "{run}/config.yaml", "--out", "{run}", "--trust-code"], {"extract", "fit_meta", "evaluate"}),
     "fit-meta": (["fit-meta", "{run}", "--trust-code"], {"models", "skipped", "path"}),
     "evaluate": (["evaluate", "{run}", "--trust-code"], {"verdicts", "records", "report"}),
     "compare": (["compare", "{run}", "{run}/../copy"], {"compared", "first"}),

@@ -1,7 +1,5 @@
 """`run` does what extract, fit-meta and evaluate do one after the other."""
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +42,6 @@ def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypa
     assert result.exit_code == 0, result.output
     assert "this run is already complete: nothing to compute" in result.stderr
     assert (tmp_path / "run" / SAME[0]).read_bytes() == (small_run / SAME[0]).read_bytes()
-
-
-def test_as_json(small_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(small_run, tmp_path / "run")
-    found = json.loads(run(small_run, tmp_path / "run", "--json").stdout)
-    assert found.keys() == {"extract", "fit_meta", "evaluate"}
 
 
 def test_settings_and_options(small_run: Path, tmp_path: Path) -> None:

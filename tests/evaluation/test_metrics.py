@@ -11,8 +11,6 @@ from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_s
 from gradscore.errors import EvaluationError
 from gradscore.evaluation.metrics import (
     METRICS,
-    aupr_in,
-    aupr_out,
     aurc,
     auroc,
     brier,
@@ -63,26 +61,24 @@ def test_auroc_counts_pairs(scores, truth, expected):
     assert auroc(scores, np.array(truth, dtype=bool)) == expected
 
 
-@pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
-def test_auroc_equals_scikit_learn(scores, truth):
-    assert auroc(scores, truth) == pytest.approx(roc_auc_score(truth, scores), rel=1e-12)
-
-
-@pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
-def test_average_precisions_equal_scikit_learn(scores, truth):
-    assert aupr_out(scores, truth) == pytest.approx(average_precision_score(truth, scores), rel=1e-12)
-    assert aupr_in(scores, truth) == pytest.approx(average_precision_score(~truth, -scores), rel=1e-12)
-
-
 def first_fpr_at_95(truth, scores):
     fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
     return fpr[tpr >= 0.95][0]
 
 
+PEERS = {
+    "auroc": roc_auc_score,
+    "aupr_out": average_precision_score,
+    "aupr_in": lambda truth, scores: average_precision_score(~truth, -scores),
+    "fpr95_ood_positive": first_fpr_at_95,
+    "fpr95_id_positive": lambda truth, scores: first_fpr_at_95(~truth, -scores),
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize(("scores", "truth"), CASES.values(), ids=CASES.keys())
-def test_fpr95_equals_the_first_point_of_the_roc_curve_at_95(scores, truth):
-    assert fpr95_ood_positive(scores, truth) == pytest.approx(first_fpr_at_95(truth, scores), rel=1e-12)
-    assert fpr95_id_positive(scores, truth) == pytest.approx(first_fpr_at_95(~truth, -scores), rel=1e-12)
+def test_equals_scikit_learn(scores, truth, metric):
+    assert METRICS[metric](scores, truth) == pytest.approx(PEERS[metric](truth, scores), rel=1e-12)
 
 
 def test_the_two_fpr95_conventions_by_hand():

@@ -188,10 +188,6 @@ def test_with_nothing_to_hold_out_the_middle_is_taken():
     assert (found.score, found.judged_by, found.tried) == (None, None, {})
 
 
-def test_the_same_seed_chooses_the_same():
-    assert choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES) == choose_penalty(INPUTS, rows_of(), CONFIG, axes=AXES)
-
-
 def test_mean_area_counts_pairs_set_by_set():
     """Ordinary 0 and 2; set a at 1 and 3 (3 of 4 pairs in order), set b at 2 (one pair, and half of a tie)."""
     area = mean_area(

@@ -126,12 +126,6 @@ def changed_twice(bundle, table) -> tuple[pd.DataFrame, Monitor]:
     return rows, monitor
 
 
-def test_a_second_change_is_noticed(changed_twice) -> None:
-    first, second = changed_twice[1].changes
-    assert first.first <= 501 <= first.last
-    assert second.first <= 1501 <= second.last
-
-
 @pytest.mark.parametrize("cut", [650, 800, 1150])
 def test_changes_are_the_same_wherever_calls_end(bundle, changed_twice, tmp_path: Path, cut: int) -> None:
     rows, whole = changed_twice
