@@ -111,7 +111,7 @@ def arrangements(job: Job) -> dict[str, list[list[str]]]:
     }
     if importlib.util.find_spec("ray") is not None:
         for number in (1, 2):
-            ray = ("--engine", "ray", "--num-workers", str(number))
+            ray = ("--ray", "local", "--num-workers", str(number))
             found[f"Ray, {number} worker{'s' * (number > 1)}"] = [job.extract(f"ray{number}", *ray)]
     return found
 

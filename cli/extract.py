@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,15 +33,8 @@ from .output import Output, by_level, cell, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.distributed import RayOptions, Share, ShareSummary
+    from gradscore.distributed import RayOptions, ShareSummary
     from gradscore.pipeline import ExtractSummary, Progress, SplitSummary
-
-
-class EngineChoice(StrEnum):
-    """What computes."""
-
-    LOCAL = "local"
-    RAY = "ray"
 
 
 def extract(
@@ -54,25 +46,22 @@ def extract(
     batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
     shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Make share I (from 0) of N, for gradscore merge.")
+    ] = None,
+    ray: Annotated[
         str | None,
         typer.Option(
-            "--shard",
-            metavar="I/N",
-            help="Make share I (from 0) of N, for gradscore merge.",
+            "--ray",
+            metavar="local|auto|ADDRESS",
+            help="Compute by workers of Ray: on this machine alone, in the cluster it belongs to, or in another.",
         ),
-    ] = None,
-    engine: Annotated[
-        EngineChoice, typer.Option("--engine", help="Compute here, or by the workers of Ray.")
-    ] = EngineChoice.LOCAL,
-    address: Annotated[
-        str | None, typer.Option("--address", help="With ray: the cluster, or auto; one on this machine by default.")
     ] = None,
     num_workers: Annotated[
         int | None,
-        typer.Option("--num-workers", min=1, help="With ray: how many; one per GPU or processor by default."),
+        typer.Option("--num-workers", min=1, help="With --ray: how many; one per GPU or processor by default."),
     ] = None,
     gpus_per_worker: Annotated[
-        float | None, typer.Option("--gpus-per-worker", min=0.0, help="With ray: share of a GPU that each takes.")
+        float | None, typer.Option("--gpus-per-worker", min=0.0, help="With --ray: share of a GPU that each takes.")
     ] = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -87,12 +76,11 @@ def extract(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
-    ray_options = _ray_options(engine, address=address, workers=num_workers, gpus_per_worker=gpus_per_worker)
-    if ray_options is not None and shard is not None:
-        raise ConfigError("--shard and --engine ray both share out the work; give one of the two")
-    share = None if ray_options is not None else _share(shard)
-    if share is not None:
-        output.document(_share_extracted(context, output, config, given, share, out=out))
+    ray_options = _ray_options(ray, workers=num_workers, gpus_per_worker=gpus_per_worker)
+    if shard is not None:
+        if ray_options is not None:
+            raise ConfigError("--shard and --ray both share out the work; give one of the two")
+        output.document(_share_extracted(context, output, config, given, shard, out=out))
         return
     summary = extracted(context, output, config, given, out=out, ray_options=ray_options)
     output.document(document(summary))
@@ -153,28 +141,15 @@ def _computing(
         raise KeyboardInterrupt(f"the same command continues the run in {run or loaded.run}") from None
 
 
-def _ray_options(
-    engine: EngineChoice, *, address: str | None, workers: int | None, gpus_per_worker: float | None
-) -> RayOptions | None:
+def _ray_options(where: str | None, *, workers: int | None, gpus_per_worker: float | None) -> RayOptions | None:
     """Where Ray computes; None without it."""
-    given = {"--address": address, "--num-workers": workers, "--gpus-per-worker": gpus_per_worker}
-    named = [name for name, value in given.items() if value is not None]
-    if engine is EngineChoice.LOCAL:
-        if named:
-            raise ConfigError(f"{named[0]} says where Ray computes; add --engine ray, or leave it out")
+    if where is None:
+        if workers is not None or gpus_per_worker is not None:
+            raise ConfigError("--num-workers and --gpus-per-worker say how Ray computes; add --ray, or leave them out")
         return None
     from gradscore.distributed import RayOptions  # imports PyTorch
 
-    return RayOptions(address, workers, gpus_per_worker)
-
-
-def _share(text: str | None) -> Share | None:
-    """The share that `--shard` names."""
-    if text is None:
-        return None
-    from gradscore.distributed import Share  # imports PyTorch
-
-    return Share.parsed(text)
+    return RayOptions(None if where == "local" else where, workers, gpus_per_worker)
 
 
 def _share_extracted(
@@ -182,14 +157,15 @@ def _share_extracted(
     output: Output,
     config: Path,
     settings: list[str],
-    share: Share,
+    shard: str,
     *,
     out: Path | None,
 ) -> ShareSummary:
     """Makes one share of a run and says what was done."""
     from gradscore.config import load_config
-    from gradscore.distributed import extract_share
+    from gradscore.distributed import Share, extract_share
 
+    share = Share.parsed(shard)
     loaded = load_config(config, settings)
     with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
         summary = extract_share(loaded, share, out=run, progress=tell)

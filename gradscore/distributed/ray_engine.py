@@ -78,8 +78,7 @@ def extract_with_ray(
     """
     if find_spec("ray") is None:
         raise MissingExtraError(
-            "--engine ray: the package ray is not installed; run `pip install 'gradscore[ray]'` and the same command "
-            "again"
+            "--ray: the package ray is not installed; run `pip install 'gradscore[ray]'` and the same command again"
         )
     plan = RunPlan.of(config, out=out, trust_code=trust_code)
     with trusting_code(trust_code):
@@ -247,8 +246,8 @@ def check_answers(address: str) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> DistributedError:
     return DistributedError(
-        f"--address {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
-        "--head), or leave out --address for one on this machine"
+        f"--ray {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
+        "--head), or give --ray local for one on this machine"
     )
 
 

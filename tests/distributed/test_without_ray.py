@@ -15,7 +15,7 @@ from gradscore.system import file_sha256
 
 def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"--engine ray: the package ray is not installed"):
+    with pytest.raises(MissingExtraError, match=r"--ray: the package ray is not installed"):
         extract_with_ray(settings(tmp_path), RayOptions(), trust_code=True)
 
 
