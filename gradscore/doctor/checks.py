@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..data import SIGNED, are_signed
-from ..gradients import PerSample
 from ..models import to_eval
 from ..store import EVERYWHERE, agreement_of, renaming_advice
 from ..system import some
@@ -264,9 +263,6 @@ def _levels(batch: object) -> str:
     return f" (the inputs have mean {shown[0]} and standard deviation {shown[1]} per channel)"
 
 
-BUDGET = 1 << 20
-"""Elements of gradients looked at together: 4 MiB of float32, which the cache holds."""
-
 UNDERFLOW_SHARE = 0.05
 """Share of samples with gradients too small for their type from which on it is a finding.
 
@@ -280,40 +276,17 @@ What is an eighth of the largest element, or less, is subnormal and loses a bit 
 """
 
 
-class Magnitudes:
-    """A sink of `Engine.stream` that keeps the largest magnitude of every parameter's gradient.
-
-    Args:
-        names: the parameters.
-        samples: N.
-
-    Attributes:
-        largest: (N,) float64 by parameter name; NaN or infinite where an element is.
-    """
-
-    def __init__(self, names: Sequence[str], samples: int) -> None:
-        self.largest = {name: torch.zeros(samples, dtype=torch.float64) for name in names}
-
-    def __call__(self, name: str, rows: slice, gradient: PerSample) -> None:
-        """Takes the gradients of some samples."""
-        target = self.largest[name][rows]
-        for part, block in gradient.blocks(BUDGET):
-            if block.shape[-1]:
-                found = block.detach().abs().amax(-1).double().cpu()  # of (n, elements), or (parts, n, elements)
-                target[part] = torch.maximum(target[part], found if found.dim() == 1 else found.amax(0))
-
-
-def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) -> Iterator[Remark]:
+def check_magnitudes(largest: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> Iterator[Remark]:
     """Looks for gradients that are not finite, vanish, or are too small for the type they are computed in.
 
     Args:
-        magnitudes: of one batch; the gradient at the logits has a largest magnitude between 0.5 and 1.
-        used: type by name, for parameters whose gradient is not zero by construction.
+        largest: magnitude (N,) float64 of each sample's gradient, NaN or infinite where an element is, by name of
+            parameters whose gradient is not zero by construction; that at the logits is between 0.5 and 1.
+        types: of these parameters.
 
     Yields:
         The remarks.
     """
-    largest = {name: magnitudes.largest[name] for name in used}
     if not largest:
         return
     together = torch.stack(list(largest.values()))
@@ -332,17 +305,17 @@ def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) ->
         yield make(
             "gradients that vanish",
             f"all are zero for {int(lost.sum())} of {len(lost)} inputs, so their features carry nothing; the network "
-            f"saturates, or {_types(used)} underflows: compute in a wider type",
+            f"saturates, or {_named(types)} underflows: compute in a wider type",
         )
     vanished = [name for name, row in largest.items() if not bool(row.any())]
     if vanished and not bool(lost.all()):
         yield warning(
             "parameters without effect",
-            f"{some(vanished)}: their gradient is zero for every input, because units are dead or {_types(used)} "
+            f"{some(vanished)}: their gradient is zero for every input, because units are dead or {_named(types)} "
             "underflows; leave them out by features.parameters, or compute in a wider type",
         )
     small = {
-        name: float(((row > 0) & (row < UNDERFLOW_FACTOR * torch.finfo(used[name]).tiny)).double().mean())
+        name: float(((row > 0) & (row < UNDERFLOW_FACTOR * torch.finfo(types[name]).tiny)).double().mean())
         for name, row in largest.items()
     }
     underflowing = [name for name, share in small.items() if share > UNDERFLOW_SHARE]
@@ -350,10 +323,10 @@ def check_magnitudes(magnitudes: Magnitudes, used: Mapping[str, torch.dtype]) ->
         worst = max(small.values())
         yield warning(
             "underflow",
-            f"{some(underflowing)}: for up to {worst:.0%} of the inputs the gradient is so small that {_types(used)} "
+            f"{some(underflowing)}: for up to {worst:.0%} of the inputs the gradient is so small that {_named(types)} "
             "rounds it to a few bits or to zero; compute in a wider type",
         )
 
 
-def _types(used: Mapping[str, torch.dtype]) -> str:
-    return ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in used.values()}))
+def _named(types: Mapping[str, torch.dtype]) -> str:
+    return ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in types.values()}))

@@ -28,12 +28,12 @@ from ..models import (
     trusting_code,
 )
 from ..pipeline import cut, open_datasets
+from ..statistics import reduce_gradients
 from ..store import raw_labels
 from ..system import Inputs, each_input, finite_rows, full_precision, resolve_device, rows_of, sample_count, some
 from .checks import (
     OF_SAMPLES,
     Diagnosis,
-    Magnitudes,
     Remark,
     check_accuracy,
     check_magnitudes,
@@ -218,16 +218,20 @@ def _check_gradients(model: nn.Module, batch: Inputs, engine: Engine, head: Loss
     try:
         prepare(engine, model, rows_of(batch, slice(SHOWN_TO_ENGINE)), lambda found: head(found).direction)
         logits = model(each_input(batch, Tensor.clone))
-        magnitudes = Magnitudes(list(engine.parameters), count)
-        engine.stream(logits, head(logits.detach()).direction.to(logits.dtype), magnitudes)
+        names = [name for name, parameter in engine.parameters.items() if parameter.numel()]
+        direction = head(logits.detach()).direction.to(logits.dtype)
+        groups = {name: [name] for name in names}
+        largest = reduce_gradients(engine, logits, direction, statistics=["linf"], groups=groups)
     except CoupledSamplesError as error:
         yield problem("coupled samples", str(error))
         return
     except EngineError as error:
         yield problem("gradients", str(error))
         return
-    used = [name for name, way in engine.coverage.items() if way not in ("frozen", "unused")]
-    yield from check_magnitudes(magnitudes, {name: engine.parameters[name].dtype for name in used})
+    used = [name for name in names if engine.coverage[name] not in ("frozen", "unused")]
+    yield from check_magnitudes(
+        {name: largest[f"{name}/linf"].cpu() for name in used}, {name: engine.parameters[name].dtype for name in used}
+    )
     yield from _check_coverage(engine)
 
 
