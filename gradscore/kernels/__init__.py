@@ -20,7 +20,6 @@ from .dispatch import (
     moments_of_all,
     normed_products,
     product_sums,
-    row_moments,
     row_sums,
     window_sums,
     write_window_products,

@@ -142,31 +142,16 @@ def row_sums(values: Tensor) -> Sums | None:
     return Sums(sums)
 
 
-def row_moments(values: Tensor, *, about_mean: bool) -> RowMoments | None:
-    """Moments of the elements of every row, all in float64.
-
-    Args:
-        values: (r, p) with p of at least one.
-        about_mean: take deviations from the mean, not from zero.
-
-    Returns:
-        Of r rows; squares are added up in a second pass and scaled so that they stay in range. None where there is no
-        kernel for `values`: only for float32 and float64 on the CPU.
-    """
-    found = moments_of_all([values], about_mean=about_mean)
-    return None if found is None else RowMoments(*(each[0] for each in found))
-
-
 def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> RowMoments | None:
-    """As `row_moments`, of the rows of several matrices at once.
+    """Moments of the elements of every row of some matrices, all in float64.
 
     Args:
         matrices: (n, p) with p of at least one, which may differ from matrix to matrix; at least one of them.
-        about_mean: as for `row_moments`.
+        about_mean: take deviations from the mean, not from zero.
 
     Returns:
-        Arrays (matrices, n); None where there is no kernel: only for matrices of float32 or of float64 alone, on the
-        CPU.
+        Arrays (matrices, n); squares are added up in a second pass and scaled so that they stay in range. None where
+        there is no kernel: only for matrices of float32 or of float64 alone, on the CPU.
     """
     found = loops("row_loops")
     types = {(matrix.dtype, matrix.device.type) for matrix in matrices}

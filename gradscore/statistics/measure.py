@@ -187,9 +187,9 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
         Moments of n samples.
     """
     count = as_array(torch.full((len(block),), float(block.shape[1]), dtype=torch.float64, device=block.device))
-    fast = kernels.row_moments(block, about_mean=wanted.mean) if wanted.is_plain else None
+    fast = kernels.moments_of_all([block], about_mean=wanted.mean) if wanted.is_plain else None
     if fast is not None:
-        return Moments.of_rows(fast, count, wanted)
+        return Moments.of_rows(fast, count[None], wanted).of(0)
     values = block.double()
     nothing = values.new_zeros(len(values))
     ends = [values.amax(1), values.amin(1)] if wanted.extrema else [nothing, nothing]

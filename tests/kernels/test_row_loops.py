@@ -41,12 +41,17 @@ def test_row_sums(shape):
     np.testing.assert_allclose(found[:, 4], np.abs(wide).sum(1), rtol=1e-5)
 
 
+def moments_of(values, *, about_mean):
+    """The moments of the rows of one matrix."""
+    return kernels.RowMoments(*(each[0] for each in kernels.moments_of_all([values], about_mean=about_mean)))
+
+
 @pytest.mark.parametrize("about_mean", [True, False], ids=["about the mean", "about zero"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_row_moments(shape, dtype, about_mean):
     values = rows(shape, dtype)
-    found = np.stack(kernels.row_moments(values, about_mean=about_mean), 1)
+    found = np.stack(moments_of(values, about_mean=about_mean), 1)
     truth = reference(values.numpy().astype(np.float64), about_mean)
     np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
 
@@ -70,7 +75,7 @@ def test_moments_of_all(make, dtype, about_mean):
     found = np.stack(kernels.moments_of_all(matrices, about_mean=about_mean), 2)
     truth = [reference(each.numpy().astype(np.float64), about_mean) for each in matrices]
     np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-13)
-    one_by_one = [kernels.row_moments(each, about_mean=about_mean) for each in matrices]
+    one_by_one = [moments_of(each, about_mean=about_mean) for each in matrices]
     np.testing.assert_array_equal(found.transpose(0, 2, 1), one_by_one)
 
 
@@ -90,7 +95,7 @@ ENDS = {
 def test_the_deviation_at_the_ends_of_the_range(number):
     """The norm of a number alone, which is the number, and of four of it, which is twice the number."""
     values = torch.tensor([[number, 0, 0, 0], [number] * 4], dtype=torch.float64)
-    found = kernels.row_moments(values, about_mean=False)
+    found = moments_of(values, about_mean=False)
     np.testing.assert_array_equal(found.deviation, [number, 2 * number])
 
 
@@ -106,7 +111,7 @@ def test_values_that_are_not_finite(value, expected):
     """The deviation about the mean is no number, as NumPy has it, and about zero it is not finite."""
     values = torch.zeros(2, 3000)
     values[0, 2500] = value
-    about_zero, about_mean = (kernels.row_moments(values, about_mean=each) for each in (False, True))
+    about_zero, about_mean = (moments_of(values, about_mean=each) for each in (False, True))
     for found in (kernels.row_sums(values).array, np.stack(about_zero, 1)):
         np.testing.assert_array_equal(found[0, :3], expected)
         np.testing.assert_array_equal(found[1], np.zeros(5))
@@ -153,7 +158,7 @@ KERNELS = {
         rows((9, 70, 200)), rows((9, 70)), rows((9, 70)), rows((9, 70, 200))
     ),
     "row_sums": lambda: kernels.row_sums(rows((9, 20000))).array,
-    "row_moments": lambda: kernels.row_moments(rows((9, 20000), torch.float64), about_mean=True),
+    "moments": lambda: moments_of(rows((9, 20000), torch.float64), about_mean=True),
     "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
     "centred_products": lambda: kernels.centred_products(rows((3, 3, 20000)), torch.arange(3.0), rows((3, 3, 20000))),
 }
