@@ -15,8 +15,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from ..errors import ConfigError
-from ..gradients import Factored, PerSample
-from ..kernels import count_bins, count_products
+from ..gradients import Factored, PerSample, sample_slices
+from ..kernels import count_products
 from .quantity import MODEL, Row, SampleGradientQuantity
 from .sample_gradients import BUDGET, aligned_blocks
 
@@ -72,24 +72,48 @@ class Histogram:
         """Entries in bins."""
         return int(self.counts.sum())
 
-    def add(self, *values: Tensor) -> None:
+    def add(self, values: Tensor, columns: Tensor | None = None) -> None:
         """Counts entries.
 
         Args:
-            values: (n, p) for the first axis and, if there is a second one, (p,) for that, with the same value for all
-                n of a column.
+            values: (n, p) on the first axis.
+            columns: (p,) on the second axis, if there is one: the same value for all n of a column.
         """
-        if not values[0].numel():
+        values = values.reshape(1, -1) if columns is None else values
+        self.add_products(values.new_ones(len(values), 1), values, columns)
+
+    def add_products(self, left: Tensor, right: Tensor, columns: Tensor | None = None) -> None:
+        """Counts the elements of outer products, without writing them out where there is a compiled loop for it.
+
+        Args:
+            left: (n, o).
+            right: (n, i).
+            columns: (o * i,) values on the second axis, if there is one.
+        """
+        if not left.numel() or not right.numel():
             return
-        extremes = [torch.stack(torch.aminmax(value)).abs().double().max().item() for value in values]
-        if not all(map(isfinite, extremes)):
-            together = [value.expand_as(values[0]) for value in values]
-            keep = torch.stack([value.isfinite() for value in together]).all(0)
-            self.non_finite += int((~keep).sum())
-            self.add(*(value[keep] for value in together))
+        ends = [torch.stack(torch.aminmax(each, dim=1)).abs().amax(0) for each in (left, right)]
+        sizes = [float((ends[0] * ends[1]).max())]
+        if columns is not None:
+            sizes.append(float(columns.abs().max()))
+        if not all(map(isfinite, sizes)):
+            for values in _written(left, right):
+                keep = values.isfinite() if columns is None else values.isfinite() & columns.isfinite()
+                self.non_finite += int((~keep).sum())
+                self.add(values[keep][None], None if columns is None else columns.expand_as(values)[keep])
             return
-        self.largest = [max(pair) for pair in zip(self.largest, extremes, strict=True)]
-        self.counts += self._counted(*values)
+        self.largest = [max(pair) for pair in zip(self.largest, sizes, strict=True)]
+        left, right = (fitting(each, self.ranges[0]) for each in (left, right))
+        places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
+        counts = count_products(left, right, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
+        if counts is not None:
+            self.counts += counts.view(self.bins)
+            return
+        for values in _written(left, right):
+            found = bin_index(values, self.bins[0], self.ranges[0])
+            if places is not None:
+                found = found.mul_(self.bins[1]).add_(places)
+            self.counts += torch.bincount(found.flatten(), minlength=prod(self.bins)).cpu().view(self.bins)
 
     def merge(self, other: Histogram) -> None:
         """Adds the counts of another histogram over the same bins.
@@ -113,59 +137,22 @@ class Histogram:
             gradient: of one parameter of p elements.
             columns: (p,) values on the second axis, if there is one.
         """
-        if (
-            isinstance(gradient, Factored)
-            and gradient.is_outer_product
-            and self._add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], columns)
-        ):
-            return
-        if columns is None:
+        if isinstance(gradient, Factored) and gradient.is_outer_product:
+            self.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], columns)
+        elif columns is None:
             for _, block in gradient.blocks(BUDGET):
                 self.add(block)
-            if zeros := gradient.implicit_zeros * len(gradient):
-                self.counts += zeros * self._counted(torch.zeros(1, dtype=torch.float64))
+            zero = bin_index(torch.zeros((), dtype=torch.float64), self.bins[0], self.ranges[0])
+            self.counts[int(zero)] += gradient.implicit_zeros * len(gradient)
         else:
             for each in aligned_blocks(gradient, BUDGET):
                 self.add(each.values, columns if each.entries is None else columns[each.entries])
 
-    def _add_products(self, left: Tensor, right: Tensor, columns: Tensor | None) -> bool:
-        """Counts the elements of outer products, (n, o) and (n, i), without writing them out.
 
-        Args:
-            left: (n, o).
-            right: (n, i).
-            columns: (o * i,) values on the second axis, if there is one.
-
-        Returns:
-            False, with nothing counted, where there is no compiled loop for it or a value is not finite.
-        """
-        if not left.numel() or not right.numel():
-            return False
-        largest = float((left.abs().amax(1) * right.abs().amax(1)).max())
-        sizes = [largest] if columns is None else [largest, float(columns.abs().max())]
-        if not all(map(isfinite, sizes)):
-            return False
-        left, right = (fitting(each, self.ranges[0]) for each in (left, right))
-        places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
-        counts = count_products(left, right, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
-        if counts is None:
-            return False
-        self.largest = [max(pair) for pair in zip(self.largest, sizes, strict=True)]
-        self.counts += counts.view(self.bins)
-        return True
-
-    def _counted(self, values: Tensor, columns: Tensor | None = None) -> Tensor:
-        places = None if columns is None else bin_index(columns, self.bins[1], self.ranges[1])
-        values = fitting(values, self.ranges[0])
-        if columns is None or columns.dim() == 1:
-            flat = values.reshape(-1, values.shape[-1])
-            fast = count_bins(flat, self.bins[0], *self.ranges[0], places, prod(self.bins[1:]))
-            if fast is not None:
-                return fast.view(self.bins)
-        found = bin_index(values, self.bins[0], self.ranges[0])
-        if places is not None:
-            found = found.mul_(self.bins[1]).add_(places)
-        return torch.bincount(found.flatten(), minlength=prod(self.bins)).cpu().view(self.bins)
+def _written(left: Tensor, right: Tensor) -> Iterator[Tensor]:
+    """Outer products of (n, o) and (n, i), (some of n, o * i) at a time."""
+    for rows in sample_slices(len(left), left.shape[1] * right.shape[1], BUDGET):
+        yield (left[rows, :, None] * right[rows, None, :]).flatten(1)
 
 
 def fitting(values: Tensor, span: Range) -> Tensor:

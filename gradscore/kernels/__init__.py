@@ -14,7 +14,6 @@ from .dispatch import (
     add_deviations,
     add_runs,
     centred_products,
-    count_bins,
     count_products,
     has_products,
     moments_of_all,

@@ -299,42 +299,25 @@ def _product_loops(*operands: Tensor) -> ModuleType | None:
     return loops("product_loops") if native is not None and native.has_products() else None
 
 
-def count_bins(values: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int) -> Tensor | None:
-    """Counts finite values in bins of equal width, whose edges are worked out in the type of the values.
+def count_products(
+    left: Tensor, right: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int
+) -> Tensor | None:
+    """Counts the elements of outer products in bins of equal width, without writing them out.
+
+    Edges are worked out in the type of the elements.
 
     Args:
-        values: (n, p), all finite.
+        left: (n, o).
+        right: (n, i); all products are finite.
         bins: number of bins; the outermost take what lies beyond.
         low: lower end of the first bin.
         high: upper end of the last bin.
-        columns: (p,) int32 bin of every column on a second axis; None for one axis.
+        columns: (o * i,) int32 bin of every element on a second axis; None for one axis.
         inner: number of bins of the second axis, 1 without one.
 
     Returns:
         (bins, inner) int64 counts. None where there is no kernel: without Numba, off the CPU, and for other dtypes than
         float32 and float64.
-    """
-    flat = values if columns is not None else values.reshape(1, -1)
-    places = None if columns is None else columns.view(1, -1)
-    return count_products(flat.new_ones(len(flat), 1), flat, bins, low, high, places, inner)
-
-
-def count_products(
-    left: Tensor, right: Tensor, bins: int, low: float, high: float, columns: Tensor | None, inner: int
-) -> Tensor | None:
-    """Counts the elements of outer products as `count_bins` does, without writing them out.
-
-    Args:
-        left: (n, o).
-        right: (n, i); all products are finite.
-        bins: see `count_bins`.
-        low: see `count_bins`.
-        high: see `count_bins`.
-        columns: (o * i,) as in `count_bins`.
-        inner: see `count_bins`.
-
-    Returns:
-        See `count_bins`.
     """
     found = loops("row_loops")
     if found is None or not _is_real(left) or left.dtype != right.dtype:
@@ -362,7 +345,7 @@ def add_deviations(values: Tensor, first: Tensor, sums: Tensor, squares: Tensor)
         squares: (p,) float64, changed in place.
 
     Returns:
-        False, with nothing changed, where there is no kernel; see `count_bins`.
+        False, with nothing changed, where there is no kernel; see `count_products`.
     """
     found = loops("row_loops")
     if found is None or not _is_real(values):
