@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -55,10 +55,6 @@ class InspectionWarning(UserWarning):
     """Something that was asked for is not seen."""
 
 
-EpochCallback = Callable[["Inspector"], None]
-"""Is called at the end of every epoch, while the quantities still hold it."""
-
-
 class Inspector:
     """Feeds quantities from a model that trains, or that is only run.
 
@@ -77,7 +73,6 @@ class Inspector:
         depth: take the modules so many levels below the model as its layers, blocks for example; modules without
             submodules above that level stay layers.
         parameters: shell patterns on the names of parameters.
-        on_epoch: called by `tick_epoch`, for writing things elsewhere.
         optimizer: whose learning rates are kept for `report`.
         health: the steps at which `findings` are looked for; none by default.
         name: of the run, for `report`.
@@ -108,7 +103,6 @@ class Inspector:
         layers: Sequence[str] = ("*",),
         depth: int | None = None,
         parameters: Sequence[str] = ("*",),
-        on_epoch: Sequence[EpochCallback] = (),
         optimizer: torch.optim.Optimizer | None = None,
         health: Schedule | None = None,
         name: str = "run",
@@ -127,7 +121,7 @@ class Inspector:
         self._with_gradients: set[str] = set()
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
-        self.on_epoch, self.epoch, self.name, self.optimizer = list(on_epoch), 0, str(name), optimizer
+        self.epoch, self.name, self.optimizer = 0, str(name), optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
         self._loop, self._logbook = TrainingLoop(), Logbook()
@@ -384,8 +378,6 @@ class Inspector:
         ]
         self.history += found
         self._logbook.end_epoch(self.epoch, self.step, self.quantities)
-        for callback in self.on_epoch:
-            callback(self)
         for quantity in self.quantities:
             quantity.reset()
         self.epoch += 1

@@ -117,13 +117,8 @@ def read_record(path: Path | str) -> TrainingRecord:
     Raises:
         ConfigError: the file is not there, or is something else.
     """
-    if not Path(path).is_file():
-        got = "a folder" if Path(path).is_dir() else "nothing there"
-        raise ConfigError(
-            f"{path} holds no run: wanted a file that Inspector.save or Inspector.report wrote, got {got}"
-        )
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(f"{path} cannot be read as a run of training: {error}") from error
     about = (table.schema.metadata or {}).get(KEY)
@@ -247,16 +242,13 @@ def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
                 yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 
 
-def write_training(records: Sequence[TrainingRecord], path: Path, *, images: bool = True) -> list[Path]:
+def write_training(records: Sequence[TrainingRecord], path: Path, *, images: bool = True) -> None:
     """Writes a page of one run, or of several beside each other.
 
     Args:
         records: the runs; of the same name, they are numbered.
         path: the page.
         images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
-
-    Returns:
-        The PNG and SVG files.
 
     Raises:
         MissingExtraError: the extra `report` is not installed.
@@ -281,7 +273,7 @@ def write_training(records: Sequence[TrainingRecord], path: Path, *, images: boo
         "footer": FOOTER,
     }
     plots = path.with_name(f"{path.stem}-plots") if images else None
-    return write_page(path, content, _parts(records), template=TEMPLATE, plots=plots)
+    write_page(path, content, _parts(records), template=TEMPLATE, plots=plots)
 
 
 def _numbered(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:

@@ -457,7 +457,7 @@ def write_page(
     *,
     template: Path = TEMPLATES / "base.html.jinja",
     plots: Path | None,
-) -> list[Path]:
+) -> None:
     """Writes a page and its plots.
 
     Args:
@@ -466,9 +466,6 @@ def write_page(
         parts: the plots of the page.
         template: of the page, which extends `base.html.jinja`.
         plots: the folder for every plot as PNG and SVG, where no other plot stays; None for no such files.
-
-    Returns:
-        The PNG and SVG files.
 
     Raises:
         OutputError: a file cannot be written.
@@ -488,7 +485,6 @@ def write_page(
             path.unlink()  # of an earlier page
     shared = {"facts": [], "version": version("gradscore"), "parts": parts, "images": images}
     write_text(page, render(template, {**shared, **content}))
-    return files
 
 
 @dataclass(frozen=True, kw_only=True)
