@@ -79,6 +79,11 @@ def correlation(products: np.ndarray, exact: np.ndarray) -> float:
     return float(spearmanr(products[pairs], exact[pairs]).statistic)
 
 
+def of_batch(loss):
+    """A loss of logits and labels as one of the model and a batch."""
+    return lambda model, batch: loss(model(batch[0]).double(), batch[1])
+
+
 def exact_products(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor, loss) -> np.ndarray:
     """(N, N) float64, of gradients of one backward pass each."""
     rows = []
@@ -101,7 +106,7 @@ def speed(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
                 seconds["TRAK"].append(trak.run())
             seconds["a training step"].append(timed(step, model, images, labels)[0])
             took, found = timed(  # type: ignore[assignment]
-                gradscore.project, model, (images, labels), loss=margin, dim=options.dim, batch_size=options.samples
+                gradscore.project, model, [(images, labels)], losses=of_batch(margin), dim=options.dim
             )
             seconds["gradscore"].append(took)
         theirs = trak.close()
@@ -138,7 +143,10 @@ def correlations(model: torch.nn.Module, options: argparse.Namespace) -> list[st
     for name, loss in (("cross entropy of the label", cross_entropy), ("margin of the label", margin)):
         exact = exact_products(model, images, labels, loss)
         norms = np.sqrt(np.diag(exact))
-        found = {dim: gradscore.project(model, (images, labels), loss=loss, dim=dim) for dim in (512, 2048, 4096, 8192)}
+        batches = [*zip(images.split(64), labels.split(64), strict=True)]
+        found = {
+            dim: gradscore.project(model, batches, losses=of_batch(loss), dim=dim) for dim in (512, 2048, 4096, 8192)
+        }
         figures = [correlation(each.dot(), exact) for each in found.values()]
         figures.append(correlation(found[4096].cosines(), exact / norms[:, None] / norms))
         lines.append(f"| {name} | {' | '.join(f'{figure:.4f}' for figure in figures)} |")

@@ -14,107 +14,31 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Batch, Samples, check_classes, whole_batches
-from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
+from ..errors import ConfigError, ModelError
 from ..extractor import WARM_UP, BatchLosses, ForwardPass, LossOfBatch, check_mode, count_classes
 from ..gradients import Engine, Sink, prepare
-from ..losses import LOSSES, LogitGradient, normalised
+from ..losses import LOSSES, Loss
 from ..models import Interface, group_parameters
 from ..pipeline import given_samples
 from ..system import each_input, full_precision, is_whole, rows_of
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""From logits (N, K) float64 and labels (N,) int64, -1 for none, to the losses (N,)."""
 
-ALONE = 1e-9
-"""Largest change of a loss with the other samples of its batch, relative to itself: a million roundings of float64."""
-
-
-def named(loss: str | Callable[..., Tensor]) -> str:
-    """What a loss is called."""
-    return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__qualname__)
-
-
-def check_loss(loss: str | LossFunction) -> None:
-    """Makes sure that there is such a loss, with one gradient.
+def find_loss(name: object) -> Loss:
+    """The loss of this name, with one gradient.
 
     Raises:
-        ConfigError: there is not.
+        ConfigError: there is none.
     """
-    if not isinstance(loss, str):
-        if not callable(loss):
-            raise ConfigError(
-                f"loss: wanted a name ({', '.join(LOSSES)}) or a function of logits and labels, got "
-                f"{type(loss).__name__}"
-            )
-    elif LOSSES.find(loss, where="loss").several:
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"loss: wanted a name ({', '.join(LOSSES)}), got {type(name).__name__}; a function of the model and a "
+            "batch is given as losses"
+        )
+    head = LOSSES.find(name, where="loss")
+    if head.several:
         single = ", ".join(name for name in LOSSES if not LOSSES[name].several)
-        raise ConfigError(f"loss: '{loss}' has several gradients; choose one of {single}, or give a function")
-
-
-def gradient_at(loss: str | LossFunction, logits: Tensor, labels: Tensor) -> LogitGradient:
-    """The gradient of every sample's loss at its logits.
-
-    Args:
-        loss: a name, or a function that PyTorch can differentiate.
-        logits: (N, K), detached.
-        labels: (N,) int64, -1 for none.
-
-    Raises:
-        EngineError: the function cannot take them, or returns something else than one loss for each sample.
-    """
-    if isinstance(loss, str):
-        return LOSSES[loss](logits, labels)
-    inputs = logits.detach().double().requires_grad_()
-    with torch.enable_grad():
-        values = _values(loss, inputs, labels)
-        (found,) = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
-    gradient = torch.zeros_like(inputs) if found is None else found
-    return normalised(gradient.detach(), torch.zeros_like(gradient[:, 0]), values.detach().double())
-
-
-def check_alone(loss: str | LossFunction, logits: Tensor, labels: Tensor, together: Tensor, *, size: int) -> None:
-    """Makes sure that the losses (N,) of a batch are those of `size` samples of it at a time.
-
-    Raises:
-        CoupledSamplesError: one changes with the other samples of its batch.
-        EngineError: as `gradient_at`.
-    """
-    for start in range(0, 0 if isinstance(loss, str) else len(logits), size):
-        part = slice(start, start + size)
-        apart = gradient_at(loss, logits[part], labels[part]).value
-        differ = (apart - together[part]).abs() > ALONE * apart.abs()
-        if bool(differ.any()):
-            place = int(differ.int().argmax())
-            raise CoupledSamplesError(
-                f"the loss '{named(loss)}' of a sample changes with the others of its batch (from "
-                f"{float(apart[place]):.6g} to {float(together[part][place]):.6g}); it must return the loss of each "
-                "sample by itself"
-            )
-
-
-def _values(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
-    try:
-        values = loss(logits, labels.to(logits.device, copy=True))  # which the function may write into
-    except Exception as error:  # the function is anyone's and may raise anything
-        missing = int((labels < 0).sum())
-        some = f" ({missing} of {len(labels)} samples have no label, which is -1)" if missing else ""
-        wide = "; logits are float64, so weights have to be, too" if "Double" in str(error) else ""
-        raise EngineError(
-            f"loss '{named(loss)}': cannot take logits {tuple(logits.shape)} and labels {tuple(labels.shape)}{some}: "
-            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}{wide}"
-        ) from error
-    if isinstance(values, Tensor) and not values.requires_grad:
-        raise EngineError(
-            f"loss '{named(loss)}': it does not depend on the logits in a way that can be differentiated; compute it "
-            "from them with PyTorch, outside no_grad and inference_mode"
-        )
-    if not isinstance(values, Tensor) or values.shape != (len(logits),):
-        got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-        raise EngineError(
-            f"loss '{named(loss)}': wanted one loss for each sample, shape ({len(logits)},), got {got}; "
-            'of a loss of PyTorch, use reduction="none"'
-        )
-    return values
+        raise ConfigError(f"loss: '{name}' has several gradients; choose one of {single}, or give losses, a function")
+    return head
 
 
 LOSS = "pseudo_label"
@@ -171,7 +95,7 @@ def gradients_of(
     data: Any,
     parameters: str | Sequence[str],
     *,
-    loss: str | LossFunction | None = None,
+    loss: str | None = None,
     losses: LossOfBatch | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
@@ -188,7 +112,7 @@ def gradients_of(
     """
     if losses is None:
         loss = LOSS if loss is None else loss
-        check_loss(loss)
+        find_loss(loss)
         samples = given_samples(model, data, preprocessing=preprocessing)
         size = BATCH_SIZE if batch_size is None else batch_size
         if not is_whole(size) or size < 1:
@@ -201,14 +125,15 @@ def gradients_of(
     if not callable(losses):
         raise ConfigError(
             f"losses: wanted a function from the model and a batch to one loss for each sample, got "
-            f"{type(losses).__name__}; losses by name, and functions of logits and labels, are given as loss"
+            f"{type(losses).__name__}; losses by name are given as loss"
         )
     others = {"loss": loss, "preprocessing": preprocessing, "batch_size": batch_size, "output": output}
     foreign = [name for name, value in others.items() if value is not None] + ["one_logit"] * one_logit
+    name = getattr(losses, "__qualname__", type(losses).__qualname__)
     if foreign:
         raise ConfigError(
-            f"{foreign[0]}: does not go with losses ({named(losses)}), a function that calls the model itself; prepare "
-            "batches and choose outputs there"
+            f"{foreign[0]}: does not go with losses ({name}), a function that calls the model itself; prepare batches "
+            "and choose outputs there"
         )
     check_mode(model)
     of_batch = BatchLosses(model, losses, _chosen(model, parameters))
@@ -223,7 +148,7 @@ def gradients_of(
     yield GradientStream(
         model=model,
         samples=whole_batches(data),
-        loss_name=named(losses),
+        loss_name=name,
         engine=of_batch.engine,
         backward=backward,
     )
@@ -235,7 +160,7 @@ def logit_gradients(
     samples: Samples,
     parameters: str | Sequence[str],
     *,
-    loss: str | LossFunction,
+    loss: str,
     batch_size: int,
     output: str | int | None = None,
     one_logit: bool = False,
@@ -246,18 +171,18 @@ def logit_gradients(
         model: in evaluation mode.
         samples: to show it.
         parameters: shell patterns on names of parameters, or one.
-        loss: of a sample.
+        loss: a name in `gradscore.losses.LOSSES`.
         batch_size: samples that go through the model at a time.
         output: name or position of the logits among what the model returns.
         one_logit: the model returns one logit for two classes.
 
     Raises:
-        ConfigError: a pattern matches no parameter.
+        ConfigError: no such loss, or a pattern matches no parameter.
         DataError: samples that cannot be used, or none.
         ModelError: the model cannot take the samples, or nothing finite comes out.
-        CoupledSamplesError: the output or the loss of a sample depends on the others of its batch.
-        EngineError: the loss cannot take them.
+        CoupledSamplesError: the output of a sample depends on the others of its batch.
     """
+    head = find_loss(loss)
     with Interface(output=output, one_logit=one_logit).attached(model):
         first = samples.first
         classes = count_classes(model, first)
@@ -271,25 +196,21 @@ def logit_gradients(
         labels = first.labels[:WARM_UP]
         with full_precision():
             forward.try_out(few)
-            logits = forward.outputs(few).detach()
-            check_alone(loss, logits, labels, gradient_at(loss, logits, labels).value, size=1)
             few = each_input(few, lambda each: each.to(device))
-            prepare(engine, model, few, lambda logits: gradient_at(loss, logits, labels).direction)
+            prepare(engine, model, few, lambda logits: head(logits, labels).direction)
 
         def backward(batch: Batch, sink: Sink) -> tuple[Tensor, Tensor]:
             with full_precision():
                 outputs = forward.outputs(batch.inputs)
                 logits = outputs.detach()
-                gradient = gradient_at(loss, logits, batch.labels)
-                if len(logits) > 1:
-                    check_alone(loss, logits, batch.labels, gradient.value, size=-(-len(logits) // 2))
+                gradient = head(logits, batch.labels)
                 engine.stream(outputs, gradient.direction.to(outputs.dtype), sink)
             return gradient.scale, logits.double().argmax(1)
 
         yield GradientStream(
             model=model,
             samples=samples,
-            loss_name=named(loss),
+            loss_name=loss,
             engine=engine,
             backward=backward,
             batch_size=batch_size,

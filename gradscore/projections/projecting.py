@@ -20,7 +20,7 @@ from ..extractor import LossOfBatch
 from ..models import trusting_code, weights_sha256
 from ..pipeline import Counter, Progress, cut, open_split
 from ..system import only_writer
-from .gradient_stream import GradientStream, LossFunction, check_loss, gradients_of, logit_gradients
+from .gradient_stream import GradientStream, find_loss, gradients_of, logit_gradients
 from .projection import Projection
 from .projection_table import About, ProjectionFolder, Projections
 
@@ -36,7 +36,7 @@ def project(
     model: nn.Module,
     data: Any,
     *,
-    loss: str | LossFunction | None = None,
+    loss: str | None = None,
     losses: LossOfBatch | None = None,
     dim: int = 4096,
     seed: int = 0,
@@ -58,9 +58,7 @@ def project(
         model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
         data: as for `gradscore.features`: a DataLoader, a Dataset, a tensor of samples, a pair of these and labels, or
             batches. Inputs are as the model takes them.
-        loss: a name in `gradscore.losses.LOSSES` ("pseudo_label" by default), or a function from logits (N, K) float64
-            and labels (N,), -1 for none, to the losses (N,), each of its own sample alone, that PyTorch can
-            differentiate.
+        loss: a name in `gradscore.losses.LOSSES`, "pseudo_label" by default.
         losses: instead of `loss`, a function from the model and a batch to the loss of each sample (N,), or of each of
             its tokens (N, T), whose sum counts: any model and any loss, those of language models for example. `data`
             is then an iterable of batches as they are (see `gradscore.features`), and preprocessing,
@@ -145,7 +143,7 @@ def project_config(
         EngineError: gradients that cannot be computed.
         StoreError: as `project`.
     """
-    check_loss(loss)
+    find_loss(loss)
     projection = Projection(dim, seed)
     with trusting_code(trust_code):
         opened = open_split(config, split, loss=loss, command="project")

@@ -15,8 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import gradscore
 from gradscore.errors import (
     ConfigError,
-    CoupledSamplesError,
-    EngineError,
     EvaluationError,
     ModelError,
     StoreError,
@@ -61,7 +59,7 @@ def values_of(found):
 
 
 def test_projections_are_those_of_whole_gradients():
-    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=100)
+    found = gradscore.project(net(), samples(), loss="label", dim=100)
     expected = truth(100)
     np.testing.assert_allclose(values_of(found), expected, rtol=0, atol=1e-11 * np.abs(expected).max())
     np.testing.assert_allclose(found.dot(), expected @ expected.T, rtol=0, atol=1e-10 * np.abs(expected).max() ** 2)
@@ -100,16 +98,6 @@ def test_losses_by_name_keep_what_float32_cannot_hold():
     assert found.cosines()[0, 1] == pytest.approx(1)
 
 
-def balanced(logits, labels):
-    """Classes count alike, by their frequency in the batch."""
-    return cross_entropy(logits, labels) / torch.bincount(labels, minlength=4)[labels]
-
-
-def test_a_loss_that_mixes_samples_further_on_is_refused():
-    with pytest.raises(CoupledSamplesError, match="balanced"):
-        gradscore.project(net(), samples(), loss=balanced, dim=64)
-
-
 def test_names_with_brackets_are_names_not_patterns():
     class Net(nn.Module):
         def __init__(self):
@@ -123,7 +111,7 @@ def test_names_with_brackets_are_names_not_patterns():
 
     given = torch.randn(4, 6), torch.arange(4) % 3
     model = Net().eval()
-    found = gradscore.project(model, given, loss=cross_entropy, dim=64, parameters=r"tables.a[[]0]")
+    found = gradscore.project(model, given, loss="label", dim=64, parameters=r"tables.a[[]0]")
     assert found.about.parameters == {"tables.a[0]": [6, 3]}
 
 
@@ -148,21 +136,22 @@ def test_fewer_samples_than_are_there_are_refused(tmp_path, monkeypatch):
 
 def test_a_loss_of_the_same_name_that_differs_later_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("gradscore.projections.projecting.SHARD_SIZE", 10)
-    weights = torch.ones(4, dtype=torch.float64)
-
-    def weighted(logits, labels):
-        return cross_entropy(logits, labels) * weights[labels]
-
     images, _ = samples()
     labels = torch.arange(N) // 10
-    gradscore.project(net(), (images, labels), loss=weighted, dim=64, out=tmp_path / "all")
+    batches = [*zip(images.split(5), labels.split(5), strict=True)]
+    weights = torch.ones(4, dtype=torch.float64)
+
+    def weighted(model, batch):
+        return cross_entropy(model(batch[0]), batch[1]) * weights[batch[1]]
+
+    gradscore.project(net(), batches, losses=weighted, dim=64, out=tmp_path / "all")
     weights[2] = 5.0
     with pytest.raises(StoreError, match="came out otherwise than those there, the first those of sample 20"):
-        gradscore.project(net(), (images, labels), loss=weighted, dim=64, out=tmp_path / "all")
+        gradscore.project(net(), batches, losses=weighted, dim=64, out=tmp_path / "all")
 
 
 def test_nearest_against_sorting():
-    found = gradscore.project(net(), samples(), loss=cross_entropy, dim=128)
+    found = gradscore.project(net(), samples(), loss="label", dim=128)
     values = values_of(found)
     products = values @ values.T
     cosines = products / np.linalg.norm(values, axis=1)[:, None] / np.linalg.norm(values, axis=1)
@@ -170,7 +159,7 @@ def test_nearest_against_sorting():
     nearest = found.nearest(count=3)
     assert np.array_equal(nearest.places, np.argsort(-cosines, axis=1)[:, :3])
     np.testing.assert_allclose(nearest.similarities, -np.sort(-cosines, axis=1)[:, :3], rtol=1e-9)
-    others = gradscore.project(net(), tuple(each[:4] for each in samples()), loss=cross_entropy, dim=128)
+    others = gradscore.project(net(), tuple(each[:4] for each in samples()), loss="label", dim=128)
     by_product = found.nearest(others, count=50, similarity="dot")
     own = np.arange(4)
     apart = products[:4].copy()
@@ -257,19 +246,29 @@ def test_an_interrupted_call_goes_on(tmp_path, computed):
 @pytest.mark.usefixtures("small_shards")
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     out = tmp_path / "p"
-    gradscore.project(net(), samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
     images, labels = samples()
+    batches = [*zip(images.split(5), labels.split(5), strict=True)]
+
+    def project(model, batches, *, output=0, **settings):
+        def of_output(model, batch):
+            return model(batch[0])[:, output]
+
+        return gradscore.project(model, batches, losses=of_output, dim=64, out=out, **settings)
+
+    project(net(), batches)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
     other = net()
     other[0].bias.data += 1
     with pytest.raises(StoreError, match=r"made with other settings \(seed\)"):
-        gradscore.project(net(), samples(), dim=64, seed=1, out=out, loss=lambda logits, labels: logits[:, 0])
+        project(net(), batches, seed=1)
     with pytest.raises(StoreError, match=r"made with other settings \(weights_sha256\)"):
-        gradscore.project(other, samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
+        project(other, batches)
     with pytest.raises(StoreError, match="came out otherwise than those there, the first those of sample 0"):
-        gradscore.project(net(), samples(), dim=64, out=out, loss=lambda logits, labels: logits[:, 1])
+        project(net(), batches, output=1)
     with pytest.raises(StoreError, match="projections of other samples or labels"):
-        gradscore.project(net(), (images, labels.flip(0)), dim=64, out=out, loss=lambda logits, labels: logits[:, 0])
+        project(
+            net(), [(images, labels) for images, labels in zip(images.flip(0).split(5), labels.split(5), strict=True)]
+        )
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
@@ -294,11 +293,7 @@ def test_damaged_folders_are_refused(tmp_path, damage, message):
 LOSSES = {
     "unknown": ("nll", ConfigError, "loss: no loss 'nll'"),
     "several gradients": ("expected", ConfigError, "loss: 'expected' has several gradients; choose one of pseudo"),
-    "no function": (3, ConfigError, "loss: wanted a name .* or a function of logits and labels, got int"),
-    "reduced": (lambda z, y: F.cross_entropy(z, y), EngineError, r"got shape \(\); of a loss of PyTorch, use reduc"),
-    "no gradient": (lambda z, y: y.double(), EngineError, "does not depend on the logits"),
-    "coupled": (lambda z, y: z[:, 0] - z[:, 0].mean(), CoupledSamplesError, "changes with the others of its batch"),
-    "raises": (lambda z, y: F.nll_loss(z, y[:1], reduction="none"), EngineError, "cannot take logits .*ValueError"),
+    "a function": (cross_entropy, ConfigError, "loss: wanted a name .*; a function of .* is given as losses"),
 }  # fmt: skip
 
 
