@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from math import isfinite, prod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from typing_extensions import override
 from ..errors import ConfigError
 from ..gradients import Factored, PerSample, sample_slices
 from ..kernels import count_products
-from .quantity import MODEL, Row, SampleGradientQuantity
+from .quantity import MODEL, Quantity, Row, SampleGradientQuantity
 from .sample_gradients import BUDGET, aligned_blocks
 
 Range = tuple[float, float]
@@ -203,6 +202,8 @@ class _Histograms(SampleGradientQuantity):
         options: see `Quantity`.
     """
 
+    _mergeable = (*Quantity._mergeable, "histograms")
+
     def __init__(
         self, bins: tuple[int, ...], spans: tuple[Range, ...], adapt: tuple[float | None, ...], **options: Any
     ) -> None:
@@ -259,15 +260,6 @@ class _Histograms(SampleGradientQuantity):
         if self.histograms:
             self.spans = self.adapted(*self.histograms.values())
         self.histograms = {}
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        for name, histogram in other.histograms.items():
-            if name in self.histograms:
-                self.histograms[name].merge(histogram)
-            else:
-                self.histograms[name] = deepcopy(histogram)
 
 
 class GradHist1d(_Histograms):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ from .quantity import (
     SampleGradientQuantity,
     Schedule,
     TensorQuantity,
-    every,
+    merge_found,
     ordered_rows,
 )
 from .sample_gradients import feeding
@@ -521,43 +520,21 @@ def merge_ranks(quantities: Sequence[Quantity]) -> None:
     happens where `torch.distributed` is not at work, or has one process.
 
     Args:
-        quantities: are changed in place; their schedules and what they compare the next batch with stay their own.
+        quantities: are changed in place; what they compare the next batch with stays their own.
     """
     if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
         return
-    gathered: list[bytes | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, _packed(quantities))
-    ranks: list[list[Quantity]] = [
-        torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-        for packed in gathered
-        if packed is not None
-    ]
-    for place, mine in enumerate(quantities):
-        first, *others = (rank[place] for rank in ranks)
+    buffer = io.BytesIO()
+    torch.save([quantity.mergeable() for quantity in quantities], buffer)
+    gathered = [b""] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, buffer.getvalue())
+    ranks = [torch.load(io.BytesIO(each), map_location="cpu", weights_only=False) for each in gathered]
+    for mine, first, *others in zip(quantities, *ranks, strict=True):
         for other in others:
-            first.merge(other)
-        own = {name: vars(mine)[name] for name in _OWN if name in vars(mine)}
-        vars(mine).update({**vars(first), **own})
-        mine.join()
+            merge_found(first, other)
+        mine.join(first)
 
 
 def writes() -> bool:
     """Whether this process writes files: where several train one model, the first one does."""
     return not distributed.is_available() or not distributed.is_initialized() or distributed.get_rank() == 0
-
-
-_OWN = ("schedule", "_before", "_norms", "_last", "_versions", "_weights", "step", "joined")
-"""What a process keeps for itself: functions that cannot be sent, large tensors that are of its own batches, and what
-all have already."""
-
-
-def _packed(quantities: Sequence[Quantity]) -> bytes:
-    shells = []
-    for quantity in quantities:
-        quantity.value  # noqa: B018  fetches what waits on a device
-        shell = copy.copy(quantity)
-        vars(shell).update({name: None for name in _OWN if name in vars(shell)}, schedule=every(1))
-        shells.append(shell)
-    buffer = io.BytesIO()
-    torch.save(shells, buffer)
-    return buffer.getvalue()

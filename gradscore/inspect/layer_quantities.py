@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite, nan, prod, sqrt
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,16 @@ from typing_extensions import override
 
 from ..errors import ConfigError
 from ..system import SQUARABLE, squared_norms
-from .quantity import MODEL, ModuleQuantity, OutputGradientQuantity, OutputQuantity, Quantity, Row, TensorQuantity
+from .quantity import (
+    MODEL,
+    ModuleQuantity,
+    OutputGradientQuantity,
+    OutputQuantity,
+    Quantity,
+    Row,
+    TensorQuantity,
+    merge_found,
+)
 
 ACTIVATIONS: tuple[type[nn.Module], ...] = tuple(
     getattr(nn.modules.activation, name)
@@ -395,6 +404,8 @@ class UnitActivation(Quantity):
         ConfigError: a negative eps.
     """
 
+    _mergeable = (*Quantity._mergeable, "_active")
+
     def __init__(self, *, eps: float = 1e-8, **options: Any) -> None:
         super().__init__(**options)
         if not eps >= 0:
@@ -408,7 +419,7 @@ class UnitActivation(Quantity):
         rate = rates.mean()
         self.record(ACTIVATION, layer, rate)
         self.record(DEATH, layer, (rates == 0).double().mean() + 0 * rate)
-        self._add_active(layer, rates != 0)
+        merge_found(self._active, {layer: {len(rates): (rates != 0).cpu()}})
 
     def never_active(self) -> dict[str, tuple[int, int]]:
         """By layer or parameter: units that were zero in every batch since the last reset, and all units.
@@ -421,11 +432,6 @@ class UnitActivation(Quantity):
             for width, active in widths.items()
         }
 
-    def _add_active(self, layer: str, active: Tensor) -> None:
-        widths = self._active.setdefault(layer, {})
-        active = active.cpu()
-        widths[len(active)] = widths[len(active)] | active if len(active) in widths else active
-
     @override
     def summary(self) -> Iterator[Row]:
         yield from super().summary()
@@ -437,13 +443,6 @@ class UnitActivation(Quantity):
     def reset(self) -> None:
         super().reset()
         self._active = {}
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        for layer, widths in other._active.items():
-            for active in widths.values():
-                self._add_active(layer, active)
 
 
 class GradientActivation(UnitActivation, TensorQuantity):

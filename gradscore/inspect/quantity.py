@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from itertools import islice
 from math import isfinite, nan, sqrt
@@ -127,6 +128,8 @@ class Quantity(ABC):
     name: ClassVar[str]
     title: ClassVar[str] = ""
     captions: ClassVar[Mapping[str, str]] = {}
+    _mergeable: ClassVar[tuple[str, ...]] = ("_aggregates", "timelines")
+    """Attributes that hold what was found: dictionaries, of dictionaries, of what can be merged."""
 
     def __init__(
         self,
@@ -216,12 +219,17 @@ class Quantity(ABC):
         """
         if type(other) is not type(self) or other.inplace != self.inplace:
             raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
-        _merge(self.value, other.value, self._nothing)
-        _merge(self.timelines, other.timelines, Timeline)
+        merge_found(self.mergeable(), other.mergeable())
 
-    def join(self) -> None:
-        """Moves what is in `timelines` to `joined`: it is the same in all processes."""
-        _merge(self.joined, self.timelines, Timeline)
+    def mergeable(self) -> dict[str, dict[Any, Any]]:
+        """All that was found, by the attribute that holds it."""
+        self._flush()
+        return {name: vars(self)[name] for name in self._mergeable}
+
+    def join(self, found: Mapping[str, Any]) -> None:
+        """Takes what all processes found in the place of its own; what is in `timelines` is then in `joined`."""
+        vars(self).update(found)
+        merge_found(self.joined, self.timelines)
         self.timelines = {}
 
     def wants(self, module: nn.Module) -> bool:
@@ -247,10 +255,17 @@ class Quantity(ABC):
             self.timelines.setdefault(measure, {}).setdefault(layer, Timeline()).add(step, values)
 
 
-def _merge(mine: dict[str, dict[str, Any]], others: Mapping[str, Mapping[str, Any]], make: Callable[[], Any]) -> None:
-    for measure, layers in others.items():
-        for layer, each in layers.items():
-            mine.setdefault(measure, {}).setdefault(layer, make()).merge(each)
+def merge_found(mine: dict[Any, Any], others: Mapping[Any, Any]) -> None:
+    """Takes in what other dictionaries hold, which may hold dictionaries: truth values of units, or what can merge."""
+    for key, each in others.items():
+        if key not in mine:
+            mine[key] = deepcopy(each)
+        elif isinstance(each, dict):
+            merge_found(mine[key], each)
+        elif isinstance(each, Tensor):
+            mine[key] = mine[key] | each
+        else:
+            mine[key].merge(each)
 
 
 class OutputQuantity(Quantity):

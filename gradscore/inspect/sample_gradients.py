@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from math import isfinite, nan, prod
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from ..gradients import (
     sample_slices,
 )
 from ..kernels import add_deviations
-from .quantity import MODEL, Row, SampleGradientQuantity
+from .quantity import MODEL, Quantity, Row, SampleGradientQuantity
 
 
 class Scaled(PerSample):
@@ -223,6 +222,7 @@ class MeanGSNR(SampleGradientQuantity):
     """
 
     name = "gradient signal-to-noise ratio"
+    _mergeable = (*Quantity._mergeable, "moments")
 
     def __init__(self, *, epsilon: float = 1e-5, relative: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -281,12 +281,6 @@ class MeanGSNR(SampleGradientQuantity):
     def reset(self) -> None:
         super().reset()
         self.moments = {}
-
-    @override
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        for name, moments in other.moments.items():
-            _merge(self.moments, name, deepcopy(moments))
 
     def _ratios(self, moments: EntryMoments) -> Tensor:
         if moments.count < 2:
