@@ -5,8 +5,7 @@ linked into each caller, it would be optimised anew there, and sums in any order
 bits; which copy a process ran would then depend on what others had left in the cache on disk.
 
 The functions of PyTorch's library that loops use are named here and nowhere else: oneDNN's product, and what starts
-OpenMP threads. The product is tried out before it is used, and where one is missing there is a slower way
-(`slower_ways` says which).
+OpenMP threads. The product is tried out before it is used, and where one is missing there is a slower way.
 """
 
 from __future__ import annotations
@@ -263,12 +262,3 @@ def has_products() -> bool:
     product(2, 2, 3, 4, 4, 2, False, left.ctypes.data, right.ctypes.data, found.ctypes.data, False)
     limit(before)
     return bool((left.reshape(2, 4)[:, :3] @ right.reshape(3, 4)[:, :2] == found[:4].reshape(2, 2)).all())
-
-
-def slower_ways() -> list[str]:
-    """What is computed in a slower way because PyTorch's library lacks a function."""
-    ways = {
-        "products of PyTorch's own operations, not inside loops": has_products(),
-        "loops on one thread": start_team() is not None,
-    }
-    return [way for way, is_fast in ways.items() if not is_fast]

@@ -104,7 +104,7 @@ def test_one_machine_code_for_all_callers(tmp_path: Path) -> None:
 @needs_products
 def test_pytorchs_functions_are_used_where_it_has_them():
     assert native.has_products()
-    assert not native.slower_ways()
+    assert native.start_team() is not None
 
 
 @needs_products
