@@ -31,9 +31,7 @@ class Odd(BaseException):
 ODD = {
     "nothing": lambda net, x, logits: None,
     "whole numbers": lambda net, x, logits: logits.long(),
-
     "a sparse tensor": lambda net, x, logits: logits.to_sparse(),
-
     "an exception of iterators": lambda net, x, logits: failing(StopIteration("no more")),
     "an attribute that is missing": lambda net, x, logits: logits.nowhere,
     "no memory": lambda net, x, logits: failing(MemoryError()),

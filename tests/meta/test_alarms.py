@@ -82,6 +82,13 @@ def test_more_is_more_alarming_everywhere():
     assert (np.diff(raised) > 0).all()
 
 
+def test_stored_arrays_give_the_same():
+    stored = Alarms.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
+    many = ORDINARY[:50] * 4
+    np.testing.assert_array_equal(stored.sum(many[:, 0], many), fitted().sum(many[:, 0], many))
+    assert Alarms.of_arrays({"coefficients": np.zeros(1)}) is None
+
+
 def test_weights_are_cubes_of_how_much_less_a_score_errs():
     assert weights_of({"own": 0.05, "knn": 0.1, "vim": 0.05}) == pytest.approx({"own": 1, "knn": 0.125, "vim": 1})
 

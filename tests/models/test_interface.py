@@ -65,6 +65,8 @@ UNCLEAR = {
     "nothing of that name": (lambda z, x: {"out": z}, "logits", r"model.output: no tensor 'logits' among .* of out"),
     "a name where there is but one tensor": (lambda z, x: z, "logits", "leave model.output out"),
     "no tensor": (lambda z, x: "cat", None, "got str; make forward return them"),
+    "truth values": (lambda z, x: z > 0, None, "wanted logits as floats in an ordinary tensor, got torch.bool"),
+    "complex numbers": (lambda z, x: z.to(torch.complex64), None, "in an ordinary tensor, got torch.complex64"),
     "one logit is declared and three are there": (lambda z, x: z, None, r"num_classes is 1.*got shape \(5, 3\)"),
 }
 
