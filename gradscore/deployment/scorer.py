@@ -265,14 +265,17 @@ class Scorer:
         """Scores a batch (N, ...) as the model takes it, or keyword arguments; otherwise like a call.
 
         Raises:
-            DataError: names of another number than the samples, or no number of drivers in `explain`.
+            DataError: no tensors, names of another number than the samples, or no number of drivers in `explain`.
             ModelError: the model cannot take the samples.
         """
         if not (is_whole(explain) and explain >= 0):
             raise DataError(f"explain: wanted how many drivers to name, 0 or more, got {explain!r}")
+        parts = [*batch.values()] if isinstance(batch, Mapping) else [batch]
+        if not parts or not all(isinstance(each, Tensor) and each.ndim for each in parts):
+            got = type(next((each for each in parts if not isinstance(each, Tensor)), batch)).__name__
+            raise DataError(f"samples: wanted {_kind(self._example)}, a tensor (N, ...) each, got {got}")
         count = sample_count(batch)
-        names = [str(place) for place in range(count)] if sample_ids is None else list(sample_ids)
-        _check_count(names, count)
+        names = [str(place) for place in range(count)] if sample_ids is None else _names(sample_ids, count)
         values = self._values(batch)
         usable = np.isfinite(values).all(axis=1)
         table = self._judged(values[usable], explain=explain)
@@ -310,9 +313,8 @@ class Scorer:
         self, raw: Sequence[RawSample], sample_ids: Sequence[str] | None, *, explain: int, watch: bool
     ) -> pd.DataFrame:
         if sample_ids is not None:
-            sample_ids = list(sample_ids)
-            _check_count(sample_ids, len(raw))
-            raw = [replace(image, id=name) for image, name in zip(raw, sample_ids, strict=True)]
+            names = _names(sample_ids, len(raw))
+            raw = [replace(image, id=name) for image, name in zip(raw, names, strict=True)]
         tables = list(self.stream(raw, explain=explain, watch=watch))
         if len(tables) == 1:
             return tables[0]
@@ -523,7 +525,8 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
         found = list(_vectors(given, columns, "the table"))
     elif isinstance(given, Mapping):
         arrays = {str(name): _numbers(values, f"input '{name}'") for name, values in given.items()}
-        if not arrays or len({len(values) if values.ndim else -1 for values in arrays.values()}) != 1:
+        sizes = {len(values) if values.ndim else -1 for values in arrays.values()}
+        if len(sizes) != 1 or -1 in sizes:
             forms = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "none"
             raise DataError(f"raw: wanted keyword inputs of as many samples each, got {forms}")
         if columns is None:
@@ -641,6 +644,8 @@ def _kind(inputs: Inputs) -> str:
 def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
     if not isinstance(values, Tensor | np.ndarray):
         raise DataError(f"images: wanted tensors or arrays, got {type(values).__name__}")
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
+        raise DataError(f"images: wanted numbers, got {values.dtype}")
     refuse_masked(values, what="images: some values")
     return tensor_of(values)
 
@@ -652,9 +657,12 @@ def _whole(values: Tensor, name: str) -> Tensor:
     return values
 
 
-def _check_count(names: Sequence[str], images: int) -> None:
-    if len(names) != images:
-        raise DataError(f"sample_ids: wanted {images} names, one for each image, got {len(names)}")
+def _names(sample_ids: Sequence[str], images: int) -> list[str]:
+    names = list(sample_ids) if isinstance(sample_ids, Iterable) else None
+    if names is None or len(names) != images:
+        got = type(sample_ids).__name__ if names is None else len(names)
+        raise DataError(f"sample_ids: wanted {images} names, one for each image, got {got}")
+    return names
 
 
 def _with_errors(table: pd.DataFrame, places: Sequence[int], bad: Sequence[BadSample]) -> pd.DataFrame:

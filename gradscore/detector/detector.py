@@ -142,12 +142,23 @@ class Detector:
 
         Raises:
             ModelError: the model is in training mode, compiled, or frozen as a whole.
-            ConfigError: `alpha` is no rate, unknown weights in `preprocessing`, or another setting in `extract`.
+            ConfigError: `alpha` is no rate, settings that are none, unknown weights in `preprocessing`, or another
+                setting in `extract`.
         """
         check_mode(model)
         rate = as_rate(alpha)
         if rate is None:
             raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
+        self._sections = {
+            "preprocessing": preprocessing,
+            "features": features,
+            "extract": extract,
+            "meta": meta,
+            "evaluate": evaluate,
+        }
+        for name, settings in self._sections.items():
+            if not isinstance(settings, Mapping | None):
+                raise ConfigError(f"{name}: wanted settings by name, got {type(settings).__name__}")
         self._scorer: Scorer | None = None
         self._extract = _extract_settings(extract or {})
         if callable(losses):
@@ -157,19 +168,13 @@ class Detector:
         if losses is not None:
             if not isinstance(losses, str) and any(map(callable, losses)):
                 raise ConfigError("losses: got a function in a list; pass the function alone, losses=function")
-            features = {**(features or {}), "losses": [losses] if isinstance(losses, str) else list(losses)}
+            of_losses = {"losses": [losses] if isinstance(losses, str) else list(losses)}
+            self._sections["features"] = {**(features or {}), **of_losses}
         self._scores = scores
         self.model = model
         self._alpha = rate
         self._interface = Interface(output=output, one_logit=one_logit)
         self._recipe = {"source": recipe} if isinstance(recipe, str) else recipe
-        self._sections = {
-            "preprocessing": preprocessing,
-            "features": features,
-            "extract": extract,
-            "meta": meta,
-            "evaluate": evaluate,
-        }
         self._preprocess: Preprocessing | None = None
         if preprocessing is not None:
             self._preprocess = Preprocessing(section(PreprocessingConfig, preprocessing, where="preprocessing"))

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
@@ -177,7 +177,8 @@ class Monitor:
             The windows that became complete.
 
         Raises:
-            DataError: columns are missing, or values are none that this bundle gives. Nothing is taken then.
+            DataError: no table, columns are missing or there twice, or values are none that this bundle gives.
+                Nothing is taken then.
             MonitorError: the state was replaced since it was read, by another monitor say. Nothing is taken then.
             OutputError: the state cannot be written. Nothing is taken then.
         """
@@ -199,6 +200,13 @@ class Monitor:
     def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
         watched = list(map(_column, self._watched))
         wanted = ["sample_id", "decision", "reason", BUNDLE, *watched, *self._judged]
+        if not isinstance(table, pd.DataFrame):
+            raise DataError(
+                f"table: wanted a data frame, as Scorer(samples, watch=True) gives, got {type(table).__name__}"
+            )
+        twice = next((name for name in table.columns[table.columns.duplicated()] if name in wanted), None)
+        if twice is not None:
+            raise DataError(f"table: column {twice!r} is there twice; leave one of them out")
         missing = [name for name in wanted if name not in table]
         if missing:
             raise DataError(
@@ -434,7 +442,10 @@ def read_state(path: Path, fresh: State) -> State:
         )
     if sha256(text.encode()) != wanted:
         raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
-    state = _STORED.validate_python(content)
+    try:
+        state = _STORED.validate_python(content)
+    except ValidationError:
+        raise MonitorError(f"{path}: no state of a monitor, or cut off; {_ADVICE}") from None
     if state.bundle != fresh.bundle:
         raise MonitorError(
             f"{path}: belongs to another bundle; give each bundle a state (or folder) of its own, or remove the file "

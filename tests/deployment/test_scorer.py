@@ -204,6 +204,19 @@ BAD_CALLS = {
     "integers": (lambda scorer: scorer(torch.zeros(1, 1, 8, 8, dtype=torch.int64)), DataError, "wanted floats"),
     "ids": (lambda scorer: scorer(torch.zeros(2, 1, 8, 8), sample_ids=["a"]), DataError, "wanted 2 names"),
     "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
+    "nothing to judge": (lambda scorer: scorer.judge(None), DataError, "samples: wanted one array, .* got NoneType"),
+    "a list to judge": (lambda scorer: scorer.judge([1.0]), DataError, "samples: wanted one array, .* got list"),
+    "an array of text": (lambda scorer: scorer(np.array(["a"])), DataError, "images: wanted numbers, got <U1"),
+    "no samples by name": (
+        lambda scorer: scorer({"x": 1.0}, raw=True),
+        DataError,
+        r"raw: wanted keyword inputs of as many samples each, got x \(\)",
+    ),
+    "names that are none": (
+        lambda scorer: scorer(torch.zeros(1, 1, 8, 8), sample_ids=3),
+        DataError,
+        "sample_ids: wanted 1 names, one for each image, got int",
+    ),
     "keyword lists": (lambda scorer: scorer({"x": [1.0]}), DataError, "wanted tensors or arrays, got list"),
     "keyword inputs": (
         lambda scorer: scorer({"x": torch.zeros(1)}),

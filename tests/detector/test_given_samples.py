@@ -411,6 +411,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     ),
     "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
     "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a rate between 0 and 1, got '0.1'"),
+    "a list of settings": (lambda: make(meta=[1]), ConfigError, "meta: wanted settings by name, got list"),
     "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), ConfigError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
 }

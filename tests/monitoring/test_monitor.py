@@ -1,5 +1,6 @@
 """A monitor: windows, going on from a state, and what it refuses."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -227,6 +228,12 @@ BAD_TABLES = {
         "column 'decision': wanted accept, reject or error, got 'ACCEPT' in row 0",
     ),
     "not watched": (lambda rows: rows.drop(columns="watched_confidence"), "no column 'watched_confidence'"),
+    "none": (lambda rows: None, "table: wanted a data frame, .* got NoneType"),
+    "records": (lambda rows: rows.to_dict("records"), "table: wanted a data frame, .* got list"),
+    "a column twice": (
+        lambda rows: pd.concat([rows, rows[["decision"]]], axis=1),
+        "table: column 'decision' is there twice; leave one of them out",
+    ),
     "not finite": (
         lambda rows: rows.assign(score_wrong=np.nan),
         r"column 'score_wrong': wanted a finite number, got nan in row 0 \(.+\), such rows: 70",
@@ -251,6 +258,17 @@ DAMAGES = {
         "version 12, got .* version 9; go on with the",
     ),
 }
+
+
+def without_streams(text: bytes) -> bytes:
+    """A state without a part, whose hash is right."""
+    file = json.loads(text)
+    del file["state"]["streams"]
+    content = json.dumps(file["state"], separators=(",", ":"))
+    return json.dumps({**file, "sha256": hashlib.sha256(content.encode()).hexdigest()}).encode()
+
+
+DAMAGES["without a part"] = (without_streams, "no state of a monitor, or cut off")
 
 
 @pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
