@@ -77,6 +77,30 @@ def test_baselines_of_the_samples_that_fit_are_computed_once(tmp_path: Path, mon
     assert seen.count(SIZE) == 1
 
 
+def test_an_augmentation_that_costs_accuracy_is_left_out(tmp_path: Path) -> None:
+    labels = np.arange(SIZE) % 2
+
+    def rows(split: str) -> ShardRows:
+        logits = np.eye(2)[labels] + np.random.default_rng(list(split.encode())).uniform(0.0, 0.5, (SIZE, 2))
+        names = [f"{start}{name}" for start in ("", "augmentation/mirror/", "augmentation/invert/") for name in LOGITS]
+        values = np.hstack([logits, logits + 0.1, -logits, logits[:, :1]])
+        given = labels if split == "in_dist.fit" else np.where(np.arange(SIZE) % 5 == 0, 1 - labels, labels)
+        return rows_of(split, [*names, "uniform/fc.weight/l1"], values, labels=given, predictions=labels)
+
+    run = written_run(
+        tmp_path / "run",
+        rows,
+        ood=[{"name": "far"}],
+        features={"augmentations": ["mirror", "invert"]},
+        meta={"cv_folds": 2, "Cs": [0.01]},
+        evaluate={"near_duplicates": "ignore", "protocols": ["in_dist_only"]},
+    )
+    (notice,) = [line for line in fit_run(run).notices if line.startswith("augmentation ")]
+    assert notice.startswith(
+        "augmentation 'invert' is left out: with it the accuracy on in_dist.fit is 0.000, without 1."
+    )
+
+
 @pytest.mark.parametrize("into", ["in_dist.calibration", "in_dist.test"])
 def test_nothing_but_samples_with_another_use_is_refused(tmp_path: Path, into: str) -> None:
     with pytest.raises(EvaluationError) as caught:
