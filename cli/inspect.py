@@ -48,27 +48,19 @@ class By(StrEnum):
 def inspect(
     context: typer.Context,
     source: Annotated[
-        list[Path] | None,
+        list[Path],
         typer.Argument(
-            metavar="CONFIG|RUN",
-            help="A YAML configuration file or a run folder; with --training, further files.",
+            metavar="CONFIG|RUN|FILE.parquet...",
+            help="A YAML configuration file or a run folder; or what an Inspector saved of one or more trainings.",
             callback=run_at_hand,
             show_default=False,
         ),
-    ] = None,
+    ],
     quantities: Annotated[
         str | None,
         typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
     ] = None,
     by: Annotated[By, typer.Option("--by", help="How samples are grouped.")] = By.SPLIT,
-    training: Annotated[
-        Path | None,
-        typer.Option(
-            "--training",
-            metavar="FILE...",
-            help="Show instead one or more runs of training: Parquet files that an Inspector saved.",
-        ),
-    ] = None,
     samples: Annotated[
         int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
     ] = 256,
@@ -91,22 +83,21 @@ def inspect(
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 
-    With --training, it says how a model trained that an Inspector watched.
+    Of the Parquet files of an Inspector, it says how the models trained that it watched.
     """
     from gradscore.store import changing
 
-    output, sources = Output(as_json=as_json, quiet=quiet), source or []
-    if training is not None:
+    output = Output(as_json=as_json, quiet=quiet)
+    if all(each.suffix == ".parquet" for each in source):
         _refuse_others(context)
-        _inspect_training(output, [training, *sources], out)
+        _inspect_training(output, source, out)
         return
-    if len(sources) != 1:
-        got = ", ".join(map(str, sources)) or "none"
-        raise ConfigError(f"wanted one configuration or run folder, got {got}")
+    if len(source) != 1:
+        raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
     # These import PyTorch, which help need not wait for.
     from gradscore.inspect import SCOPE, inspect_config, write_inspection
 
-    config, folder, run = opened(context, sources[0], settings or [], folder="inspect")
+    config, folder, run = opened(context, source[0], settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with counting(quiet=quiet) as tell:
         found = inspect_config(
@@ -120,7 +111,7 @@ def inspect(
         )
     _print(output, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    with changing(sources[0], [folder.name]) if run is not None and out is None else nullcontext():
+    with changing(source[0], [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)
     result = {"verdict": found.verdict, "scope": SCOPE, "findings": found.findings, "samples": found.samples}
@@ -129,7 +120,7 @@ def inspect(
 
 def _refuse_others(context: typer.Context) -> None:
     """Options that say nothing about files that are shown are refused, not ignored."""
-    kept = {"source", "training", "out", "as_json", "quiet"}
+    kept = {"source", "out", "as_json", "quiet"}
     given = [
         max(parameter.opts, key=len)
         for parameter in context.command.params
@@ -137,7 +128,7 @@ def _refuse_others(context: typer.Context) -> None:
         and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
     ]
     if given:
-        raise ConfigError(f"--training shows files and looks at nothing else: leave out {', '.join(given)}")
+        raise ConfigError(f"what an Inspector saved is shown as it is: leave out {', '.join(given)}")
 
 
 def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:

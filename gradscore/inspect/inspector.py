@@ -325,7 +325,7 @@ class Inspector:
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
     def save(self, path: Path | str) -> None:
-        """Writes `record` to one Parquet file, which `gradscore inspect --training` shows.
+        """Writes `record` to one Parquet file, which `gradscore inspect` shows.
 
         Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing.
         """

@@ -234,8 +234,8 @@ def test_images_of_two_sizes(config_file: Path, tmp_path: Path) -> None:
 
 
 ALONE = {
-    "a grouping": (["--training", "run.parquet", "--by", "class"], "--training shows files .*: leave out --by"),
-    "settings": (["--training", "a.parquet", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
+    "a grouping": (["run.parquet", "--by", "class"], "an Inspector saved is shown as it is: leave out --by"),
+    "settings": (["a.parquet", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
 }
 
 

@@ -285,7 +285,7 @@ def invoke(*arguments):
 def test_runs_beside_each_other(tmp_path, drawn):
     for name in ("slow", "fast"):
         train(name, steps=20).save(tmp_path / f"{name}.parquet")
-    result = invoke("--training", tmp_path / "slow.parquet", tmp_path / "fast.parquet", "--out", tmp_path / "page")
+    result = invoke(tmp_path / "slow.parquet", tmp_path / "fast.parquet", "--out", tmp_path / "page")
     assert result.exit_code == 0, result.output
     assert [line.get_label() for line in named_lines(drawn["training-loop-loss-steps"].axes[0])] == ["slow", "fast"]
     assert (tmp_path / "page" / "training-plots" / "training-loop-loss-steps.png").is_file()
@@ -340,7 +340,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
 def test_files_that_hold_no_run(tmp_path, make):
     make(tmp_path / "run.parquet")
-    result = invoke("--training", tmp_path / "run.parquet")
+    result = invoke(tmp_path / "run.parquet")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {tmp_path / 'run.parquet'} ")
     assert len(result.stderr.splitlines()) == 1
