@@ -15,15 +15,15 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from safetensors.torch import load as load_tensors
@@ -127,8 +127,8 @@ class Rejections:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
-    """What `gradscore score` works with.
+class PlainValues:
+    """What of a bundle are plain values.
 
     Attributes:
         model: the classifier; its checkpoint is None when the weights are inside.
@@ -140,10 +140,6 @@ class Bundle:
         columns: names of the values of a sample, in order: logits, penultimate features, augmentations, features.
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
             calibrations.
-        detectors: by name, in the order of `DETECTORS`.
-        self_test: known answers.
-        known_sets: samples with known answers, which `gradscore monitor` compares with.
-        weights: the weights, if they are inside.
         versions: packages it was made with.
         provenance: where it comes from; plain values.
         rejections: what it rejects of the samples that the run reports, with all detectors.
@@ -156,21 +152,34 @@ class Bundle:
     model: ModelConfig
     weights_sha256: str
     code_sha256: str | None
+    augmentation_code_sha256: Mapping[str, str | None]
     preprocessing: PreprocessingConfig
     features: FeaturesConfig
     columns: list[str]
     alpha: float
+    versions: Mapping[str, str]
+    provenance: Mapping[str, Any]
+    rejections: list[Rejections]
+    notices: list[str]
+    class_names: list[str] | None
+    input_columns: list[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(PlainValues):
+    """What `gradscore score` works with.
+
+    Attributes:
+        detectors: by name, in the order of `DETECTORS`.
+        self_test: known answers.
+        known_sets: samples with known answers, which `gradscore monitor` compares with.
+        weights: the weights, if they are inside.
+    """
+
     detectors: Mapping[str, CalibratedScore]
     self_test: SelfTest
     known_sets: KnownSets
     weights: Mapping[str, Tensor] | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    augmentation_code_sha256: Mapping[str, str | None] = field(default_factory=dict)
-    rejections: list[Rejections] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    class_names: Sequence[str] | None = None
-    input_columns: Sequence[str] | None = None
 
     @property
     def inputs(self) -> MetaInputs:
@@ -200,31 +209,23 @@ class _DetectorEntry(BaseModel, extra="forbid"):
     shift: float
 
 
-class _Index(BaseModel, extra="forbid"):
-    """`bundle.json`: the fields of a bundle that are plain values, and the SHA-256 of each member beside it."""
+@dataclass(frozen=True, kw_only=True)
+class _Index(PlainValues):
+    """`bundle.json`: plain values, and the SHA-256 of each member beside it."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     format: str = FORMAT
     version: int = VERSION
-    model: ModelConfig
-    weights_sha256: str
-    code_sha256: str | None
-    augmentation_code_sha256: dict[str, str | None]
-    preprocessing: PreprocessingConfig
-    features: FeaturesConfig
-    columns: list[str]
-    alpha: float
     detectors: dict[str, _DetectorEntry]
-    versions: dict[str, str]
-    provenance: dict[str, Any]
-    rejections: list[Rejections]
-    notices: list[str]
-    class_names: list[str] | None
-    input_columns: list[str] | None
     members: dict[str, str]
 
 
-_PLAIN = [name for name in _Index.model_fields if name not in ("format", "version", "detectors", "members")]
-"""Fields that a bundle and its index have alike."""
+_STORED = TypeAdapter(_Index)
+
+
+def _plain(of: PlainValues) -> dict[str, Any]:
+    return {each.name: getattr(of, each.name) for each in fields(PlainValues)}
 
 
 def check_bundle_target(path: Path) -> None:
@@ -267,11 +268,11 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
         for name, detector in bundle.detectors.items()
     }
     index = _Index(
-        **{name: getattr(bundle, name) for name in _PLAIN} | _with_relative_paths(bundle, path),
+        **_plain(bundle) | _with_relative_paths(bundle, path),
         detectors=entries,
         members={name: sha256_of(each) for name, each in members.items()},
     )
-    text = (json.dumps(index.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+    text = (json.dumps(_STORED.dump_python(index, mode="json"), indent=1, allow_nan=False) + "\n").encode()
     whole = {_INDEX: text, _CHECKSUM: (sha256_of(text) + "\n").encode(), **members}
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, content in whole.items():
@@ -319,7 +320,7 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
             "use the gradscore that wrote it, or make the bundle anew"
         )
     try:
-        index = _Index.model_validate(raw, context={"base": path.absolute().parent})
+        index = _STORED.validate_python(raw, context={"base": path.absolute().parent})
     except ValidationError as error:
         first = error.errors()[0]
         raise BundleError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; make the bundle anew") from None
@@ -393,7 +394,7 @@ def _bundle_of(index: _Index, members: Mapping[str, bytes], archive: zipfile.Zip
             threshold=threshold(calibration[name], index.alpha, levels=levels),
         )
     return Bundle(
-        **{name: getattr(index, name) for name in _PLAIN},
+        **_plain(index),
         detectors=detectors,
         self_test=SelfTest.of_members(load(members[_SELF_TEST])),
         known_sets=KnownSets.of_members(load(members[_KNOWN_SETS])),

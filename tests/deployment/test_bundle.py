@@ -113,7 +113,7 @@ DAMAGES = {
         lambda path: reindexed(path, lambda index: index.update(version=6)),
         "got 'gradscore bundle' version 6; use the gradscore that wrote it",
     ),
-    "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Extra inputs"),
+    "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Unexpected keyword"),
     "a baseline that nothing gives": (
         lambda path: reindexed(path, lambda index: index["detectors"]["wrong"].update(score="luck")),
         "its inputs give no score 'luck'",
