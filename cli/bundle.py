@@ -146,10 +146,9 @@ def _catches(made: Bundle) -> str:
         for each in made.rejections
         if each.what != RIGHT
     ]
-    subject = "both together catch" if len(made.detectors) > 1 else "it catches"
-    said = (
-        f"With {rejected} % of good samples rejected, {subject} {', '.join(caught) or 'nothing that the run reports'}."
-    )
+    together = " for both together (evaluate: 5 % for each)" if len(made.detectors) > 1 else ""
+    all_of_them = ", ".join(caught) or "nothing that the run reports"
+    said = f"With {rejected} % of good samples rejected{together}, it catches {all_of_them}."
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
         said += " Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less."
     return said
@@ -194,7 +193,6 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        *(["the report's verdict rejects 5 % by each score; this bundle by both together"] * (len(made.detectors) > 1)),
         f"of new in-distribution samples that are predicted right, at most {100 * made.alpha:.4g} % are rejected, on "
         "average over calibrations",
         "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",

@@ -156,8 +156,7 @@ def make_bundle(
         instead = calibrated(others, right, whole=whole, alpha=alpha)
         then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
         about_baselines.append(
-            f"{words}; by its own thresholds this bundle would then catch {then} of {DETECTORS[name].what}, not "
-            f"{_caught(name, rejections)}"
+            f"{words}; this bundle would then catch {then} of {DETECTORS[name].what}, not {_caught(name, rejections)}"
         )
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations

@@ -101,7 +101,7 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
         f"in the report energy catches more of {what} (52 %, not 50 %): {when}let it decide: gradscore bundle "
-        f"--score {which}=energy; by its own thresholds this bundle would then catch {then} of {all_of}, not {now}"
+        f"--score {which}=energy; this bundle would then catch {then} of {all_of}, not {now}"
         for what, when, which, all_of, now, then in [
             ("wrong predictions", "", "wrong", "wrong predictions", *caught("wrong predictions", made, "wrong=energy")),
             ("noise", "if you expect such samples, ", "ood", "OOD samples", *caught("noise", made, "ood=energy")),
@@ -211,7 +211,7 @@ def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path
     target = tmp_path / "x.gradscore"
     command = ["bundle", str(small_run), "--score", "ood=energy", "--out", str(target), "--trust-code"]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
-    table = result.stdout.partition("the report's verdict")[0].splitlines()
+    table = result.stdout.partition("of new in-distribution samples")[0].splitlines()
     table = table[next(number for number, line in enumerate(table) if "alarms" in line) :]
     limits = [each.threshold for each in read_bundle(target).detectors.values()]
     assert [line.split()[-1] for line in table if "predictions" in line or "OOD" in line] == [

@@ -56,10 +56,10 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     assert said.startswith("With ")
     noise, wrong, good = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"With {good:.1f} % of good samples rejected, both together catch {percent(noise / 100)} of noise, "
+        f"With {good:.1f} % of good samples rejected for both together (evaluate: 5 % for each), it catches "
+        f"{percent(noise / 100)} of noise, "
         f"{percent(wrong / 100)} of wrong predictions."
     ) in said
-    assert "the report's verdict rejects 5 % by each score; this bundle by both together" in said
     assert "expect what evaluate says" not in said, "that is at another share of good samples"
     assert ("of kinds it has not seen, expect less." in said) == (not options), "others of these sets fitted it"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [
@@ -99,4 +99,4 @@ def test_of_few_samples_the_command_says_the_number(
     made = replace(read_bundle(small_bundle), rejections=few)
     monkeypatch.setattr("gradscore.deployment.make_bundle", lambda *_args, **_options: made, raising=False)
     found = CliRunner().invoke(app, ["bundle", str(small_run), "--out", str(tmp_path / "x.gradscore"), "--trust-code"])
-    assert "both together catch 3 of 4 wrong predictions." in found.stdout
+    assert "it catches 3 of 4 wrong predictions." in found.stdout
