@@ -93,7 +93,8 @@ class Baseline:
     """A score without gradients: an input of meta models, or reported beside them, which have to beat it.
 
     Attributes:
-        fit: from ordinary samples to what it has learned; raises `MissingExtraError` where a package is missing.
+        fit: from ordinary samples to what it has learned, by default nothing; raises `MissingExtraError` where a
+            package is missing.
         of: from outputs and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
         needs: what it looks at.
         summary: what it is, on one line.
@@ -107,7 +108,7 @@ class Baseline:
         starts_only: as an input, models of wrong predictions start from it, and no other looks at it.
     """
 
-    fit: Callable[[InDistribution], Arrays]
+    fit: Callable[[InDistribution], Arrays] = lambda _ordinary: {}
     of: Callable[[NetworkOutputs, Arrays], FloatArray]
     needs: Needs
     summary: str
@@ -120,40 +121,17 @@ class Baseline:
     starts_only: bool = False
 
 
-def learns_nothing(_ordinary: InDistribution) -> Arrays:
-    """What a baseline that is the same for every model learns."""
-    return {}
-
-
-def of_logits(
-    function: Callable[[ArrayLike], FloatArray],
-    *,
-    summary: str,
-    words: str = "",
-    source: str = "",
-    is_input: bool = False,
-) -> Baseline:
-    """A baseline that is a function of the logits (N, K) alone."""
-    return Baseline(
-        fit=learns_nothing,
-        of=lambda outputs, _learned: function(outputs.logits),
-        needs="logits",
-        summary=summary,
-        words=words,
-        source=source,
-        is_input=is_input,
-    )
+def of_logits(function: Callable[[ArrayLike], FloatArray], **others: Any) -> Baseline:
+    """A baseline that is a function of the logits (N, K) alone; `others` as for `Baseline`."""
+    return Baseline(of=lambda outputs, _learned: function(outputs.logits), needs="logits", **others)
 
 
 def of_penultimate(
     fit: Callable[[OrdinaryFeatures], Arrays],
     of: Callable[..., FloatArray],
     *,
-    summary: str,
-    source: str,
-    words: str = "",
-    is_input: bool = False,
     leaves_out: bool = False,
+    **others: Any,
 ) -> Baseline:
     """A baseline of penultimate features.
 
@@ -161,11 +139,8 @@ def of_penultimate(
         fit: from the features of ordinary samples to what is learned.
         of: from features (N, D), logits (N, K) and what was learned to scores (N,); with `leaves_out` also from what to
             leave out, a `OwnSamples` of the same samples.
-        summary: see `Baseline`.
-        words: see `Baseline`.
-        source: see `Baseline`.
-        is_input: see `Baseline`.
         leaves_out: see `Baseline`.
+        others: as for `Baseline`.
     """
 
     def fitted(ordinary: InDistribution) -> Arrays:
@@ -179,16 +154,7 @@ def of_penultimate(
             found[rows] = of(features[rows], logits[rows], learned, outputs.left_out.at(rows))
         return found
 
-    return Baseline(
-        fit=fitted,
-        of=score,
-        needs="penultimate",
-        summary=summary,
-        words=words,
-        source=source,
-        is_input=is_input,
-        leaves_out=leaves_out,
-    )
+    return Baseline(fit=fitted, of=score, needs="penultimate", leaves_out=leaves_out, **others)
 
 
 def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> FloatArray:
@@ -207,27 +173,13 @@ def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> Floa
 
 
 def _of_neighbours(
-    distance: Callable[[Neighbours], FloatArray],
-    summary: str,
-    *,
-    words: str = "",
-    source: str = "",
-    is_compared: bool = False,
+    distance: Callable[[Neighbours], FloatArray], summary: str, *, is_compared: bool = False, **others: Any
 ) -> Baseline:
     def of(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
         assert outputs.neighbours is not None, "a bank finds them"
         return np.asarray(distance(outputs.neighbours))
 
-    return Baseline(
-        fit=learns_nothing,
-        of=of,
-        needs="neighbours",
-        summary=summary,
-        words=words,
-        source=source,
-        is_input=True,
-        is_compared=is_compared,
-    )
+    return Baseline(of=of, needs="neighbours", summary=summary, is_input=True, is_compared=is_compared, **others)
 
 
 def _nnguide(outputs: NetworkOutputs, _learned: Arrays) -> FloatArray:
@@ -242,17 +194,16 @@ def _looks(outputs: NetworkOutputs) -> FloatArray:
 
 
 def _of_augmentations(
-    function: Callable[[FloatArray], FloatArray], summary: str, *, words: str = "", is_compared: bool = False
+    function: Callable[[FloatArray], FloatArray], summary: str, *, is_compared: bool = False, **others: Any
 ) -> Baseline:
     """A baseline of the logits (V + 1, N, K) of samples and of their V augmentations."""
     return Baseline(
-        fit=learns_nothing,
         of=lambda outputs, _learned: function(_looks(outputs)),
         needs="augmentations",
         summary=summary,
-        words=words,
         is_input=True,
         is_compared=is_compared,
+        **others,
     )
 
 
@@ -319,7 +270,6 @@ BASELINES: Registry[Baseline] = Registry(
         ),
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
         "nnguide": Baseline(
-            fit=learns_nothing,
             of=_nnguide,
             needs="neighbours",
             summary="energy times the mean of the 10 largest products of cosine and energy over the bank",
@@ -478,7 +428,6 @@ BASELINES: Registry[Baseline] = Registry(
             formulas.logit_variance, "log of the variance of z over augmentations, summed over classes"
         ),
         "augmentations_features": Baseline(
-            fit=learns_nothing,
             of=lambda outputs, _learned: formulas.feature_disagreement(
                 [penultimate_of(each) for each in (outputs, *outputs.augmentations.values())]
             ),
