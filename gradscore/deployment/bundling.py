@@ -226,10 +226,10 @@ def _deployed_models(
         folder = run.meta_path / (place or "")
         if place is not None and identities.asks_for(place) and folder.is_dir():
             model = identities.load(place, inputs)
-            deciding = chosen_model(folder, model, score=asked)
+            choice = ScoreChoice.of_notes(model.notes, where=folder)
+            deciding = chosen_model(folder, model, choice, score=asked)
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
-            choice = ScoreChoice.of_notes(model.notes, where=folder)
             notices += _about_request(question.what, choice, asked, reported)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE

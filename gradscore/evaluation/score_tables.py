@@ -360,11 +360,7 @@ class ScoreTables:
         """The score that was chosen for a spec."""
         folder = self._folder(spec)
         if folder not in self._chosen:
-            choice = self._choice(spec)
-            found = chosen_model(folder, self._models[folder], score=choice.score)
-            if isinstance(found, BaselineScore):
-                found = replace(found, log_odds=choice.log_odds, shift=choice.shift)
-            self._chosen[folder] = found
+            self._chosen[folder] = chosen_model(folder, self._models[folder], self._choice(spec))
         return self._chosen[folder]
 
     def _choice(self, spec: MetaModelSpec) -> ScoreChoice:

@@ -113,19 +113,21 @@ class BaselineScore:
         return probabilities(slope * scores + intercept, shift=self.shift if at_prevalence else 0.0)
 
 
-def chosen_model(folder: Path, model: MetaModel, *, score: str | None = None) -> MetaModel | BaselineScore:
-    """What decides: the score that was chosen when a meta model was fitted, or another of the run.
+def chosen_model(
+    folder: Path, model: MetaModel, choice: ScoreChoice, *, score: str | None = None
+) -> MetaModel | BaselineScore:
+    """What decides: the score that was chosen, or another of the run.
 
     Args:
         folder: of the meta model.
         model: the meta model.
+        choice: that of its notes, or of another meta model.
         score: the name of a score; the chosen one if None.
 
     Raises:
         StoreError: a regression beside the meta model is damaged.
         EvaluationError: there is no such score.
     """
-    choice = ScoreChoice.of_notes(model.notes, where=folder)
     name = choice.score if score is None else score
     if name == META:
         return model

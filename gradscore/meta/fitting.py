@@ -625,8 +625,6 @@ class _Judge:
         Args:
             alone: leaves nothing but the start. It is tried as well, and chosen where nothing can be held out.
         """
-        from sklearn.metrics import roc_auc_score
-
         if not self._folds:
             return alone
         self.search([alone], alone)
@@ -635,7 +633,7 @@ class _Judge:
             odds = np.empty(len(self._rows.target))
             for (_, out), each in zip(self._folds, self._odds[penalty], strict=True):
                 odds[out] = each[out]
-            areas[penalty] = float(roc_auc_score(self._rows.target, odds))
+            areas[penalty] = mean_area(odds, self._rows.target, np.full(len(odds), "all"))
         return max(areas, key=areas.__getitem__)
 
     def _score(self, penalty: Penalty) -> float:

@@ -12,7 +12,7 @@ from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
 from gradscore.evaluation.metrics import aurc, double_scoring, rarer_of
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_tables import LEADING, writing_scores
-from gradscore.meta import MetaInputs, MetaModel, chosen_model
+from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, chosen_model
 from gradscore.store import RunFolder
 
 
@@ -45,7 +45,8 @@ def test_joint_records_are_of_both_chosen_scores(report_run: RunFolder) -> None:
     samples = of_set.get_group("leave_one_dataset_out").set_index(place)
     features = pd.concat([report_run.read(split) for split in samples.index.unique("split")]).set_index(place)
     folder = report_run.meta_path / "misclassification/in_dist_only/all"
-    by_wrong = chosen_model(folder, MetaModel.load(folder, MetaInputs.load(report_run.inputs_path)))
+    model = MetaModel.load(folder, MetaInputs.load(report_run.inputs_path))
+    by_wrong = chosen_model(folder, model, ScoreChoice.of_notes(model.notes))
     in_dist = ~samples["positive"].to_numpy()
     good = in_dist & (samples["label"] == samples["prediction"]).to_numpy()
     scores = by_wrong.decision(features.loc[samples.index].reset_index()), samples["chosen"].to_numpy()
