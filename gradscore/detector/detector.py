@@ -311,7 +311,7 @@ class Detector:
     def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:
         """What decides by these scores, or by those that were chosen."""
         asked = [scores] if isinstance(scores, str) else scores
-        with trusting_code():
+        with trusting_code(), self._interface.attached(self.model):
             return make_bundle(
                 RunFolder(fitted.folder.path), alpha=self._alpha, model=self.model, samples=fitted.samples, scores=asked
             )

@@ -76,6 +76,13 @@ def test_a_bundle_of_texts_can_be_loaded(bert, detector, tmp_path) -> None:
     pd.testing.assert_frame_equal(again.score(loader(64, 2)), detector.score(loader(64, 2)))
 
 
+def test_another_score_of_texts_is_saved(bert, detector, tmp_path) -> None:
+    path = detector.save(tmp_path / "energy.gradscore", scores="energy")
+    table = gradscore.Detector.load(path, model=bert).score(loader(64, 2))
+    wanted = torch.cat([-logits(bert, batch).logsumexp(1) for batch in loader(64, 2)])
+    assert table["score_ood"].to_numpy() == pytest.approx(wanted.numpy(), abs=1e-5)
+
+
 def test_a_name_the_model_does_not_know_is_refused(bert) -> None:
     ids = torch.ones(4, 3, dtype=torch.int64)
     with pytest.raises(ModelError, match="words"):
