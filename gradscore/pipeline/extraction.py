@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Self
@@ -58,7 +57,7 @@ from ..store import (
     refuse_doubtful_labels,
     write_head,
 )
-from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of
+from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of, sample_count
 from .loop import Counter, OnBatch, Pace, Progress, RowExtractor, check_labelled, write_rows
 
 PROBED = 8
@@ -300,7 +299,10 @@ NO_BANK = (
 """What is said where a bank is of no use."""
 
 LOOKED_AT = 16
-"""Samples among which some that can be read are looked for."""
+"""Samples, from the first to the last, of which those that can be read are looked at."""
+
+SHOWN = 7
+"""Samples of these that a network is shown, to see whether a linear layer makes its logits."""
 
 
 def resolved(
@@ -361,8 +363,7 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Conf
     """As `resolved`, with the samples to fit on as a configuration opens them."""
     if config.features.penultimate != AUTO and config.data.auxiliary == []:
         return config, []
-    places = range(min(len(fit), LOOKED_AT))
-    few = dict(islice(((place, each) for place in places if isinstance(each := fit[place], Sample)), WARM_UP))
+    few = {place: each for place in _spread(len(fit), LOOKED_AT) if isinstance(each := fit[place], Sample)}
     labels = fit.labels
     return resolved(
         config,
@@ -375,8 +376,13 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Conf
     )
 
 
+def _spread(count: int, most: int) -> list[int]:
+    """Places of a few among `count` samples, from the first to the last."""
+    return [int(place) for place in np.linspace(0, count - 1, min(count, most))]
+
+
 def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether a linear layer makes the logits, as the first few samples show."""
+    """Whether a linear layer makes the logits, as a few samples show."""
     try:
         layer = find_last_layer(model, True)
         if layer is None:
@@ -384,7 +390,8 @@ def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
         device = layer.module.weight.device
         # The first one comes again at the end: some networks take no single one, and some sort samples and put them
         # back behind the layer, which samples in order would not show.
-        few = each_input(inputs, lambda each: torch.cat([each[:WARM_UP], each[:1]]).to(device))
+        places = [*_spread(sample_count(inputs), SHOWN), 0]
+        few = each_input(inputs, lambda each: each[places].to(device))
         with torch.no_grad():
             return layer.catch(lambda: model(few))[1] is not None
     except (*FAILURES, SystemExit):  # where the model itself fails, it is refused by what computes

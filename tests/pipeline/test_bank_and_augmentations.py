@@ -41,6 +41,17 @@ class Sorted(nn.Sequential):
 
 def in_another_order():
     return Sorted(*small())
+
+
+class SortedFromTheFourth(nn.Sequential):
+    # The first three digits are brighter than some later ones, and tie.
+    def forward(self, images):
+        order = (images.mean((1, 2, 3)) > 0.28).int().argsort(stable=True)
+        return super().forward(images[order])[order.argsort()]
+
+
+def in_another_order_later():
+    return SortedFromTheFourth(*small())
 """
 AUGMENTATIONS_CODE = """
 def halved(images):
@@ -223,7 +234,7 @@ def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
     assert len(found.changes) == 1
 
 
-@pytest.mark.parametrize("net", ["convolutional", "in_another_order"])
+@pytest.mark.parametrize("net", ["convolutional", "in_another_order", "in_another_order_later"])
 def test_a_bank_without_a_linear_layer_is_left_out(tmp_path, net):
     config = make_config(tmp_path, bank=BANK, net=net)
     found = extract(config, trust_code=True)
