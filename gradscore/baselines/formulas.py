@@ -12,7 +12,7 @@ scores features (N, D) and logits (N, K) by these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,12 @@ rounds by a thousandth of that. A layer norm makes one axis constant but for rou
 
 _NOTHING_LEFT = 1e-8
 """Where leaving a sample out leaves less than this of the variance along its direction, it leaves rounding alone."""
+
+_ENTRIES_TOGETHER = 1 << 24
+"""Numbers of samples times means that are looked at together: 128 MiB."""
+
+_CANCELLED = 1e-11
+"""Share of the terms of a sum by which products of matrices may be wrong; a float64 rounds by 1e-16 of each."""
 
 _STEEPEST = 30.0
 """Bound of the exponent of `_sharpening`; features that are not negative keep it between 1 and 3 in practice."""
@@ -610,9 +616,18 @@ def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: OwnSamp
     Whitened once, a sample costs D^2 + C D products; C times D^2 with an inverse covariance. Where a sample is left
     out, the mean of its class and the covariance change; the inverse follows by Sherman and Morrison (1950).
     """
-    whitened, means = product(features, learned["whitening"]), learned["means"]
+    means = learned["means"]
+    step = max(1, _ENTRIES_TOGETHER // max(1, means.size))
+    if len(features) > step:
+        parts = [slice(start, start + step) for start in range(0, len(features), step)]
+        lefts = [None if left_out is None else left_out.at(part) for part in parts]
+        found = [_squared_to_nearest(features[part], learned, left) for part, left in zip(parts, lefts, strict=True)]
+        return np.concatenate(found)
+    whitened = product(features, learned["whitening"])
+    size = np.square(whitened).sum(axis=1)[:, None] + np.square(means).sum(axis=1)
+    about = size - 2 * whitened @ means.T
     if left_out is None:
-        return np.asarray(np.min([np.square(whitened - mean).sum(axis=1) for mean in means], axis=0))
+        return _least(about, size, lambda rows, places: np.square(whitened[rows] - means[places]).sum(axis=1))
     counts, classes = learned["counts"], left_out.classes
     total, of_class = counts.sum(), counts[classes]
     away = product(left_out.features, learned["whitening"]) - means[classes]
@@ -620,19 +635,49 @@ def _squared_to_nearest(features: FloatArray, learned: Arrays, left_out: OwnSamp
     weight = of_class / others / total
     rest = 1 - weight * np.square(away).sum(axis=1)
     alone = rest < _NOTHING_LEFT
+    left = np.maximum(rest, _NOTHING_LEFT)
     # What a sample alone has: the direction that goes with it, as `_whitening` leaves out what has no variance.
+    gone = np.zeros_like(away)
     direction = product(away[alone], learned["whitening"].T)
-    gone = product(direction / np.square(direction).sum(axis=1, keepdims=True), learned["whitening"])
-    found = []
-    for place, mean in enumerate(means):
-        own = classes == place
-        offsets = whitened - mean + np.where(own, 1 / others, 0.0)[:, None] * away
-        along = (offsets * away).sum(axis=1)
-        squared = np.square(offsets).sum(axis=1) + weight * np.square(along) / np.maximum(rest, _NOTHING_LEFT)
-        squared[alone] = np.square(offsets[alone] - along[alone, None] * gone).sum(axis=1)
-        squared *= (total - 1) / total
-        found.append(np.where(own & (of_class == 1), np.inf, squared))  # its class is gone with it
-    return np.asarray(np.min(found, axis=0))
+    gone[alone] = product(direction / np.square(direction).sum(axis=1, keepdims=True), learned["whitening"])
+
+    def squared(rows: IntArray, places: IntArray) -> FloatArray:
+        own, single = classes[rows] == places, alone[rows]
+        offsets = whitened[rows] - means[places] + np.where(own, 1 / others[rows], 0.0)[:, None] * away[rows]
+        along = (offsets * away[rows]).sum(axis=1)
+        found = np.square(offsets).sum(axis=1) + weight[rows] * np.square(along) / left[rows]
+        found[single] = np.square(offsets[single] - along[single, None] * gone[rows[single]]).sum(axis=1)
+        found *= (total - 1) / total
+        return np.where(own & (of_class[rows] == 1), np.inf, found)  # its class is gone with it
+
+    along, across = ((whitened * each).sum(axis=1)[:, None] - each @ means.T for each in (away, gone))
+    length, lost = (np.square(each).sum(axis=1)[:, None] for each in (away, gone))
+    grown = (weight / left)[:, None]
+    moved = np.where(alone[:, None], lost * along**2 - 2 * along * across, grown * along**2)
+    about = (about + moved) * (total - 1) / total
+    every = np.arange(len(features))
+    about[every, classes] = squared(every, classes)
+    return _least(about, size * (1 + length * (grown + lost)), squared)
+
+
+def _least(about: FloatArray, size: FloatArray, exact: Callable[[IntArray, IntArray], FloatArray]) -> FloatArray:
+    """The least of the distances of each sample, where computing all of them exactly would take long.
+
+    Products of matrices tell in a hundredth of the time which may be the least; their digits are those of the terms
+    that cancel, and differ with the number of samples.
+
+    Args:
+        about: (N, C) what products say.
+        size: (N, C) of the terms that they add up.
+        exact: from places (P,) of samples and of means to the distances (P,).
+
+    Returns:
+        (N,)
+    """
+    rows, places = np.nonzero(about <= (about + _CANCELLED * size).min(axis=1, keepdims=True) + _CANCELLED * size)
+    found = np.full(len(about), np.inf)
+    np.minimum.at(found, rows, exact(rows, places))
+    return found
 
 
 def _along(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:

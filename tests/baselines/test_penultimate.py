@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from scipy.special import log_softmax, logsumexp, softmax
 from score_names import score_names
 
@@ -272,6 +273,26 @@ def test_of_one_class_wdiscood_is_the_distance_to_its_mean():
     score = fitted("wdiscood", classes=np.zeros(N, dtype=int))
     wanted = 5 * np.sqrt(distances(NEW, FIT.mean(0, keepdims=True), AROUND)[:, 0])
     np.testing.assert_allclose(score(NEW), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("far", [1.0, 100.0])
+def test_the_nearest_of_many_means_is_that_of_all_distances(far, monkeypatch):
+    monkeypatch.setattr(formulas, "_ENTRIES_TOGETHER", 400 * 40)
+    classes = np.arange(1200) % 400
+    features = GENERATOR.normal(size=(400, 40))[classes] + 0.1 * GENERATOR.normal(size=(1200, 40)) + far
+    means = features.reshape(3, 400, 40).mean(0)
+    scatter = (features - means[classes]).T @ (features - means[classes]) / 1200
+    new = features[:90] + 0.05 * GENERATOR.normal(size=(90, 40))
+    head = Head(weight=np.zeros((400, 40)), bias=np.zeros(400))
+    learned = BASELINES["mahalanobis"].fit(
+        InDistribution(
+            outputs=NetworkOutputs(logits=np.eye(400)[classes], penultimate=features), classes=classes, head=head
+        )
+    )
+    found = BASELINES["mahalanobis"].of(NetworkOutputs(logits=np.eye(400)[classes[:90]], penultimate=new), learned)
+    frame = np.linalg.cholesky(np.linalg.inv(scatter))
+    wanted = cdist((new - far) @ frame, (means - far) @ frame, "sqeuclidean").min(axis=1)
+    np.testing.assert_allclose(np.exp(found), wanted, rtol=1e-7)
 
 
 def test_a_feature_without_variance_is_no_hindrance():
