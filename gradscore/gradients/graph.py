@@ -57,7 +57,7 @@ OPAQUE = {
 
 SETTINGS = (
     "batch_first", "dim", "dim0", "dim1", "dimension", "dims", "index", "k", "offset", "shifts", "split_size",
-    "split_sizes", "start", "step",
+    "split_sizes", "start", "step", "storage_offset", "stride",
 )  # fmt: skip
 """Whole numbers that nodes save, none of which depends on the number of samples where these are not cut apart."""
 
@@ -67,11 +67,13 @@ INDICES = {
     "IndexBackward0": "indices",
     "IndexCopyBackward0": "index",
     "IndexPutBackward0": "indices",
+    "IndexReduceBackward0": "index",
     "IndexSelectBackward0": "index",
     "MaskedScatterBackward0": "mask",
     "MaskedSelectBackward0": "mask",
     "ScatterAddBackward0": "index",
     "ScatterBackward0": "index",
+    "ScatterReduceBackward0": "index",
     "SortBackward0": "indices",
     "TakeBackward0": "index",
     "TopkBackward0": "indices",
@@ -79,7 +81,8 @@ INDICES = {
 """Nodes that move rows to where numbers say, and where these are saved."""
 
 ALONG_AN_AXIS = (
-    "GatherBackward0", "ScatterAddBackward0", "ScatterBackward0", "SortBackward0", "TopkBackward0",
+    "GatherBackward0", "ScatterAddBackward0", "ScatterBackward0", "ScatterReduceBackward0", "SortBackward0",
+    "TopkBackward0",
 )  # fmt: skip
 """Those that move elements along one axis: samples only if they lie there."""
 

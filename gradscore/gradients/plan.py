@@ -3,7 +3,8 @@
 A plan is made on the first batch, tried there (`try_plan`), and holds for every graph of equal signature, unless a node
 may send rows of samples to where its numbers say. A product with a matrix of zeros and ones deals rows out as an index
 does, without one that could be looked at: experts that get their tokens by such a product, pooling of graphs of several
-sizes. What a probe finds there holds for its batch alone.
+sizes. So does a mask over samples that were broadcast to one another, or a `torch.autograd.Function`. What a probe
+finds there holds for its batch alone.
 
 `Collection` carries a plan out, in one backward pass in which rules turn output gradients into per-sample gradients.
 """
@@ -17,6 +18,7 @@ from math import isfinite, prod
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, Node
 from torch.utils.checkpoint import CheckpointError
 
@@ -54,6 +56,9 @@ TABLES = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 
 HIDDEN = ("CopySlices", "SegmentReduceBackward0")
 """Nodes that may move rows to where nobody can see."""
+
+JOINING = ("CatBackward0", "ConstantPadNdBackward0", "StackBackward0")
+"""Nodes whose inputs are smaller than their output, and yet used once."""
 
 
 @dataclass
@@ -166,7 +171,10 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         batched=tuple(place for node, place in graph.places.items() if _is_batched(node, met)),
         holds_once=any(_mixes(node, met, samples) for node in graph.places),
     )
-    passed = graph.above(edge.node for edge in met if known[edge.node] is not None)
+    with_samples = {edge.node for edge in met if known[edge.node] is not None}
+    passed = graph.above(with_samples)
+    if not plan.holds_once:
+        plan.holds_once = _deals_out(outputs, grad_outputs, graph, with_samples | passed)
     for name, edges in uses.items():
         for edge in edges:
             layout, place = known[edge.node], graph.places[edge.node]
@@ -260,6 +268,53 @@ def _mixes(node: Node, uses: Container[Edge], samples: int) -> bool:
         return True
     # What needs no gradient is a weight that is frozen, or made of the batch. A weight leaves the rows where they are.
     return output_shape(node, 0)[0] % samples != 0
+
+
+def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Container[Node]) -> bool:
+    """Whether what samples make may be sent to other samples, as numbers say that are no index.
+
+    A mask can do so once samples were broadcast to one another: along the axis on which these lie in the result.
+
+    Args:
+        outputs: as for `make_plan`.
+        grad_outputs: as for `make_plan`.
+        graph: as for `make_plan`.
+        nodes: those whose results hold samples.
+    """
+    candidates: dict[Node, tuple[int, ...]] = {}
+    for node in graph.places:
+        if node not in nodes:
+            continue
+        if isinstance(node, BackwardCFunction) and node.name() not in RULES:
+            return True
+        axes = {axis for edge in _inputs(node, nodes) for axis in _broadcast_axes(edge)}
+        if any(output_shape(node, 0)[axis] % len(outputs) == 0 for axis in axes):
+            candidates[node] = tuple(axes)
+    found = probe(outputs, grad_outputs, graph, list(candidates)) if candidates else {}
+    for node, axes in candidates.items():
+        layout = found.get(node)
+        if layout is None or any(each.axis in axes for each in (layout, *layout.alternatives)):
+            return True
+    return False
+
+
+def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:
+    """Those of its inputs that are made by wanted nodes."""
+    for slot, (source, _) in enumerate(node.next_functions):
+        if source is not None and source in wanted:
+            yield Edge(node, slot)
+
+
+def _broadcast_axes(edge: Edge) -> list[int]:
+    """The axes of the first output of a node along which an input is used more than once."""
+    node, wide = edge.node, output_shape(edge.node, 0)
+    if node.name() == "RepeatBackward0":
+        return [axis for axis, times in enumerate(node._saved_repeats) if times > 1]
+    shape = (1,) * (len(wide) - len(edge.shape)) + tuple(edge.shape)
+    pairs = list(zip(shape, wide, strict=False))
+    if node.name() in JOINING or len(shape) > len(wide) or any(one not in (1, other) for one, other in pairs):
+        return []
+    return [axis for axis, (one, other) in enumerate(pairs) if one < other]
 
 
 def _is_batched(node: Node, uses: Container[Edge]) -> bool:

@@ -19,6 +19,7 @@ READ_BY_RULES = {
 """Nodes that a processor never makes: what the rules of others read is there where they equal the reference."""
 
 HAVE_SETTINGS = {
+    "AsStridedBackward0": "storage_offset stride",
     "CatBackward0": "dim",
     "DiagonalBackward0": "dim1 dim2 offset",
     "FlipBackward0": "dims",

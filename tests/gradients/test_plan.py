@@ -13,7 +13,7 @@ from gradscore.errors import CoupledSamplesError
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.engine import OFTEN
 
-pytestmark = pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gradscore.GradientWarning", "ignore:index_reduce:UserWarning")
 
 
 def engine_of(model: nn.Module) -> Engine:
@@ -93,6 +93,24 @@ def by_slices(x: Tensor, order: Tensor) -> Tensor:
     return found
 
 
+def by_largest(x: Tensor, order: Tensor) -> Tensor:
+    kept = one_hot(x, order)[:, :, None] > 0
+    return torch.where(kept, x[None], -torch.inf).amax(1)
+
+
+class Reordered(torch.autograd.Function):
+    """What PyTorch cannot look into."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, order: Tensor) -> Tensor:
+        ctx.order = order
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient[ctx.order.argsort()], None
+
+
 WAYS = {
     "index": lambda x, order: x[order],
     "index select": lambda x, order: x.index_select(0, order),
@@ -105,6 +123,19 @@ WAYS = {
     "table": lambda x, order: F.embedding(order, x),
     "attention": by_attention,
     "slices": by_slices,
+    "mask": lambda x, order: (one_hot(x, order)[:, :, None] * x[None]).sum(1),
+    "mask, samples on the second axis": lambda x, order: (one_hot(x, order.argsort())[:, :, None] * x[:, None]).sum(0),
+    "mask of a sum": lambda x, order: ((x[None] + x.new_zeros(len(x), 1, 1)) * one_hot(x, order)[:, :, None]).sum(1),
+    "mask of copies": lambda x, order: (one_hot(x, order)[:, :, None] * x.repeat(len(x), 1, 1)).sum(1),
+    "mask of an expansion": lambda x, order: (one_hot(x, order)[:, :, None] * x.expand(len(x), -1, -1)).sum(1),
+    "largest": by_largest,
+    "scatter reduce": lambda x, order: torch.zeros_like(x).scatter_reduce(
+        0, order.argsort().unsqueeze(1).expand_as(x), x, "amax", include_self=False
+    ),
+    "index reduce": lambda x, order: torch.zeros_like(x).index_reduce(
+        0, order.argsort(), x, "amax", include_self=False
+    ),
+    "function": Reordered.apply,
 }
 
 
@@ -275,12 +306,25 @@ def test_rows_that_go_where_their_first_number_says(kind: type[nn.Module], batch
         assert_reference(engine, model(x))
 
 
+class Rounded(torch.autograd.Function):
+    """A weight with few digits, whose gradient passes as it is."""
+
+    @staticmethod
+    def forward(_ctx, x: Tensor) -> Tensor:
+        return (x * 64).round() / 64
+
+    @staticmethod
+    def backward(_ctx, gradient: Tensor) -> Tensor:
+        return gradient
+
+
 class Adapted(TwoLayers):
-    """A frozen weight with a low-rank addition, normalised weights, and attention over the tokens of a sample."""
+    """A frozen weight with a low-rank addition, normalised and rounded weights, and what tokens of a sample share."""
 
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 5))
+        self.square = nn.Parameter(torch.randn(6, 6))
         self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))
         self.double()
@@ -289,6 +333,7 @@ class Adapted(TwoLayers):
     def forward(self, x: Tensor) -> Tensor:
         found = F.linear(x, self.first.weight + self.one @ self.two, self.first.bias)
         found = self.normed(torch.tanh(found))
+        found = found * torch.sigmoid(found.mean(1, keepdim=True)) + F.linear(found[:, :1], Rounded.apply(self.square))
         return self.last(
             torch.einsum("ntd,df->ntf", self.attention(found, found, found)[0], self.one[:, :1]).flatten(1)
         )
