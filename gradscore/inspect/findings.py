@@ -8,7 +8,6 @@ from itertools import pairwise
 from math import inf
 from statistics import median
 
-import torch
 from torch import nn
 
 from .layer_figures import OUTPUT, ModelFigures
@@ -21,7 +20,7 @@ class Finding:
 
     Attributes:
         kind: what it is, a word or three: "dead layer".
-        layer: where its cause is: a layer, a parameter, `(input)`, `(labels)` or `(model)`.
+        layer: where its cause is: a layer, a parameter, `(input)` or `(model)`.
         sentence: what it is, for a reader.
         because: layers, and other things, that are not well because of it.
         step: of training, at which it was seen first; None for a saved model.
@@ -44,13 +43,13 @@ class Finding:
 
 SCOPE = (
     "looked for inputs, weights, outputs and gradients that are not finite, inputs out of scale, frozen and cut-off "
-    "layers, dead units and layers, exploding and vanishing gradients, outputs that are constant or certain beyond all "
-    "measure, and labels that contradict a network that is right elsewhere"
+    "layers, dead units and layers, exploding and vanishing gradients, and outputs that are constant or certain beyond "
+    "all measure"
 )
 """What `diagnose` and `examine` can name."""
 
-INPUT, LABELS = "(input)", "(labels)"
-"""Stand for a layer in findings about the data."""
+INPUT = "(input)"
+"""Stands for a layer in findings about the data."""
 
 
 def diagnose(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> list[Finding]:
@@ -314,36 +313,6 @@ def _certain(figures: ModelFigures) -> list[Finding]:
         f"{CERTAIN:.0f}; weights or inputs are too large"
     )
     return [Finding("saturated", MODEL, sentence)]
-
-
-CONTRADICTED, MANY_CONTRADICTED, MOSTLY_RIGHT = 4.6, 0.1, 0.9
-"""Labels whose logit is e^4.6 = 100 times less likely than that of the prediction are contradicted; share of them from
-which on labels are named, if the network is right for most of the others: one that is often wrong is not believed.
-"""
-
-
-def contradicted(logits: torch.Tensor, labels: torch.Tensor) -> list[Finding]:
-    """Names labels that a network contradicts with certainty, though it is right elsewhere.
-
-    Args:
-        logits: (N, K).
-        labels: (N,) int64, -1 for none.
-    """
-    known = labels >= 0
-    if int(known.sum()) < ENOUGH_SAMPLES:
-        return []
-    logits, labels = logits[known].double(), labels[known]
-    behind = logits.amax(1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
-    against = behind > CONTRADICTED
-    share = float(against.double().mean())
-    right = float((behind[~against] == 0).double().mean()) if bool((~against).any()) else 0.0
-    if share < MANY_CONTRADICTED or right < MOSTLY_RIGHT:
-        return []
-    sentence = (
-        f"labels may be wrong: the network gives {int(against.sum())} of {len(labels)} labels less than a hundredth of "
-        f"the probability of its prediction, and is right for {right:.0%} of the others"
-    )
-    return [Finding("label noise", LABELS, sentence)]
 
 
 def described(figures: ModelFigures, site: str) -> str:

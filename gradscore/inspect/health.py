@@ -13,17 +13,14 @@ from torch import Tensor, nn
 
 from ..data import tensors_in, with_tensors
 from ..models import first_tensor
-from .findings import Finding, constant, contradicted, described, diagnose
+from .findings import Finding, constant, described, diagnose
 from .hooks import leaf_modules, learning_modules
 from .layer_figures import ModelFigures
 from .layer_quantities import precise_norm
 from .quantity import MODEL, Schedule, layer_of
 
-Labelled = tuple[Tensor, Tensor]
-"""Samples (N, ...), preprocessed, and their labels (N,) int64, -1 for none."""
 
-
-def examine(model: nn.Module, batches: Sequence[Labelled]) -> list[Finding]:
+def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
     """Runs a model forwards and backwards and names what is not well.
 
     The gradients have one size at the logits of every sample: whether they get through a network does not depend on the
@@ -34,13 +31,13 @@ def examine(model: nn.Module, batches: Sequence[Labelled]) -> list[Finding]:
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.
-        batches: samples and labels (N,) int64, -1 for none; the model and they are left as they are.
+        batches: preprocessed samples (N, ...) each; the model and they are left as they are.
 
     Returns:
         The findings, the gravest first; none if nothing stands out.
     """
     parameters = dict(model.named_parameters())
-    figures, gradients, logits = _run(model, batches)
+    figures, gradients = _run(model, batches)
     found = diagnose(figures, parameters)
     held = {
         name: moved for name, gradient in gradients.items() if (moved := _moved(parameters[name], gradient)) is not None
@@ -49,7 +46,7 @@ def examine(model: nn.Module, batches: Sequence[Labelled]) -> list[Finding]:
         held = {}
     with replaced(parameters, held):
         last = _run(model, batches)[0] if held else figures
-        images = batches[0][0]
+        images = batches[0]
         found = confirmed(
             last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
         )
@@ -59,31 +56,28 @@ def examine(model: nn.Module, batches: Sequence[Labelled]) -> list[Finding]:
         for finding in (constant(figures) if held else ())
         if set(figures.layers[finding.layer].parameters) & set(held)
     ]
-    found = found or _cut_off(model, figures, images) or shut
-    return found or contradicted(logits, torch.cat([labels for _, labels in batches]))
+    return found or _cut_off(model, figures, images) or shut
 
 
-def _run(model: nn.Module, batches: Iterable[Labelled]) -> tuple[ModelFigures, dict[str, Tensor], Tensor]:
+def _run(model: nn.Module, batches: Iterable[Tensor]) -> tuple[ModelFigures, dict[str, Tensor]]:
     """Runs batches forwards, and backwards from gradients of norm 1 at the logits of every sample.
 
     They point where the predicted class gains on the others.
 
     Returns:
-        Figures of the layers, the summed gradients of the parameters that get one, and logits on the CPU.
+        Figures of the layers, and the summed gradients of the parameters that get one.
     """
     figures = ModelFigures(model)
     wanted = {name: each for name, each in model.named_parameters() if each.requires_grad}
     totals: dict[str, Tensor] = {}
-    logits = []
     with ExitStack() as stack:
         figures.attach(stack)
         figures.active = True
-        for images, _ in batches:
+        for images in batches:
             if images.is_floating_point():
                 images = images.detach().requires_grad_()  # so that gradients pass frozen layers as well
             outputs = first_tensor(model(images.clone()))  # it may work in place on what it is given
             assert outputs is not None
-            logits.append(outputs.detach().cpu())
             inputs = [*wanted.values(), *([images] if images.requires_grad else [])]
             if not outputs.requires_grad or not inputs:
                 continue
@@ -95,7 +89,7 @@ def _run(model: nn.Module, batches: Iterable[Labelled]) -> tuple[ModelFigures, d
                 if gradient is not None and bool(gradient.any()):
                     totals[name] = totals[name] + gradient if name in totals else gradient
         figures.active = False
-    return figures, totals, torch.cat(logits)
+    return figures, totals
 
 
 NUDGE = 1e-2

@@ -23,7 +23,7 @@ from ..models import build_model, trusting_code
 from ..pipeline import Progress, open_datasets
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
-from .health import Labelled, examine
+from .health import examine
 from .histograms import GradHist1d, GradHist2d
 from .inspector import Inspector
 from .layer_quantities import (
@@ -165,7 +165,7 @@ def _chosen_groups(
     samples: int,
     batch_size: int,
     notices: list[str],
-) -> dict[str, Labelled]:
+) -> dict[str, Tensor]:
     """Draws samples of the splits that are reported on: the test split, and OOD sets that are not auxiliary.
 
     Args:
@@ -194,7 +194,7 @@ def _chosen_groups(
     classes = config.model.num_classes
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
 
-    found: dict[str, Labelled] = {}
+    found: dict[str, Tensor] = {}
     for info, _ in planned_splits(config.data).values():
         if info.name != TEST and (not info.is_reported_ood or by == "class"):
             continue
@@ -218,14 +218,14 @@ def _chosen_groups(
         if info.name == TEST:
             found |= _parted(batch.tensor, batch.labels, predictions, by)
         else:
-            found[info.dataset_name] = batch.tensor, torch.full_like(batch.labels, -1)
-    return {name: group for name, group in found.items() if len(group[0])}
+            found[info.dataset_name] = batch.tensor
+    return {name: group for name, group in found.items() if len(group)}
 
 
-def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -> dict[str, Labelled]:
+def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -> dict[str, Tensor]:
     """The groups of the test split."""
     if by == "split":
-        return {TEST: (images, labels)}
+        return {TEST: images}
     known = labels >= 0
     if not bool(known.any()):
         raise DataError(f"grouping by {by} needs labels, and no sample of {TEST} has one; use --by split")
@@ -233,12 +233,12 @@ def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -
     chosen = {"right": known & right, "wrong": known & ~right}
     if by == "class":
         chosen = {f"class {label}": labels == label for label in sorted(set(labels[known].tolist()))}
-    return {name: (images[places], labels[places]) for name, places in chosen.items()}
+    return {name: images[places] for name, places in chosen.items()}
 
 
 def inspect_groups(
     model: nn.Module,
-    samples: Mapping[str, Labelled],
+    samples: Mapping[str, Tensor],
     templates: Sequence[Quantity],
     *,
     loss: LossHead,
@@ -264,10 +264,7 @@ def inspect_groups(
         EngineError: gradients that cannot be computed.
     """
     device = next(iter(model.parameters())).device
-    batches = {
-        name: [*zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True)]
-        for name, (images, labels) in samples.items()
-    }
+    batches = {name: torch.split(images, batch_size) for name, images in samples.items()}
     engine = Engine(dict(model.named_parameters()), warns=False)
     notices: list[str] = []
 
@@ -277,7 +274,7 @@ def inspect_groups(
             engine.stream(logits, gradient.direction.to(logits.dtype), sink, retain_graph=True)
 
     with full_precision():
-        for (first, _), *_others in batches.values() if _of_samples(templates) else ():
+        for first, *_others in batches.values() if _of_samples(templates) else ():
             first = first.to(device)
             few = first[:SHOWN_TO_ENGINE]
             try:
@@ -290,12 +287,12 @@ def inspect_groups(
         for quantity in _of_samples(templates):
             quantity.reset()
         groups: dict[str, list[Quantity]] = {}
-        counts = {name: len(images) for name, (images, _) in samples.items()}
+        counts = {name: len(images) for name, images in samples.items()}
         done = 0
         for name, parts in batches.items():
             groups[name] = copy.deepcopy(list(templates))
             with Inspector(model, groups[name]) as inspector:
-                for batch, _ in parts:
+                for batch in parts:
                     logits = model(batch.to(device, copy=True))  # it may work in place on what it is given
                     if _of_samples(templates):  # first, since those need no hooks and the rest nothing else
                         with inspector.paused():
@@ -310,7 +307,7 @@ def inspect_groups(
                         progress(name, done, sum(counts.values()))
                 inspector.finish_step()
                 inspector.observe_modules()
-        found = examine(model, [(images.to(device), labels) for parts in batches.values() for images, labels in parts])
+        found = examine(model, [images.to(device) for parts in batches.values() for images in parts])
     if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
         notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
     layers = [*inspector.layers, *inspector.parameters]

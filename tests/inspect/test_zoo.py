@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 
 
 def findings(patient):
-    return examine(patient.model, list(zip(patient.images.split(16), patient.labels.split(16), strict=True)))
+    return examine(patient.model, patient.images.split(16))
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_healthy_while_it_trains(name):
 
 def test_a_network_that_amplifies_rounding_is_looked_at_and_said_so():
     patient = SICK["exploding until only rounding is left"].make()
-    samples = {"test": (patient.images[:8], patient.labels[:8])}
+    samples = {"test": patient.images[:8]}
     found = inspect_groups(patient.model, samples, [GradHist1d(), MeanGSNR()], loss=LOSSES["pseudo_label"])
     assert [each.kind for each in found.findings] == ["exploding"]
     assert "or amplifies rounding until nothing else is left" in found.notices[0]
@@ -92,7 +92,7 @@ class Attending(nn.Module):
 @pytest.mark.parametrize("kind", [Centred, Attending])
 def test_samples_that_are_coupled_are_refused_still(kind):
     model = nn.Sequential(nn.Flatten(), kind(), nn.Linear(64, 10))
-    samples = {"test": (torch.randn(8, 1, 8, 8), torch.full((8,), -1))}
+    samples = {"test": torch.randn(8, 1, 8, 8)}
     with pytest.raises(CoupledSamplesError, match="changes with the other images"):
         inspect_groups(model, samples, [MeanGSNR()], loss=LOSSES["pseudo_label"])
 
@@ -123,7 +123,7 @@ def test_a_forward_that_changes_its_input_changes_nothing(quantities):
     for in_place in (True, False):
         torch.manual_seed(0)
         given, model = images.clone(), Doubled(in_place=in_place).eval()
-        samples = {"test": (given, torch.full((len(given),), -1))}
+        samples = {"test": given}
         found = inspect_groups(
             model, samples, [make() for make in quantities], loss=LOSSES["pseudo_label"], batch_size=8
         )
@@ -148,7 +148,7 @@ class ComplexGate(nn.Module):
 
 
 def test_a_branch_that_a_complex_parameter_holds_back():
-    assert findings(Patient(ComplexGate().eval(), torch.randn(24, 1, 8, 8), torch.full((24,), -1))) == []
+    assert findings(Patient(ComplexGate().eval(), torch.randn(24, 1, 8, 8))) == []
 
 
 def test_the_documentation_names_the_zoo():

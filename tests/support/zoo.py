@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
@@ -21,7 +20,6 @@ class Patient:
 
     model: nn.Module
     images: Tensor
-    labels: Tensor
 
 
 @functools.cache
@@ -41,13 +39,13 @@ def trained(model: nn.Module, *, size: int = 8, channels: int = 1, steps: int = 
         optimizer.zero_grad()
         F.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
-    return Patient(model.eval(), images[1600:1664], labels[1600:1664])
+    return Patient(model.eval(), images[1600:1664])
 
 
 def random(model: nn.Module, *, size: int = 32, channels: int = 3, words: int = 0) -> Patient:
     """A fresh network, with noise or words at random."""
     images = torch.randint(0, words, (24, 12)) if words else torch.randn(24, channels, size, size)
-    return Patient(model.eval(), images, torch.full((24,), -1))
+    return Patient(model.eval(), images)
 
 
 def cnn() -> nn.Sequential:
@@ -134,7 +132,7 @@ def changed(patient: Patient, change: Callable[[nn.Module], object]) -> Patient:
 
 
 def on_digits(model: nn.Module) -> Patient:
-    return Patient(model.eval(), digits()[0][1600:1664], digits()[1][1600:1664])
+    return Patient(model.eval(), digits()[0][1600:1664])
 
 
 def dead_units() -> Patient:
@@ -157,7 +155,7 @@ def infinite_input() -> Patient:
     patient = trained(cnn())
     images = patient.images.clone()
     images[3, 0, 2, 2] = torch.inf
-    return Patient(patient.model, images, patient.labels)
+    return Patient(patient.model, images)
 
 
 def saturated() -> Patient:
@@ -166,7 +164,7 @@ def saturated() -> Patient:
 
 def raw_bytes() -> Patient:
     patient = trained(with_batch_norm())
-    return Patient(patient.model, (patient.images + 1) * 127.5, patient.labels)
+    return Patient(patient.model, (patient.images + 1) * 127.5)
 
 
 def foreign_statistics() -> Patient:
@@ -187,13 +185,6 @@ def zeroed_head() -> Patient:
 
 def overflow() -> Patient:
     return changed(trained(cnn()), lambda model: [model[each].weight.mul_(1e25) for each in (0, 2)])
-
-
-def noisy_labels() -> Patient:
-    patient = trained(cnn(), steps=200)
-    wrong = (patient.labels + 3) % 10
-    chosen = torch.from_numpy(np.random.default_rng(0).random(len(wrong)) < 0.4)
-    return Patient(patient.model, patient.images, torch.where(chosen, wrong, patient.labels))
 
 
 @dataclass(frozen=True)
@@ -225,7 +216,6 @@ SICK = {
     "gradient of a root at zero": Sick(lambda: on_digits(Root()), "bad gradient", "features"),
     "outputs beyond float32": Sick(overflow, "bad output", "2"),
     "a division by zero behind the last layer": Sick(lambda: on_digits(Between(behind=True)), "bad output", "(model)"),
-    "two labels of five wrong": Sick(noisy_labels, "label noise", "(labels)"),
 }
 
 
