@@ -206,7 +206,7 @@ def known_windows(terms: Terms, known_sets: KnownSets) -> list[KnownWindow]:
 
 
 class _WeightedSet(NamedTuple):
-    means: Means
+    means: Sums
     accuracy: float
     group: str
 
@@ -230,7 +230,7 @@ def _mixed(terms: Terms, parts: list[tuple[float, _WeightedSet]]) -> KnownWindow
     """A window with these shares of sets."""
     there = [(share, part) for share, part in parts if share > 0]
     return KnownWindow(
-        terms=terms.at(Means.mixed([(share, part.means) for share, part in there])),
+        terms=terms.at(Sums.mixed([(share, part.means) for share, part in there])),
         accuracy=sum(share * part.accuracy for share, part in there),
         noise=sum(share**2 * part.accuracy * (1 - part.accuracy) / part.means.samples for share, part in there),
         groups=tuple(part.group for _, part in there if part.group != UNSHIFTED),
@@ -440,46 +440,28 @@ def _log_odds(accuracy: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """Sums over samples, in order: in one part or in several, they are the same but for rounding of the features.
+    """Sums over samples with weights; means, where these add up to 1.
+
+    Sums in one part or in several are the same but for rounding of the features.
 
     Attributes:
-        samples: how many.
         values: (d,) of values.
         classes: (K,) of samples by predicted class.
         confident: (K,) of those among them that are confident.
-    """
-
-    samples: int
-    values: Floats
-    classes: Floats
-    confident: Floats
-
-    @property
-    def means(self) -> Means:
-        """Over the samples, of which there is at least one."""
-        return Means(
-            values=self.values / self.samples,
-            classes=self.classes / self.samples,
-            confident=self.confident / self.samples,
-            samples=float(self.samples),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Means:
-    """Means over samples, of which some may count more than others.
-
-    Attributes:
-        values: (d,) of values.
-        classes: (K,) shares of the predicted classes.
-        confident: (K,) shares of the samples that are confident, by predicted class.
         samples: how many samples of equal weight have as much noise.
     """
 
-    values: FloatArray
-    classes: FloatArray
-    confident: FloatArray
+    values: Floats
+    classes: Floats
+    confident: Floats
     samples: float
+
+    @property
+    def means(self) -> Sums:
+        """Over samples of equal weight, of which there is at least one."""
+        parts = (self.values, self.classes, self.confident)
+        values, classes, confident = (each / self.samples for each in parts)
+        return Sums(values=values, classes=classes, confident=confident, samples=self.samples)
 
     @classmethod
     def mixed(cls, parts: Sequence[tuple[float, Self]]) -> Self:
@@ -512,7 +494,7 @@ class Terms:
     confident: float
     centres: FloatArray
     directions: FloatArray
-    usual: Means
+    usual: Sums
 
     @classmethod
     def of(cls, known_sets: KnownSets) -> Self:
@@ -531,7 +513,7 @@ class Terms:
             confident=float(np.quantile(known.columns[CONFIDENCE], 1 - known.right.mean())),
             centres=centres,
             directions=_directions(found - centres[_classes(known.columns)]),
-            usual=Means(values=usual, classes=usual, confident=usual, samples=np.nan),
+            usual=Sums(values=usual, classes=usual, confident=usual, samples=np.nan),
         )
         return replace(terms, usual=terms.means(known, np.full(len(known.right), 1 / len(known.right))))
 
@@ -539,7 +521,7 @@ class Terms:
     def none(self) -> Sums:
         """Sums of no sample."""
         values, classes = self._plain + self.directions.shape[1], len(self.centres)
-        return Sums(samples=0, values=np.zeros(values), classes=np.zeros(classes), confident=np.zeros(classes))
+        return Sums(values=np.zeros(values), classes=np.zeros(classes), confident=np.zeros(classes), samples=0.0)
 
     def added(self, sums: Sums, columns: Mapping[str, FloatArray]) -> Sums:
         """Sums with more samples, given by what is watched of them (n,), by name."""
@@ -549,20 +531,20 @@ class Terms:
         np.add.at(confident, predicted, columns[CONFIDENCE] >= self.confident)
         # Sums over parts in order, so that their rounding does not depend on where a part ends.
         total = np.add.accumulate(np.vstack([sums.values, values]), axis=0)[-1]
-        return Sums(samples=sums.samples + len(values), values=total, classes=classes, confident=confident)
+        return Sums(values=total, classes=classes, confident=confident, samples=sums.samples + len(values))
 
-    def means(self, known: KnownSet, weights: FloatArray) -> Means:
+    def means(self, known: KnownSet, weights: FloatArray) -> Sums:
         """Means over samples with weights (n,) that add up to 1."""
         predicted, confident = _classes(known.columns), weights * (known.columns[CONFIDENCE] >= self.confident)
         classes = len(self.centres)
-        return Means(
+        return Sums(
             values=weights @ self._values(known.columns),
             classes=np.asarray(np.bincount(predicted, weights, minlength=classes), dtype=np.float64),
             confident=np.asarray(np.bincount(predicted, confident, minlength=classes), dtype=np.float64),
             samples=float(1 / (weights**2).sum()),
         )
 
-    def at(self, means: Means) -> FloatArray:
+    def at(self, means: Sums) -> FloatArray:
         """(t,) terms of a window, of which the first are the log-odds of the accuracy that confidence and classes say.
 
         That is the share of confident predictions, of which no more count of a class than there are samples of it:

@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from gradscore.deployment import KnownSet, KnownSets
-from gradscore.monitoring.accuracy import LITTLE, Means, Terms
+from gradscore.monitoring.accuracy import LITTLE, Sums, Terms
 from gradscore.monitoring.streams import FARTHEST, Scaled
 
 
@@ -40,9 +40,9 @@ def in_two_directions(moved: tuple[float, float], classes: np.ndarray, confident
         TERMS,
         centres=np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [6.0, 0.0]]),
         directions=np.eye(2),
-        usual=Means(values=np.zeros(8), classes=even, confident=even, samples=np.inf),
+        usual=Sums(values=np.zeros(8), classes=even, confident=even, samples=np.inf),
     )
-    return terms.at(Means(values=np.r_[np.zeros(6), moved], classes=classes, confident=confident, samples=np.inf))
+    return terms.at(Sums(values=np.r_[np.zeros(6), moved], classes=classes, confident=confident, samples=np.inf))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -121,7 +121,7 @@ def test_a_mixture_is_what_its_samples_are_together() -> None:
         (share, TERMS.means(each, np.full(len(each.right), 1 / len(each.right))))
         for share, each in ((0.25, some), (0.75, others))
     ]
-    np.testing.assert_allclose(TERMS.at(Means.mixed(parts)), at(both), rtol=1e-9)
+    np.testing.assert_allclose(TERMS.at(Sums.mixed(parts)), at(both), rtol=1e-9)
 
 
 KNOWN = {"confidence": np.array([0.0, 2.0]), "constant": np.array([5.0, 5.0])}
