@@ -8,6 +8,7 @@ their scores, and the largest difference of a coefficient, relative to the large
 """
 
 import argparse
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -24,7 +25,8 @@ KEY = ["task", "protocol", "dataset"]
 def fitted(run: RunFolder, most: int) -> tuple[dict[str, np.ndarray], dict[tuple[str, ...], float], dict]:
     """Coefficients of each model, and AUROCs and scores by data set."""
     protocols.MOST_SAMPLES = most
-    report = fit_run(run, again=True)
+    shutil.rmtree(run.meta_path, ignore_errors=True)  # models that are there would be kept
+    report = fit_run(run)
     inputs = MetaInputs.load(run.inputs_path)
     models = {each.spec.label: MetaModel.load(run.meta_path / each.spec.label, inputs) for each in report.models}
     found = evaluate_run(run)

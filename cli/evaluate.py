@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,13 +18,10 @@ from .options import (
     INCONCLUSIVE,
     JsonOption,
     NothingToTrustOption,
-    ProtocolsOption,
     QuietOption,
     RunArgument,
     SetOption,
-    TablesOption,
     ThreadsOption,
-    settings_of,
 )
 from .output import Output, by_level, cell, doing, figures_table, interval
 
@@ -49,9 +46,11 @@ JOINT_HEADINGS = {"aurc": "AURC", "ds_aurc": "DS-AURC", "ds_f1": "DS-F1"}
 
 def evaluate(
     run: RunArgument,
-    overrides: SetOption = None,
-    protocols: ProtocolsOption = None,
-    tables: TablesOption = False,
+    settings: SetOption = None,
+    tables: Annotated[
+        bool,
+        typer.Option("--tables", help="Also print the figures of every score on every data set; the report has them."),
+    ] = False,
     _threads: ThreadsOption = None,
     _trust: NothingToTrustOption = False,
     as_json: JsonOption = False,
@@ -65,8 +64,7 @@ def evaluate(
     After gradscore demo: gradscore evaluate demo/run --tables
     """
     output = Output(as_json=as_json, quiet=quiet)
-    settings = settings_of(overrides, protocols=protocols)
-    found = evaluated(output, run, settings=settings, tables=tables)
+    found = evaluated(output, run, settings=settings or (), tables=tables)
     output.document(found)
     end(found)
 
@@ -82,7 +80,7 @@ def evaluated(
     run: Path,
     *,
     settings: Sequence[str] = (),
-    tables: bool,
+    tables: bool = False,
     answer: bool = True,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program."""

@@ -162,19 +162,6 @@ SetOption = Annotated[
 DeviceOption = Annotated[T, typer.Option("--device", metavar="auto|cpu|cuda|...", help="Where to compute.")]
 BatchSizeOption = Annotated[T, typer.Option("--batch-size", min=1, help="Samples at a time.")]
 WorkersOption = Annotated[int | None, typer.Option("--workers", help="Processes that load samples.")]
-ProtocolsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--protocols",
-        metavar="NAME,NAME...",
-        help="Which protocols of OOD detection: known, leave_one_dataset_out, auxiliary, in_dist_only.",
-        show_default=False,
-    ),
-]
-AgainOption = Annotated[bool, typer.Option("--again", help="Refit all models, even where nothing changed.")]
-TablesOption = Annotated[
-    bool, typer.Option("--tables", help="Also print all figures, of each score on each set or of each fit.")
-]
 SplitOption = Annotated[
     str, typer.Option("--split", help="The split to look at: in_dist.fit, in_dist.test, in_dist.bank, ...")
 ]
@@ -224,11 +211,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as J
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and warnings.")]
 
 
-def settings_of(settings: list[str] | None, *, protocols: str | None = None, **extract: object) -> list[str]:
+def settings_of(settings: list[str] | None, **options: object) -> list[str]:
     """Settings as `--set` takes them, those that have options of their own last."""
-    named = {f"extract.{name}": value for name, value in extract.items()}
-    named["evaluate.protocols"] = None if protocols is None else f"[{protocols}]"
-    return [*(settings or ()), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+    return [*(settings or ()), *(f"extract.{name}={value}" for name, value in options.items() if value is not None)]
 
 
 class _FlagsWithoutValues:

@@ -13,16 +13,13 @@ from .extract import extracted
 from .fit_meta import document as fit_document
 from .fit_meta import fitted
 from .options import (
-    AgainOption,
     BatchSizeOption,
     ConfigArgument,
     DeviceOption,
     JsonOption,
-    ProtocolsOption,
     QuietOption,
     RunOutOption,
     SetOption,
-    TablesOption,
     ThreadsOption,
     TrustOption,
     WorkersOption,
@@ -43,9 +40,6 @@ def run(
     device: DeviceOption[str | None] = None,
     batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
-    protocols: ProtocolsOption = None,
-    again: AgainOption = False,
-    tables: TablesOption = False,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -59,10 +53,8 @@ def run(
     After gradscore demo: gradscore run demo/gradscore.yaml --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
-    given = settings_of(settings, protocols=protocols, device=device, batch_size=batch_size, workers=workers)
-    summary, models, found = completed(
-        context, output, config, given, out=out, check_labels=True, again=again, tables=tables
-    )
+    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    summary, models, found = completed(context, output, config, given, out=out, check_labels=True)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)
     return found
@@ -77,8 +69,6 @@ def completed(
     out: Path | None = None,
     check_kept: bool = False,
     check_labels: bool = False,
-    again: bool = False,
-    tables: bool = False,
     answer: bool = True,
 ) -> tuple[ExtractSummary, FitReport, dict[str, Any]]:
     """Extracts what is missing or changed, fits and evaluates, and says what was found.
@@ -91,8 +81,6 @@ def completed(
         out: the run folder, if not that of the configuration.
         check_kept: read the samples of a run that is there again, and compare them with it.
         check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
-        again: fit all models anew.
-        tables: show every figure.
         answer: say how good the scores are and which command comes next, not where the report is alone.
 
     Returns:
@@ -101,6 +89,6 @@ def completed(
     summary = extracted(
         context, output, config, settings, out=out, to_fit=True, check_kept=check_kept, check_labels=check_labels
     )
-    models = fitted(output, summary.run, again=again)
-    found = evaluated(output, summary.run, tables=tables, answer=answer)
+    models = fitted(output, summary.run)
+    found = evaluated(output, summary.run, answer=answer)
     return summary, models, found

@@ -265,7 +265,7 @@ def expected_of(
     if protocol is not None and ood.empty and any(info.is_reported_ood for info in run.splits()):
         raise ExpectedFiguresError(
             f"{run.path}: the last evaluation has no OOD scores of protocol {protocol}, which a bundle would use, so "
-            "that nothing of OOD detection would be checked; run gradscore evaluate again without --protocols"
+            "that nothing of OOD detection would be checked; run gradscore evaluate again without --set"
         )
     if wrong.empty and ood.empty:
         raise ExpectedFiguresError(

@@ -107,7 +107,7 @@ class FitReport:
     left_out: list[str] = field(default_factory=list)
 
 
-def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], None] | None = None) -> FitReport:
+def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
     """Fits the meta models of a run and writes them to `meta/<task>/<protocol>/<name>/`.
 
     What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
@@ -118,7 +118,6 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
 
     Args:
         run: a finished run folder; settings that it was given are stored in it (see `RunFolder.with_settings`).
-        again: fit all models anew.
         progress: called with the name of each model before it is fitted.
 
     Returns:
@@ -157,7 +156,7 @@ def fit_run(run: RunFolder, *, again: bool = False, progress: Callable[[str], No
         for spec in found.specs:
             folder = run.meta_path / spec.label
             model = None
-            if folder in intact and not again:
+            if folder in intact:
                 with suppress(StoreError):  # it may be of other inputs
                     model = MetaModel.load(folder, inputs)
             if model is not None and identities.is_current(spec.label, model):

@@ -99,7 +99,7 @@ def test_tables_are_of_protocols_groups_and_both_scores(said: Said) -> None:
 
 def test_the_command_that_shows_the_notes_can_be_pasted(fitted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(fitted, tmp_path / "a run")
-    brief = CliRunner().invoke(app, ["evaluate", str(run), "--protocols", "known"]).stdout
+    brief = CliRunner().invoke(app, ["evaluate", str(run), "--set", "evaluate.protocols=[known]"]).stdout
     line = next(each for each in brief.splitlines() if "more note" in each)
     count, command = line.split(" more notes: ")
     program, *arguments = shlex.split(command)

@@ -45,10 +45,11 @@ def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypa
 
 
 def test_settings_and_options(small_run: Path, tmp_path: Path) -> None:
-    options = ("--set", "features.statistics=[l1]", "--batch-size", "25", "--tables")
+    options = ("--set", "features.statistics=[l1]", "--batch-size", "25")
     result = run(small_run, tmp_path / "run", *options)
     assert result.exit_code == 0, result.output
-    assert "misclassification, in_dist_only: in_dist.test" in result.stdout
+    config = RunFolder(tmp_path / "run").config
+    assert (config.features.statistics, config.extract.batch_size) == (["l1"], 25)
 
 
 def test_without_gradients_all_else_stays(small_run: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_answer_is_that_of_the_command_line_with_the_same_protocols(report, 
 def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line_do(by_commands, tmp_path) -> None:
     """`known` fits half of each reported set by content, chooses by it, and reports the rest."""
     run = shutil.copytree(by_commands.run, tmp_path / "run")
-    command("fit-meta", run, "--protocols", "known,leave_one_dataset_out,auxiliary,in_dist_only")
+    command("fit-meta", run, "--set", "evaluate.protocols=[known,leave_one_dataset_out,auxiliary,in_dist_only]")
     by_default = json.loads(printed("evaluate", run, "--json"))
     shapes, contents = by_commands.raw("ood.shapes"), RunFolder(run).read("ood.shapes", ["content_hash"])
     fits = first_half(contents["content_hash"], seed=by_commands.config.evaluate.seed)

@@ -29,7 +29,8 @@ def contents(run: RunFolder) -> dict[str, bytes]:
 
 
 def test_the_same_settings_keep_every_model(report_copy: RunFolder) -> None:
-    first = fit_run(report_copy, again=True)
+    shutil.rmtree(report_copy.meta_path)
+    first = fit_run(report_copy)
     before = contents(report_copy)
     second = fit_run(report_copy)
     assert first.kept == []
@@ -54,7 +55,8 @@ def test_what_changed_is_fitted_again(report_copy: RunFolder, override: str, kep
     changed = report_copy.with_settings([override], sections=SECTIONS)
     assert fit_run(changed).kept == kept
     kept_models = contents(report_copy)
-    assert fit_run(RunFolder(report_copy.path), again=True).kept == []
+    shutil.rmtree(report_copy.meta_path)
+    assert fit_run(RunFolder(report_copy.path)).kept == []
     assert contents(report_copy) == kept_models
     evaluate_run(RunFolder(report_copy.path))
 
@@ -111,7 +113,7 @@ def test_unknown_settings_are_refused_and_nothing_is_stored(report_copy: RunFold
 
 def test_fit_meta_stores_settings_and_says_how_many_it_kept(report_copy: RunFolder) -> None:
     fit_run(report_copy)
-    result = invoke("fit-meta", report_copy, "--protocols", "known, in_dist_only")
+    result = invoke("fit-meta", report_copy, "--set", "evaluate.protocols=[known, in_dist_only]")
     assert result.exit_code == 0
     assert "3 meta models, 3 of them kept as they were" in words(result)
     assert RunFolder(report_copy.path).config.evaluate.protocols == ["known", "in_dist_only"]
@@ -119,7 +121,7 @@ def test_fit_meta_stores_settings_and_says_how_many_it_kept(report_copy: RunFold
 
 def test_evaluate_reports_other_protocols_and_stores_nothing(report_copy: RunFolder) -> None:
     before = (report_copy.path / "config.yaml").read_bytes()
-    assert invoke("evaluate", report_copy, "--protocols", "in_dist_only").exit_code == 0
+    assert invoke("evaluate", report_copy, "--set", "evaluate.protocols=[in_dist_only]").exit_code == 0
     report = (report_copy.evaluation_path / "metrics.csv").read_text()
     assert "leave_one_dataset_out" not in report
     assert (report_copy.path / "config.yaml").read_bytes() == before

@@ -142,7 +142,9 @@ def test_fits_and_evaluates_as_a_local_run(bucket: Bucket, config_file: str, loc
     shutil.copytree(local, reference)
     assert extracted(config_file, address).exit_code == 0
     for where in (address, str(reference)):
-        assert command("fit-meta", where, "--protocols", "known", "--set", "meta.cv_folds=2").exit_code == 0
+        assert (
+            command("fit-meta", where, "--set", "evaluate.protocols=[known]", "--set", "meta.cv_folds=2").exit_code == 0
+        )
         assert command("evaluate", where).exit_code in (0, 3)  # so few samples may come to no verdict
     there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(reference)
     assert there.keys() == here.keys()
