@@ -143,7 +143,7 @@ def document(evaluation: EvaluationReport) -> dict[str, Any]:
     return {
         "answer": asdict(evaluation.answer),
         "verdicts": [_entry(each) for each in evaluation.verdicts],
-        "no_verdict": evaluation.no_verdict,
+        "no_verdict": evaluation.answer.no_verdict,
         "not_compared": evaluation.not_compared,
         "records": [record.entry() for record in evaluation.records],
         **by_level(evaluation.notices),

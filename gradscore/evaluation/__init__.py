@@ -25,7 +25,7 @@ from .fits import FitReport, Fitted, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs
-from .records import CLASSIFIER, COMPARED, JOINT, Outcome, Record, Records, Verdict, is_group
+from .records import CLASSIFIER, COMPARED, JOINT, Record, Records, Verdict, is_group
 from .score_tables import (
     LOGIT_LR,
     SCORE_LR,

@@ -109,11 +109,6 @@ class EvaluationReport:
             return []
         return verdicts(self.records, groups=self.groups, complete=self.not_compared is None)
 
-    @property
-    def no_verdict(self) -> str | None:
-        """Why there is no verdict; None where there is one."""
-        return self.answer.no_verdict
-
 
 def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> EvaluationReport:
     """Reports on the meta models of a run: `metrics.json`, `metrics.csv` and `scores.parquet`; nothing is fitted.

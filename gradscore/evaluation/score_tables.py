@@ -154,11 +154,12 @@ class JointlyScoredSet:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A data set that a spec reports, and where its scores come from by name."""
+    """A data set that a spec reports, where its scores come from by name, and what decides."""
 
     spec: MetaModelSpec
     dataset: str
     places: Mapping[str, Place]
+    deciding: MetaModel | BaselineScore
 
     @property
     def rows(self) -> RowMasks:
@@ -196,7 +197,6 @@ class ScoreTables:
                 )
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
-        self._chosen: dict[Path, MetaModel | BaselineScore] = {}
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, dict[Place, FloatArray]] = {}
         self._plans: list[_Plan] = []
@@ -220,7 +220,7 @@ class ScoreTables:
             StoreError: a damaged file.
         """
         self._plans = [
-            _Plan(each, dataset, self._places(each))
+            _Plan(each, dataset, self._places(each), self._deciding(each))
             for spec in specs
             for each in (spec, replace(spec, task="shifted", reported=spec.shifted))
             for dataset in each.reported
@@ -288,7 +288,7 @@ class ScoreTables:
 
         def score(name: str) -> FloatArray:
             if name == "probability":
-                return self._probability(plan.spec, score(CHOSEN))
+                return _probability(plan, score(CHOSEN))
             place = plan.places[name]
             return np.concatenate([columns[split][place][mask] for split, mask in plan.rows.items()])
 
@@ -316,7 +316,7 @@ class ScoreTables:
             protocol=spec.protocol,
             dataset=plan.dataset,
             positive=spec.positive[split][rows],
-            probability=self._probability(spec, scores[CHOSEN]),
+            probability=_probability(plan, scores[CHOSEN]),
             **scores,
         )  # fmt: skip
 
@@ -352,16 +352,10 @@ class ScoreTables:
             self._described[split] = frame
         return self._described[split]
 
-    def _probability(self, spec: MetaModelSpec, decision: FloatArray) -> FloatArray:
-        """As bundles say it: of a wrong prediction at the prevalence of the fit, of an OOD sample as if half were."""
-        return self._deciding(spec).probability(decision, at_prevalence=spec.task != "ood")
-
     def _deciding(self, spec: MetaModelSpec) -> MetaModel | BaselineScore:
         """The score that was chosen for a spec."""
         folder = self._folder(spec)
-        if folder not in self._chosen:
-            self._chosen[folder] = chosen_model(folder, self._models[folder], self._choice(spec))
-        return self._chosen[folder]
+        return chosen_model(folder, self._models[folder], self._choice(spec))
 
     def _choice(self, spec: MetaModelSpec) -> ScoreChoice:
         """The choice for a spec: figures of sets that were left out are those of the score of the model of all sets."""
@@ -373,6 +367,11 @@ class ScoreTables:
 
     def _folder(self, spec: MetaModelSpec) -> Path:
         return self._run.meta_path / (MISCLASSIFICATION_MODEL if spec.task == "shifted" else spec.label)
+
+
+def _probability(plan: _Plan, decision: FloatArray) -> FloatArray:
+    """As bundles say it: of a wrong prediction at the prevalence of the fit, of an OOD sample as if half were."""
+    return plan.deciding.probability(decision, at_prevalence=plan.spec.task != "ood")
 
 
 def baselines_of(spec: MetaModelSpec, inputs: MetaInputs) -> dict[str, list[str]]:
