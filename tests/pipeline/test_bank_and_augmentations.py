@@ -58,10 +58,6 @@ def halved(images):
     return images / 2
 
 
-def half(images):
-    return images.half()
-
-
 def double(images):
     return images.double()
 
@@ -254,7 +250,6 @@ def test_a_linear_layer_that_is_asked_for_is_wanted(tmp_path):
 
 
 BAD_AUGMENTATIONS = {
-    "half": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float16"),
     "double": (DataError, "must return floats of the type and shape it is given, torch.float32 .*; got torch.float64"),
     "infinite": (ModelError, "gives no finite logits for any of the first 3 samples"),
     "noisy": (ModelError, "gives other values each time; it must not use random numbers"),
