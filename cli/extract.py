@@ -234,12 +234,11 @@ def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:
 def _table(splits: list[SplitSummary]) -> Table:
     table = figures_table(["split"], ["samples", "accuracy", "seconds", "samples/s"])
     for split in splits:
-        rate = split.rate or (split.computed / split.seconds if split.computed else None)
         table.add_row(
             split.name,
             str(split.samples),
             cell(split.accuracy),
             f"{split.seconds:.1f}",
-            "-" if rate is None else f"{rate:.0f}",
+            f"{split.computed / split.seconds:.0f}" if split.computed else "-",
         )
     return table

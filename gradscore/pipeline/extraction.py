@@ -80,7 +80,6 @@ class SplitSummary:
         seconds: spent on them.
         non_finite: rows with a logit or feature that is not finite; such values are kept as they are.
         skipped: samples that could not be used, and why.
-        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
     name: str
@@ -91,7 +90,6 @@ class SplitSummary:
     seconds: float
     non_finite: int
     skipped: list[Skipped]
-    rate: float | None = None
 
     @classmethod
     def of(cls, name: str, entry: SplitEntry, pace: Pace) -> Self:
@@ -105,7 +103,6 @@ class SplitSummary:
             seconds=pace.seconds,
             non_finite=entry.non_finite,
             skipped=entry.skipped,
-            rate=pace.rate,
         )
 
 

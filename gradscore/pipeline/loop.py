@@ -43,21 +43,10 @@ class Pace:
     Attributes:
         samples: how many.
         seconds: from when the samples before them were done, of whatever split.
-        rate: samples a second after the first batch, which also compiles loops; None where there were no others.
     """
 
     samples: int = 0
     seconds: float = 0.0
-    rate: float | None = None
-    _first: tuple[int, float] = (0, 0.0)
-
-    def add(self, samples: int, seconds: float) -> None:
-        """Counts the samples of a batch that is done now."""
-        if self.samples == 0:
-            self._first = samples, seconds
-        self.samples, self.seconds = self.samples + samples, self.seconds + seconds
-        if self.samples > self._first[0]:
-            self.rate = (self.samples - self._first[0]) / (self.seconds - self._first[1])
 
 
 class Counter:
@@ -85,7 +74,8 @@ class Counter:
     def add(self, split: str, samples: int) -> None:
         """Counts samples of a split that are done now."""
         before, self._then = self._then, time.perf_counter()
-        self.paces[split].add(samples, self._then - before)
+        pace = self.paces[split]
+        pace.samples, pace.seconds = pace.samples + samples, pace.seconds + self._then - before
         self.skip(split, samples)
 
 
