@@ -59,26 +59,6 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {name or MODEL: module for name, module in model.named_modules() if next(module.children(), None) is None}
 
 
-def modules_to_depth(model: nn.Module, depth: int) -> dict[str, nn.Module]:
-    """The modules so many levels below a model, and those without submodules above that, by name.
-
-    Lists and dictionaries of modules, which are not called, make no level.
-
-    Example:
-        >>> list(modules_to_depth(nn.Sequential(nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Flatten()), 1))
-        ['0', '1']
-    """
-    found: dict[str, nn.Module] = {}
-    for name, child in model.named_children():
-        is_list = isinstance(child, nn.ModuleList | nn.ModuleDict)
-        if is_list or (depth > 1 and next(child.children(), None) is not None):
-            below = modules_to_depth(child, depth if is_list else depth - 1)
-            found |= {f"{name}.{each}": module for each, module in below.items()}
-        else:
-            found[name] = child
-    return found
-
-
 def learning_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules without submodules, and others with parameters of their own, by name, in the order of the model."""
     return {

@@ -27,7 +27,6 @@ from .hooks import (
     in_backward,
     leaf_modules,
     learning_modules,
-    modules_to_depth,
     refuse_compiled,
     watch_gradient,
 )
@@ -69,8 +68,6 @@ class Inspector:
         quantities: what is fed.
         layers: shell patterns, or one, on the names of layers, which are modules without submodules; and whole names of
             others, of blocks and of attention for example.
-        depth: take the modules so many levels below the model as its layers, blocks for example; modules without
-            submodules above that level stay layers.
         parameters: shell patterns on the names of parameters.
         optimizer: whose learning rates are kept for `report`.
         health: the steps at which `findings` are looked for; none by default.
@@ -100,7 +97,6 @@ class Inspector:
         quantities: Sequence[Quantity],
         *,
         layers: Sequence[str] = ("*",),
-        depth: int | None = None,
         parameters: Sequence[str] = ("*",),
         optimizer: torch.optim.Optimizer | None = None,
         health: Schedule | None = None,
@@ -109,7 +105,7 @@ class Inspector:
         check_arguments(model, quantities, optimizer=optimizer, health=health)
         layers, patterns = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
         self.model, self.quantities, self.step = model, list(quantities), -1
-        self.layers = chosen_layers(model, layers, depth)
+        self.layers = chosen_layers(model, layers)
         self.parameters = chosen(dict(model.named_parameters()), patterns, "parameter")
         self._health, self._is_examined = TrainingHealth(model, self.parameters, health or _never), health is not None
         self._is_paused = self._saw = False  # the latter: whether a layer or a gradient was seen in this epoch
@@ -119,7 +115,7 @@ class Inspector:
         self._calls, self._recalls = Calls(), Calls()
         self._with_gradients: set[str] = set()
         # Attention, say, has parameters of its own and a layer within.
-        self._owners = learning_modules(model) if tuple(layers) == ("*",) and depth is None else {}
+        self._owners = learning_modules(model) if tuple(layers) == ("*",) else {}
         self.epoch, self.name, self.optimizer = 0, str(name), optimizer
         self.history: list[Entry] = []
         self._engine: Engine | None = None
@@ -489,16 +485,13 @@ def check_arguments(model: object, quantities: object, *, optimizer: object = No
         raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
 
 
-def chosen_layers(model: nn.Module, patterns: Sequence[str], depth: int | None) -> dict[str, nn.Module]:
+def chosen_layers(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
     """The layers that are watched, by name in the order of the model; see `Inspector`.
 
     Raises:
-        ConfigError: a pattern that matches nothing, or a depth below 1.
+        ConfigError: a pattern that matches nothing.
     """
-    if depth is not None and depth < 1:
-        raise ConfigError(f"depth counts levels below the model, from 1; got {depth}")
-    layers = leaf_modules(model) if depth is None else modules_to_depth(model, depth) or leaf_modules(model)
-    modules = dict(model.named_modules())
+    layers, modules = leaf_modules(model), dict(model.named_modules())
     named = [name for name in patterns if name in modules and name not in layers and name]
     wanted = [pattern for pattern in patterns if pattern not in named]
     found = chosen(layers, wanted, "layer")

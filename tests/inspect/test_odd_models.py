@@ -325,7 +325,6 @@ REFUSED = {
     "two of a name": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm(), OutputNorm()]), "two quantities of the same"),
     "no such layer": (lambda: Inspector(nn.Linear(2, 2), [], layers=["con"]), "'con' matches no layer"),
     "no such parameter": (lambda: Inspector(nn.Linear(2, 2), [], parameters=["x"]), "'x' matches no parameter"),
-    "depth": (lambda: Inspector(Widths(), [], depth=0), "depth counts levels below the model, from 1; got 0"),
     "no health": (lambda: Inspector(nn.Linear(2, 2), []).findings(), "health="),
     "no width": (lambda: GradHist1d(span=(-1.7e308, 1.7e308)), "finite range"),
     "steps": (lambda: every(0), "positive number of steps"),
@@ -421,9 +420,6 @@ class Attending(nn.Module):
 
 
 CHOSEN = {
-    "blocks": ({"depth": 1}, ["blocks.0", "blocks.1", "head"]),
-    "parts of blocks": ({"depth": 2, "layers": ["*attn", "*norm1"]}, ["blocks.0.self_attn", "blocks.0.norm1",
-                        "blocks.1.self_attn", "blocks.1.norm1"]),
     "by name": ({"layers": ["blocks.1", "head", "blocks.0.self_attn"]}, ["blocks.0.self_attn", "blocks.1", "head"]),
     "a name and a pattern": ({"layers": ["blocks.1", "*.linear?"]}, ["blocks.0.linear1", "blocks.0.linear2",
                              "blocks.1", "blocks.1.linear1", "blocks.1.linear2"]),
