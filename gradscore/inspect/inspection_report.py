@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAGE = "report.html"
-TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet", "gsnr.parquet")
+TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet")
 """What an inspection writes, the first always."""
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
@@ -46,7 +46,7 @@ HISTOGRAMS_2D = (
 SIGNAL_MAPS = (
     "Maps: the ratio of every entry by itself, one row for each parameter with the median beside its name, colour the "
     "share of its entries. Entries whose gradient is zero for all samples, and others below the scale, are counted at "
-    "its low end; gsnr.parquet has them all."
+    "its low end."
 )
 
 SIGNAL_BINS = 61
@@ -266,7 +266,7 @@ def _log_shares(counts: NDArray[np.int64]) -> FloatArray:
 
 
 def _write_tables(inspection: Inspection, folder: Path) -> list[Path]:
-    """Writes `figures.parquet` and, where those quantities were asked for, histograms and signal-to-noise maps.
+    """Writes `figures.parquet` and, where those quantities were asked for, histograms.
 
     Args:
         inspection: what was found.
@@ -274,9 +274,8 @@ def _write_tables(inspection: Inspection, folder: Path) -> list[Path]:
 
     Returns:
         The files: `figures.parquet` (group, quantity, measure, layer, statistic, value), `histograms.parquet` (group,
-        layer, low, high, count, one row for each bin), `histograms_2d.parquet` (with low and high of gradient and
-        parameter, empty bins left out) and `gsnr.parquet` (group, layer, entry, gsnr: one row for each entry of each
-        parameter, in the order of its elements).
+        layer, low, high, count, one row for each bin) and `histograms_2d.parquet` (with low and high of gradient and
+        parameter, empty bins left out).
     """
     frames: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
     frames[TABLES[0]].append(inspection.table())
@@ -305,7 +304,3 @@ def _tables_of(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
             columns = {"gradient_low": gradient[x], "gradient_high": gradient[x + 1]}
             columns |= {"parameter_low": parameter[y], "parameter_high": parameter[y + 1], "count": counts[x, y]}
             yield TABLES[2], layer, columns
-    elif isinstance(quantity, MeanGSNR):
-        for layer in quantity.moments:
-            ratios = quantity.ratios(layer).cpu().numpy()
-            yield TABLES[3], layer, {"entry": range(len(ratios)), "gsnr": ratios}
