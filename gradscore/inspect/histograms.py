@@ -78,8 +78,10 @@ class Histogram:
             values: (n, p) on the first axis.
             columns: (p,) on the second axis, if there is one: the same value for all n of a column.
         """
-        values = values.reshape(1, -1) if columns is None else values
-        self.add_products(values.new_ones(len(values), 1), values, columns)
+        if values.numel():
+            values = values.reshape(1, -1) if columns is None else values
+            largest = torch.stack(torch.aminmax(values)).abs().max()  # of rows, PyTorch takes twice as long
+            self._count(values.new_ones(len(values), 1), values, columns, float(largest))
 
     def add_products(self, left: Tensor, right: Tensor, columns: Tensor | None = None) -> None:
         """Counts the elements of outer products, without writing them out where there is a compiled loop for it.
@@ -89,12 +91,11 @@ class Histogram:
             right: (n, i).
             columns: (o * i,) values on the second axis, if there is one.
         """
-        if not left.numel() or not right.numel():
-            return
-        ends = [torch.stack(torch.aminmax(each, dim=1)).abs().amax(0) for each in (left, right)]
-        sizes = [float((ends[0] * ends[1]).max())]
-        if columns is not None:
-            sizes.append(float(columns.abs().max()))
+        if left.numel() and right.numel():
+            self._count(left, right, columns, float((left.abs().amax(1) * right.abs().amax(1)).max()))
+
+    def _count(self, left: Tensor, right: Tensor, columns: Tensor | None, largest: float) -> None:
+        sizes = [largest] if columns is None else [largest, float(columns.abs().max())]
         if not all(map(isfinite, sizes)):
             for values in _written(left, right):
                 keep = values.isfinite() if columns is None else values.isfinite() & columns.isfinite()
