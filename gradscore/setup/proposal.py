@@ -143,10 +143,10 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     shapes: Shapes = {}
     architecture: Architecture | None = None
     class_names: tuple[str, ...] = ()
+    likely = {len(each.classes) for each in sets if each.classes and each.role != "ood"}
     if saved is None and found.programs and not found.checkpoints:
-        _propose_program(made, found.programs, sets)
+        _propose_program(made, found.programs, likely)
     elif saved is None:
-        likely = [len(each.classes) for each in sets if each.classes and each.role != "ood"]
         shapes, architecture, class_names = _propose_model(made, found, likely, progress)
     else:
         shapes = _propose_saved(made, found, saved)
@@ -183,16 +183,25 @@ def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shap
     return shapes_of(read_weights(inside[0]).tensors) if len(inside) == 1 else {}
 
 
-def _propose_program(made: Proposal, programs: Sequence[Path], sets: Sequence[SampleSet]) -> None:
+def _propose_program(made: Proposal, programs: Sequence[Path], likely: Collection[int]) -> None:
     """Proposes a program that brings its weights, with as many classes as samples have: it is not read."""
     one_of = "" if len(programs) == 1 else f"one of {len(programs)}; check; "
     made.put("model.source", f"program:{made.near(programs[0])}", f"{one_of}needs --trust-code")
     made.put("model.checkpoint", None, "the program brings its weights")
-    counts = {len(each.classes) for each in sets if each.classes and each.role != "ood"}
-    if len(counts) == 1:
-        made.put("model.num_classes", counts.pop(), "of the samples; check")
-    else:
+    _propose_classes(made, _only(likely), "of the samples; check")
+
+
+def _only(likely: Collection[int]) -> int | None:
+    """How many classes samples have, where all labelled sets have as many and a network may tell them apart."""
+    return min(likely) if len(likely) == 1 and min(likely) > 1 else None
+
+
+def _propose_classes(made: Proposal, classes: int | None, why: str) -> None:
+    if classes is None:
         made.ask("model.num_classes", "how many classes the network tells apart")
+    else:
+        two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
+        made.put("model.num_classes", classes, f"{why}{two}")
 
 
 def _of_pickle(found: Found) -> str:
@@ -238,7 +247,9 @@ def _propose_model(
         if shapes != state or all(each.required for each in own):  # else the network is code that is here
             architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
     counted = (architecture and architecture.logits) or class_count(shapes, likely=[len(names)] if names else likely)
-    classes = None if counted is None else counted[1]
+    classes, why = (
+        (_only(likely), "of the samples; check") if counted is None else (counted[1], f"rows of {counted[0]}")
+    )
     if architecture is not None:
         same = "; check: networks with the same parameters may differ in what has none"
         is_timm = architecture.source.startswith("timm:")
@@ -256,11 +267,7 @@ def _propose_model(
             made.put(
                 "model.prefix", prefix, "names of the network begin so in the checkpoint, others are of the training"
             )
-    if counted is None:
-        made.ask("model.num_classes", "how many classes the network tells apart")
-    else:
-        two = "; one logit for two classes: a regression is not supported" if classes == 1 else ""
-        made.put("model.num_classes", classes, f"rows of {counted[0]}{two}")
+    _propose_classes(made, classes, why)
     return shapes, architecture, names if len(names) == classes else ()
 
 

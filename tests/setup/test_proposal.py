@@ -310,12 +310,29 @@ def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
     images(tmp_path / "val", "cat", "dog")
     made = propose([tmp_path], base=tmp_path)
     write_proposal(made, tmp_path / "gradscore.yaml")
-    assert set(made.missing) == {
-        "model.source", "model.checkpoint", "model.num_classes", "preprocessing.mean", "preprocessing.std"
-    }  # fmt: skip
-    assert (tmp_path / "gradscore.yaml").read_text().count("FILL IN: ") == 5
-    with pytest.raises(ConfigError, match=f"model.num_classes: .*{FILL_IN}"):
+    assert set(made.missing) == {"model.source", "model.checkpoint", "preprocessing.mean", "preprocessing.std"}
+    assert (tmp_path / "gradscore.yaml").read_text().count("FILL IN: ") == 4
+    with pytest.raises(ConfigError, match=f"preprocessing.mean: .*{FILL_IN}"):
         load_config(tmp_path / "gradscore.yaml")
+
+
+LABELLED = {
+    "a set": ({"val": "abc"}, 3, set()),
+    "two sets of as many": ({"val": "abc", "test": "abc"}, 3, set()),
+    "sets of several numbers": ({"val": "abc", "test": "ab"}, FILL_IN, {"model.num_classes"}),
+    "one class": ({"val": "a"}, FILL_IN, {"model.num_classes"}),
+}
+
+
+@pytest.mark.parametrize(("sets", "wanted", "missing"), LABELLED.values(), ids=LABELLED)
+def test_without_weights_the_classes_are_those_of_the_samples(tmp_path: Path, sets, wanted, missing) -> None:
+    (tmp_path / "net.py").write_text("def build(num_classes):\n    ...\n")
+    for name, classes in sets.items():
+        images(tmp_path / name, *classes)
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.num_classes"] == wanted
+    assert made.settings.get("model.arguments", {"num_classes": FILL_IN}) == {"num_classes": wanted}
+    assert set(made.missing) & {"model.num_classes"} == missing
 
 
 def test_sizes_that_differ_are_asked_for(tmp_path: Path) -> None:
