@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
@@ -516,7 +515,7 @@ class FittedBaselines:
 
     @property
     def names(self) -> list[str]:
-        """The columns of `table`."""
+        """Those of all `scores`, in order."""
         averaged = [name for name in self.learned if not BASELINES[name].needs.endswith("augmentations")]
         return [*self.learned, *(name + OVER_AUGMENTATIONS for name in averaged if self.augmentations)]
 
@@ -539,16 +538,8 @@ class FittedBaselines:
         found = {name: BASELINES[plain_name(name)] for name in self.names}
         return [name for name, each in found.items() if each.is_input and (self.leave_out or not each.leaves_out)]
 
-    def table(self, outputs: NetworkOutputs) -> pd.DataFrame:
-        """The scores of samples: (N, len(names)) float64, higher = more likely wrong or out of distribution.
-
-        Raises:
-            EvaluationError: as `scores`.
-        """
-        return pd.DataFrame(self.scores(outputs))
-
     def scores(self, outputs: NetworkOutputs) -> dict[str, FloatArray]:
-        """The columns (N,) of `table` by name.
+        """The scores (N,) float64 of samples by name, higher = more likely wrong or out of distribution.
 
         Raises:
             EvaluationError: features or augmentations that were there when the scores were fitted are missing, or a

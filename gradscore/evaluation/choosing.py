@@ -125,7 +125,9 @@ class ScoreChooser:
         """Every score of what is held out, fitted on the rest: those that cost least come first."""
         inputs = self._inputs_of(samples[fit[rows.sets[fit] == FIT]])
         of_part, table = (
-            samples.baselines.iloc[each] if self._has_bank else inputs.baseline_table(samples.table.iloc[each])
+            samples.baselines.iloc[each]
+            if self._has_bank
+            else pd.DataFrame(inputs.baseline_scores(samples.table.iloc[each]))
             for each in (fit, held_out)
         )
         part_scaled = inputs.of_known(samples.gradients[fit], of_part)

@@ -407,7 +407,7 @@ class Prepared:
         if split in self._scaled:
             return
         table = self._tables.read(split)
-        baselines = self._known[split] if split in self._known else self.inputs.baseline_table(table)
+        baselines = self._known[split] if split in self._known else pd.DataFrame(self.inputs.baseline_scores(table))
         self._scaled[split] = self.inputs.scaled(table, baselines)
         some = table.iloc[:: self._step].copy()
         gradients = self.inputs.gradient_inputs(some)
@@ -469,10 +469,10 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
         )
     unseen = ordinary_of(run, fit) if BANK in splits else None
     baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
-    known = baselines.table(outputs_of(whole))
+    known = pd.DataFrame(baselines.scores(outputs_of(whole)))
     once, again = run.recomputed(FIT)
     twice = RecomputedRows(once, again, unit=run.rounding_unit)
-    twice = replace(twice, baselines=[baselines.table(outputs_of(version)) for version in twice.versions])
+    twice = replace(twice, baselines=[baselines.scores(outputs_of(version)) for version in twice.versions])
     inputs = MetaInputs.fit(fit, baselines, twice=twice, table=known.loc[fit.index])
     return Prepared(inputs, tables, {FIT: known}, twice), [*notices, *baselines.notices, *rounding_notices(inputs)]
 

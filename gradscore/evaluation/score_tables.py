@@ -332,7 +332,7 @@ class ScoreTables:
             start = 0
             refuse_not_finite(self._run, split)
             for rows in self._run.blocks(split, rows=ROWS_AT_A_TIME):
-                table = self.inputs.baseline_table(rows)
+                table = self.inputs.baseline_scores(rows)
                 scaled = self.inputs.scaled(rows, table)
                 for column, place in zip(columns, places, strict=True):
                     of_place = self._models[place].of_scaled(scaled) if isinstance(place, Path) else table[place]

@@ -288,7 +288,7 @@ class RecomputedRows:
     once: pd.DataFrame
     again: pd.DataFrame
     unit: float
-    baselines: Sequence[pd.DataFrame | None] = (None, None, None)
+    baselines: Sequence[Mapping[str, FloatArray] | None] = (None, None, None)
 
     @cached_property
     def versions(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -424,8 +424,8 @@ class MetaInputs:
                 not finite.
         """
         features = FeatureColumns(ordinary.columns)
-        known = baselines.table(features.outputs(ordinary)) if table is None else table
-        scores = known[baselines.inputs]
+        known = baselines.scores(features.outputs(ordinary)) if table is None else table
+        scores = np.column_stack([known[name] for name in baselines.inputs])
         names = [*features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
         known_gradients = features.gradient_inputs(ordinary) if gradients is None else gradients
         values = pd.DataFrame(np.concatenate([known_gradients, scores], axis=1), columns=names)
@@ -481,10 +481,6 @@ class MetaInputs:
             digest.update(f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
 
-    def baseline_table(self, rows: Rows) -> pd.DataFrame:
-        """As `baseline_scores`, as a table (N, baselines)."""
-        return pd.DataFrame(self.baseline_scores(rows))
-
     def baseline_scores(self, rows: Rows) -> dict[str, FloatArray]:
         """All baselines of the rows of a feature table by name, inputs or not: (N,) float64 each.
 
@@ -512,7 +508,7 @@ class MetaInputs:
 
         Args:
             rows: the feature table.
-            baselines: its `baseline_scores` or `baseline_table`, if they are known already.
+            baselines: its `baseline_scores`, if they are known already.
 
         Raises:
             EvaluationError: the columns differ from those that were fitted on, or a value is not finite.

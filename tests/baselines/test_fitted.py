@@ -48,6 +48,11 @@ LOGITS = FittedBaselines.fit(
 )
 FITTED = {"features and augmentations": WHOLE, "features": PLAIN, "logits": LOGITS}
 
+
+def table_of(fitted, outputs):
+    return pd.DataFrame(fitted.scores(outputs))
+
+
 NAMES = {
     "logits": (LOGITS, score_names("logits")),
     "features": (PLAIN, score_names("logits") + score_names("neighbours") + score_names("penultimate")),
@@ -68,7 +73,7 @@ NAMES = {
 @pytest.mark.parametrize(("fitted", "names"), NAMES.values(), ids=NAMES)
 def test_every_score_that_samples_allow_is_there(fitted, names):
     assert sorted(fitted.names) == sorted(names)
-    assert list(fitted.table(NEW).columns) == fitted.names
+    assert list(table_of(fitted, NEW).columns) == fitted.names
 
 
 def test_augmentations_of_logits_alone_have_no_score_of_features():
@@ -86,7 +91,7 @@ def test_inputs_and_compared_are_those_that_say_so():
 
 @pytest.mark.parametrize("name", ["msp", "vim", "gradnorm"])
 def test_over_augmentations_is_the_mean_over_the_sample_and_its_augmentations(name):
-    table = WHOLE.table(NEW)
+    table = table_of(WHOLE, NEW)
     looks = [BASELINES[name].of(each, WHOLE.learned[name]) for each in (NEW, *NEW.augmentations.values())]
     np.testing.assert_allclose(table[name], looks[0], rtol=1e-12)
     np.testing.assert_allclose(table[name + OVER_AUGMENTATIONS], (looks[0] + looks[1] + looks[2]) / 3, rtol=1e-12)
@@ -94,7 +99,7 @@ def test_over_augmentations_is_the_mean_over_the_sample_and_its_augmentations(na
 
 def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
     """Augmentations of samples of the bank, with the classes that are predicted of the samples themselves."""
-    table = WHOLE.table(ORDINARY.outputs)
+    table = table_of(WHOLE, ORDINARY.outputs)
     found = [
         WHOLE.bank.neighbours(each.penultimate, ORDINARY.outputs.predictions, ORDINARY.outputs.content)
         for each in (ORDINARY.outputs, *ORDINARY.outputs.augmentations.values())
@@ -110,7 +115,7 @@ def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
 def test_augmentations_that_do_not_count_are_not_looked_at():
     fitted = FittedBaselines.fit(ORDINARY, augmentations=["flip"])
     only = replace(NEW, augmentations={"flip": NEW.augmentations["flip"]})
-    np.testing.assert_array_equal(fitted.table(NEW), fitted.table(only))
+    np.testing.assert_array_equal(table_of(fitted, NEW), table_of(fitted, only))
 
 
 def restored_of(fitted, arrays):
@@ -123,7 +128,7 @@ def test_a_round_trip_scores_the_same_bits(fitted):
     restored = restored_of(fitted, arrays)
     assert restored.names == fitted.names
     asked = replace(NEW, content=np.r_[["bank3"], NEW.content[1:]])
-    assert restored.table(asked).to_numpy().tobytes() == fitted.table(asked).to_numpy().tobytes()
+    assert table_of(restored, asked).to_numpy().tobytes() == table_of(fitted, asked).to_numpy().tobytes()
 
 
 def wide(count, *, seed):
@@ -153,8 +158,8 @@ def test_a_sample_scores_the_same_in_any_company(rows):
     )
     new, _ = wide(min(130, 30 * rows), seed=2)
     with threadpool_limits(2, user_api="blas"):
-        parts = [fitted.table(some(new, slice(start, start + rows))) for start in range(0, len(new.logits), rows)]
-    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), fitted.table(new), check_exact=True)
+        parts = [table_of(fitted, some(new, slice(start, start + rows))) for start in range(0, len(new.logits), rows)]
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), table_of(fitted, new), check_exact=True)
 
 
 def test_content_is_stored_as_it_is_or_not_at_all():
@@ -172,8 +177,8 @@ def test_an_unknown_baseline_is_refused():
 @pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
 def test_no_samples_have_an_empty_table(fitted):
     none = NetworkOutputs(logits=np.empty((0, K)))
-    assert fitted.table(none).shape == (0, len(fitted.names))
-    assert list(fitted.table(none).columns) == fitted.names
+    assert table_of(fitted, none).shape == (0, len(fitted.names))
+    assert list(table_of(fitted, none).columns) == fitted.names
 
 
 MISSING = {
@@ -186,7 +191,7 @@ MISSING = {
 @pytest.mark.parametrize(("asked", "message"), MISSING.values(), ids=MISSING)
 def test_samples_of_which_less_is_known_are_refused(asked, message):
     with pytest.raises(EvaluationError, match=message):
-        WHOLE.table(asked)
+        table_of(WHOLE, asked)
 
 
 def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch):
@@ -232,16 +237,16 @@ def scored_without(sample):
         )
 
     ordinary = InDistribution(outputs=of(ORDINARY.outputs), classes=ORDINARY.classes[rest], head=HEAD)
-    return FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]).table(ORDINARY.outputs).iloc[sample]
+    return table_of(FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]), ORDINARY.outputs).iloc[sample]
 
 
 @pytest.mark.parametrize("name", [*LEAVING_OUT, *(name + OVER_AUGMENTATIONS for name in LEAVING_OUT)])
 def test_a_sample_that_fitted_scores_as_if_it_had_not(name):
     """Against fits without each of the samples, from the start."""
-    found = WHOLE.table(ORDINARY.outputs)[name].to_numpy()
+    found = table_of(WHOLE, ORDINARY.outputs)[name].to_numpy()
     expected = [scored_without(place)[name] for place in range(0, M, 9)]
     np.testing.assert_allclose(found[::9], expected, rtol=1e-9)
-    assert not np.isclose(found, WHOLE.table(replace(ORDINARY.outputs, content=None))[name]).any()
+    assert not np.isclose(found, table_of(WHOLE, replace(ORDINARY.outputs, content=None))[name]).any()
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "unit_mahalanobis"])
@@ -251,27 +256,27 @@ def test_a_direction_that_one_sample_alone_has_is_gone_without_it(name):
     alone[:, 0] = 0.0
     alone[7, 0] = 3.0
     outputs = replace(ORDINARY.outputs, penultimate=alone, augmentations={})
-    found = FittedBaselines.fit(replace(ORDINARY, outputs=outputs)).table(outputs)[name].iloc[7]
+    found = table_of(FittedBaselines.fit(replace(ORDINARY, outputs=outputs)), outputs)[name].iloc[7]
     rest = np.arange(M) != 7
     others = NetworkOutputs(logits=outputs.logits[rest], penultimate=alone[rest])
     refitted = FittedBaselines.fit(InDistribution(outputs=others, classes=ORDINARY.classes[rest], head=HEAD))
-    assert found == pytest.approx(refitted.table(outputs)[name].iloc[7], rel=1e-6)
+    assert found == pytest.approx(table_of(refitted, outputs)[name].iloc[7], rel=1e-6)
 
 
 def test_a_class_of_one_sample_is_gone_without_it():
     classes = np.where(np.arange(M) == 7, 9, ORDINARY.classes)
     ordinary = replace(ORDINARY, classes=classes)
-    found = FittedBaselines.fit(ordinary).table(ORDINARY.outputs)["mahalanobis"].iloc[7]
+    found = table_of(FittedBaselines.fit(ordinary), ORDINARY.outputs)["mahalanobis"].iloc[7]
     rest = np.arange(M) != 7
     outputs = NetworkOutputs(logits=ordinary.outputs.logits[rest], penultimate=ordinary.outputs.penultimate[rest])
     others = FittedBaselines.fit(InDistribution(outputs=outputs, classes=classes[rest], head=HEAD))
-    assert found == pytest.approx(others.table(ORDINARY.outputs)["mahalanobis"].iloc[7])
+    assert found == pytest.approx(table_of(others, ORDINARY.outputs)["mahalanobis"].iloc[7])
 
 
 def test_samples_among_others_that_fitted_are_scored_alike():
     both = replace(NEW, content=np.array([*ORDINARY.outputs.content[:4], *NEW.content[4:]]))
-    found = WHOLE.table(replace(both, penultimate=NEW.penultimate))
-    pd.testing.assert_frame_equal(found[LEAVING_OUT].iloc[4:], WHOLE.table(NEW)[LEAVING_OUT].iloc[4:])
+    found = table_of(WHOLE, replace(both, penultimate=NEW.penultimate))
+    pd.testing.assert_frame_equal(found[LEAVING_OUT].iloc[4:], table_of(WHOLE, NEW)[LEAVING_OUT].iloc[4:])
 
 
 @pytest.mark.parametrize("name", LEAVING_OUT)
@@ -282,5 +287,5 @@ def test_an_axis_that_holds_rounding_alone_tells_nothing(name):
     whole = whole - whole.mean(axis=1, keepdims=True)
     rounded, again = (whole + generator.normal(scale=1e-8, size=whole.shape) for _ in range(2))
     fitted = FittedBaselines.fit(InDistribution(outputs=look(rounded), classes=ORDINARY.classes, head=HEAD))
-    first, second = (fitted.table(look(each))[name].to_numpy() for each in (rounded, again))
+    first, second = (table_of(fitted, look(each))[name].to_numpy() for each in (rounded, again))
     np.testing.assert_allclose(second, first, atol=1e-3 * first.std())

@@ -202,9 +202,9 @@ def test_neighbours_may_decide(make_run) -> None:
     bundle = make_bundle(run, alpha=ALPHA, with_weights=True, scores=["knn"], trust_code=True)
     assert {name: each.model.name for name, each in bundle.detectors.items()} == {"wrong": "knn", "ood": "knn"}
     model = bundle.detectors["ood"].model
-    table = model.inputs.baseline_table(run.read("in_dist.calibration")[bundle.columns])
+    table = model.inputs.baseline_scores(run.read("in_dist.calibration")[bundle.columns])
     right = run.read("in_dist.calibration")["correct"].to_numpy(dtype=bool)
-    np.testing.assert_allclose(bundle.detectors["ood"].calibration, np.sort(table["knn"].to_numpy()[right]))
+    np.testing.assert_allclose(bundle.detectors["ood"].calibration, np.sort(table["knn"][right]))
 
 
 def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path) -> None:

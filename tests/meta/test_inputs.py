@@ -205,16 +205,16 @@ def test_baselines_that_are_inputs_are_there_and_no_others():
 
 def test_neighbours_of_a_sample_of_the_bank_are_others():
     """The rows that were fitted on are known by their content."""
-    assert (INPUTS.baseline_table(ORDINARY)["knn_1"] > 0).all()
+    assert (INPUTS.baseline_scores(ORDINARY)["knn_1"] > 0).all()
     unknown = ORDINARY.drop(columns="content_hash")
-    np.testing.assert_allclose(INPUTS.baseline_table(unknown)["knn_1"], 0, atol=1e-3)
+    np.testing.assert_allclose(INPUTS.baseline_scores(unknown)["knn_1"], 0, atol=1e-3)
 
 
 def test_blocks_change_nothing(monkeypatch):
-    whole, scores = INPUTS.scaled(NEW), INPUTS.baseline_table(NEW)
+    whole, scores = INPUTS.scaled(NEW), INPUTS.baseline_scores(NEW)
     monkeypatch.setattr(module, "ROWS_AT_A_TIME", 7)
     np.testing.assert_allclose(INPUTS.scaled(NEW), whole, rtol=1e-9, atol=1e-12)
-    pd.testing.assert_frame_equal(INPUTS.baseline_table(NEW), scores, rtol=1e-9)
+    pd.testing.assert_frame_equal(pd.DataFrame(INPUTS.baseline_scores(NEW)), pd.DataFrame(scores), rtol=1e-9)
 
 
 def test_blocks_are_no_larger(monkeypatch):
@@ -235,18 +235,18 @@ def test_blocks_are_no_larger(monkeypatch):
 
 def test_no_rows_have_no_inputs():
     assert INPUTS.scaled(NEW.iloc[:0]).shape == (0, len(INPUTS.names))
-    assert list(INPUTS.baseline_table(NEW.iloc[:0]).columns) == INPUTS.baselines.names
+    assert list(INPUTS.baseline_scores(NEW.iloc[:0])) == INPUTS.baselines.names
 
 
 def test_known_baselines_are_not_computed_again(monkeypatch):
-    scores, whole = INPUTS.baseline_table(NEW), INPUTS.scaled(NEW)
-    monkeypatch.setattr(MetaInputs, "baseline_table", lambda *_: pytest.fail("computed again"))
+    scores, whole = INPUTS.baseline_scores(NEW), INPUTS.scaled(NEW)
+    monkeypatch.setattr(MetaInputs, "baseline_scores", lambda *_: pytest.fail("computed again"))
     np.testing.assert_array_equal(INPUTS.scaled(NEW, scores), whole)
 
 
 def test_rows_are_known_by_what_is_computed_of_them(monkeypatch):
     """By parts that stay in the cache as all at once."""
-    known, whole = (INPUTS.gradient_inputs(NEW), INPUTS.baseline_table(NEW)), INPUTS.scaled(NEW)
+    known, whole = (INPUTS.gradient_inputs(NEW), INPUTS.baseline_scores(NEW)), INPUTS.scaled(NEW)
     monkeypatch.setattr(module, "_ROWS_IN_CACHE", 7)
     np.testing.assert_array_equal(INPUTS.of_known(*known), whole)
 
