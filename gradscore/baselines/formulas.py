@@ -363,7 +363,7 @@ class OwnSamples:
     features: FloatArray
     classes: IntArray
 
-    def at(self, rows: NDArray[np.bool_]) -> OwnSamples:
+    def at(self, rows: NDArray[np.bool_] | slice) -> OwnSamples:
         """Some of them."""
         return OwnSamples(self.features[rows], self.classes[rows])
 
