@@ -234,11 +234,13 @@ class ClassNames:
         of_labels: what the labels 0, 1, ... of sources with names are called, the same in all splits; None if no source
             has names.
         of_model: the classes of the model in the order of its outputs; None where they are not known.
+        are_numbers: numbers are names of the classes of the model: `data.class_names` are whole numbers.
         unused: those of `of_labels` that no sample has.
     """
 
     of_labels: tuple[str, ...] | None = None
     of_model: tuple[str, ...] | None = None
+    are_numbers: bool = False
     unused: tuple[str, ...] = ()
 
     def aligned(self, source: ImageSource, where: str) -> NDArray[np.int64] | None:
@@ -284,6 +286,8 @@ class ClassNames:
         if not named and are_signed(present, num_classes):
             raise DataError(f"{spec.source}: {SIGNED}; set label_map: {{-1: 0, 1: 1}}")
         wanted = [label for label in present if label != UNLABELLED or label in named]
+        if self.are_numbers and names is None and spec.label_map is None:
+            self._refuse_ambiguous(wanted, images, spec.source)
         table = {label: self._class_of(label, spec, names) for label in wanted}
         missing = [label if names is None else names[label] for label, place in table.items() if place is None]
         if missing:
@@ -302,19 +306,38 @@ class ClassNames:
             )
         return found
 
+    def _refuse_ambiguous(self, labels: Sequence[int], images: Selected, where: str) -> None:
+        """Refuses numbers of an array that are classes by name and others by position; a table has names."""
+        names = list(self.of_model or ())
+        differing = [label for label in labels if label_of(label, names) != label]
+        are_both = all(label < len(names) and label_of(label, names) is not None for label in labels)
+        if isinstance(images.base, ColumnSource) or not differing or not are_both:
+            return
+        first, other = differing[0], names[differing[0]]
+        raise DataError(
+            f"{where}: its labels are numbers, and data.class_names are {some(names)}, so label {first} may be the "
+            f"class of that name or output {first}, '{other}'; say for all labels which, label_map: "
+            f"{{{first}: '{first}', ...}} or {{{first}: '{other}', ...}}"
+        )
+
     def _class_of(self, label: int, spec: DatasetConfig, names: Sequence[str] | None) -> int | None:
-        known = names or self.of_model or ()
+        known = names or (() if self.are_numbers else self.of_model) or ()
         name = known[label] if 0 <= label < len(known) else None
         if spec.label_map is not None:
             own = [] if name is None or name not in spec.label_map else [name]
             keys = own + [key for key in spec.label_map if label_of(key, names) == label]
             if not keys:
                 return None
-            value = spec.label_map[keys[0]]
-            return value if isinstance(value, int) else _place(value, self.of_model, f"{spec.source}: label_map")
+            return self._output_of(spec.label_map[keys[0]], f"{spec.source}: label_map")
         if names is None or name is None or self.of_model is None:
-            return label
+            return self._output_of(label, spec.source)
         return _place(name, self.of_model, spec.source)
+
+    def _output_of(self, named: int | str, where: str) -> int:
+        if isinstance(named, str) or self.are_numbers:
+            place = label_of(named, self.of_model) if isinstance(named, int) else None
+            return _place(str(named), self.of_model, where) if place is None else place
+        return named
 
 
 def label_of(key: int | str, names: Sequence[str] | None) -> int | None:
@@ -336,6 +359,11 @@ def label_of(key: int | str, names: Sequence[str] | None) -> int | None:
     if number in numbers:
         return numbers.index(number)
     return number if None in numbers else None
+
+
+def are_whole_numbers(names: Sequence[int | str]) -> bool:
+    """Whether all classes have names, and these are numbers."""
+    return all(isinstance(name, str) and _number(name) is not None for name in names)
 
 
 def _number(name: str) -> int | None:
@@ -377,7 +405,8 @@ def name_classes(
         for label in np.unique([] if source.labels is None else source.labels).astype(int).tolist()
         if 0 <= label < len(names)
     }
-    return ClassNames(of_labels, wanted, tuple(name for name in of_labels or () if name not in used))
+    are_numbers = given is not None and are_whole_numbers(wanted or ())
+    return ClassNames(of_labels, wanted, are_numbers, tuple(name for name in of_labels or () if name not in used))
 
 
 def _given(given: Sequence[str] | Path, num_classes: int) -> tuple[str, ...]:

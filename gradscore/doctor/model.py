@@ -286,6 +286,7 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         group_parameters(model, config.features.parameters, granularity=config.features.granularity)
         datasets = open_datasets(config)
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
+    own, are_names = raw_labels(config.data, spec, datasets[split].class_names)
     batch = Batch.joined(list(_drawn(config, datasets[split], samples, name=split)))
     found = check_model(
         model,
@@ -293,8 +294,8 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
         labels=batch.labels.to(device),
         declared_accuracy=config.model.declared_accuracy,
         loss=first_without_labels(config.features.losses),
-        label_map=raw_labels(spec.label_map, datasets[split].class_names),
-        are_names=spec.label_map is None and bool(datasets[split].class_names),
+        label_map=own,
+        are_names=are_names,
         num_classes=config.model.num_classes,
     )
     more = [*_weights(built)]

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..config import as_flow
-from ..data import FIT, TEST, planned_splits
+from ..data import FIT, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
 from ..notices import Notice
 from ..system import IntArray, some
@@ -163,29 +163,32 @@ def renaming_advice(
     ordered = sorted(own.items(), key=lambda pair: (pair[0], "") if isinstance(pair[0], int) else (0, pair[0]))
     pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
     names = [_in_yaml(raw) for raw, label in sorted(own.items(), key=lambda pair: named.get(pair[1], pair[1]))]
-    order = f"set data.class_names to [{', '.join(names)}], or " if are_names else ""
+    order = f"set data.class_names to [{', '.join(names)}]" if are_names else ""
+    # A number in a map would mean a name, not an output, where `data.class_names` are numbers.
+    mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(pairs)}}}"
     guessed = [str(raw) for raw, label in ordered if label in unseen]
     doubt = f" (no input had label {some(guessed)}, so check what stands there)" if guessed else ""
-    return f"the classes are named otherwise: {order}{how} {{{', '.join(pairs)}}}{doubt}"
+    return f"the classes are named otherwise: {', or '.join(filter(None, (order, mapped)))}{doubt}"
 
 
 def raw_labels(
-    label_map: Mapping[int | str, int | str] | None, class_names: Sequence[str] | None
-) -> dict[int | str, int] | None:
-    """From labels as the data have them, by name where they have names, to classes; None where they are the same.
+    data: DataConfig, spec: DatasetConfig, class_names: Sequence[str] | None
+) -> tuple[dict[int | str, int] | None, bool]:
+    """`label_map` and `are_names` of `renaming_advice` for a split.
 
     Args:
-        label_map: of the configuration.
+        data: of the configuration.
+        spec: of the split.
         class_names: of the model, in the order of its outputs.
     """
     names = list(class_names or ())
-    if label_map is None:
-        return {name: place for place, name in enumerate(names)} or None
+    if spec.label_map is None or (data.class_names is not None and are_whole_numbers(names)):
+        return {name: place for place, name in enumerate(names)} or None, bool(names)
     known = {
         key: names.index(value) if isinstance(value, str) and value in names else value
-        for key, value in label_map.items()
+        for key, value in spec.label_map.items()
     }
-    return {key: value for key, value in known.items() if isinstance(value, int)}
+    return {key: value for key, value in known.items() if isinstance(value, int)}, False
 
 
 def _in_yaml(raw: int | str) -> str:
@@ -348,14 +351,8 @@ def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
-    advice = renaming_advice(
-        labels,
-        predictions,
-        classes=classes,
-        label_map=raw_labels(spec.label_map, run.manifest.class_names),
-        are_names=spec.label_map is None and bool(run.manifest.class_names),
-        how=how,
-    )
+    own, are_names = raw_labels(run.config.data, spec, run.manifest.class_names)
+    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, how=how)
     return _Labelled(
         split,
         count=len(values),

@@ -17,8 +17,15 @@ NUMBERS = [str(number) for number in range(12)]
 OF_NUMBERS = {name: int(name) for name in NUMBERS}
 
 
-def save(path: Path, classes: list) -> str:
-    """Two images in a folder for each name, none where it begins with !; numbers are labels without names."""
+def save(path: Path, classes: list, *, table: bool = False) -> str:
+    """Two images in a folder for each name, none where it begins with !; numbers are labels without names.
+
+    Those are in a table or an array, by position.
+    """
+    if table:
+        rows = [f"{place}.5,{label}" for place, label in enumerate(classes)]
+        path.with_suffix(".csv").write_text("\n".join(["x,label", *rows]) + "\n")
+        return f"csv:{path}.csv"
     if isinstance(classes[0], int):
         np.savez(path, images=np.zeros((len(classes), 4, 4), dtype=np.uint8), labels=classes)
         return f"npz:{path}.npz"
@@ -37,8 +44,8 @@ def opened(
     """The splits of folders of the classes that each has `of`; options beside those of `open_splits` are of data."""
     specs = {}
     for name, spec in {"fit": fit, "test": test, **options.pop("ood", {})}.items():
-        specs[name] = {key: value for key, value in spec.items() if key != "of"}
-        specs[name]["source"] = save(folder / name, spec["of"])
+        specs[name] = {key: value for key, value in spec.items() if key not in ("of", "table")}
+        specs[name]["source"] = save(folder / name, spec["of"], table=spec.get("table", False))
     ood = [{"name": name, **spec} for name, spec in specs.items() if name not in ("fit", "test")]
     data = {"in_dist": {name: specs[name] for name in ("fit", "test")}, "ood": ood}
     return open_splits(
@@ -94,6 +101,24 @@ FOUND: dict[str, tuple[dict, dict, dict, dict, dict, list[str]]] = {
     "a map says which class a number is": (
         *(FROM_1, {"of": [1, 2], "label_map": {1: 0, 2: 1}}, {}),
         *({"1": 0, "2": 1, "3": 2}, {"0": 0, "1": 1}, ["1", "2", "3"]),
+    ),
+    "a number in a map is the name of a class": (
+        *({"of": ["malignant", "benign"], "label_map": {"malignant": 1, "benign": "0"}},) * 2,
+        {"class_names": [1, 0], "num_classes": 2},
+        *({"malignant": 0, "benign": 1},) * 2,
+        ["1", "0"],
+    ),
+    "a number in a table is the name of a class": (
+        *({"of": [0, 1, 0], "table": True}, {"of": [2, 1], "table": True}, {"class_names": [1, 0, 2]}),
+        *({"0": 1, "1": 0, "2": 1}, {"0": 2, "1": 0}, ["1", "0", "2"]),
+    ),
+    "a map says which class a number of an array is": (
+        *({"of": ["0", "1", "10"]}, {"of": [1, 2], "label_map": {1: "1", 2: "10"}}, {"class_names": [0, 10, 1]}),
+        *({"0": 0, "1": 2, "10": 1}, {"0": 2, "1": 1}, ["0", "10", "1"]),
+    ),
+    "numbers that can only be names": (
+        *({"of": [3, 1, 2]}, {"of": [0, 1], "label_map": {0: 1, 1: 3}}, {"class_names": [1, 2, 3]}),
+        *({"0": 2, "1": 0, "2": 1}, {"0": 0, "1": 2}, ["1", "2", "3"]),
     ),
     "names say which class a number is": (
         *(FROM_1, {"of": [1, 2]}, {"class_names": ["0", "1", "2", "3"], "num_classes": 4}),
@@ -169,6 +194,19 @@ REFUSED: dict[str, tuple[dict, dict, dict, str]] = {
     "numbers beside folders from 1 on": (
         *(FROM_1, {"of": [1, 2]}, {}),
         r"in_dist\.test: its labels are numbers, .*set label_map of in_dist\.test",
+    ),
+    "positions that no class is called": (
+        *({"of": [0, 1, 2]}, {"of": [0, 1, 2]}, {"class_names": [0, 10, 1]}),
+        r"no class '2'",
+    ),
+    "names or positions": (
+        *({"of": [0, 1]}, {"of": [0, 1]}, {"class_names": [0, 10, 1]}),
+        r"label 1 may be the class of that name or output 1, '10'; .*label_map: \{1: '1', ...\} or \{1: '10', ...\}",
+    ),
+    "a number that no class is called in a map": (
+        *({"of": ANIMALS, "label_map": {"cat": 0, "dog": 1, "owl": 2}},) * 2,
+        {"class_names": [1, 2, 3]},
+        "label_map: no class '0'",
     ),
     "one number in two spellings": (FROM_1, {"of": ["01", "2", "3"]}, {}, "'01' and '1' have one number in two spell"),
 }

@@ -238,6 +238,13 @@ def test_labels_that_stay_have_entries_too() -> None:
     assert "{0: 1, 1: 0, 2: 2}" in renaming_advice(labels, np.array([1, 0, 2])[labels], classes=3)
 
 
+def test_an_order_alone_is_advised_where_numbers_are_names() -> None:
+    labels = np.arange(60) % 3
+    names = {"0": 0, "10": 1, "1": 2}
+    advice = renaming_advice(labels, np.array([0, 2, 1])[labels], classes=3, label_map=names, are_names=True)
+    assert advice == "the classes are named otherwise: set data.class_names to ['0', '1', '10']"
+
+
 def test_names_of_an_advised_order_are_read_as_they_are() -> None:
     labels = np.arange(80) % 4
     names = ["zebra, plains", "1e5", "no", "a: b]"]
