@@ -153,9 +153,11 @@ def fingerprints(gradient: Tensor, samples: int) -> Marks:
     """What tells the slices of a gradient apart.
 
     Largest magnitude and sum both scale exactly with a slice that is scaled by a power of two; of complex numbers their
-    parts do.
+    parts do. That of a sparse weight has none, for it holds no samples.
     """
-    found = {}
+    found: Marks = {}
+    if gradient.layout is not torch.strided:
+        return found
     parts = torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient
     for axis, size in enumerate(gradient.shape):
         if size and size % samples == 0:

@@ -348,6 +348,14 @@ def test_ordinary_networks_are_learnt_once(monkeypatch) -> None:
         assert_reference(engine, model(numbers(samples, 6, 5)))
 
 
+def test_a_weight_that_is_made_sparse_is_left_to_the_reference() -> None:
+    model = TwoLayers()
+    engine = engine_of(model)
+    for samples in (2, 3, 6):
+        weight = (model.last.weight * torch.eye(3, 6)).to_sparse()
+        assert_reference(engine, torch.sparse.mm(weight, hidden(model, numbers(samples, 5)).t()).t())
+
+
 def mean(model: TwoLayers, x: Tensor, axis: int) -> Tensor:
     return model.last(hidden(model, x).mean(axis))
 
