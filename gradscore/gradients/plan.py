@@ -281,21 +281,32 @@ def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Conta
         graph: as for `make_plan`.
         nodes: those whose results hold samples.
     """
-    candidates: dict[Node, tuple[int, ...]] = {}
+    candidates: dict[Node, set[int]] = {}
     for node in graph.places:
         if node not in nodes:
             continue
-        if isinstance(node, BackwardCFunction) and node.name() not in RULES:
+        if _is_opaque(node):
             return True
-        axes = {axis for edge in _inputs(node, nodes) for axis in _broadcast_axes(edge)}
-        if any(output_shape(node, 0)[axis] % len(outputs) == 0 for axis in axes):
-            candidates[node] = tuple(axes)
+        broadcast = {axis for edge in _inputs(node, nodes) for axis in _broadcast_axes(edge)}
+        if any(output_shape(node, 0)[axis] % len(outputs) == 0 for axis in broadcast):
+            candidates[node] = broadcast
     found = probe(outputs, grad_outputs, graph, list(candidates)) if candidates else {}
     for node, axes in candidates.items():
         layout = found.get(node)
         if layout is None or any(each.axis in axes for each in (layout, *layout.alternatives)):
             return True
     return False
+
+
+def _is_opaque(node: Node) -> bool:
+    """Whether it is a `torch.autograd.Function` that may move rows: one without a rule that is no activation.
+
+    What takes one tensor alone and gives one of its shape counts as an activation.
+    """
+    if not issubclass(type(node), BackwardCFunction) or node.name() in RULES:
+        return False
+    takes_one = len(getattr(node, "needs_input_grad", ())) == 1 and len(node._input_metadata) == 1
+    return not takes_one or Edge(node, 0).shape != output_shape(node, 0)
 
 
 def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:
@@ -309,7 +320,7 @@ def _broadcast_axes(edge: Edge) -> list[int]:
     """The axes of the first output of a node along which an input is used more than once."""
     node, wide = edge.node, output_shape(edge.node, 0)
     if node.name() == "RepeatBackward0":
-        return [axis for axis, times in enumerate(node._saved_repeats) if times > 1]
+        return [axis for axis, times in enumerate(getattr(node, "_saved_repeats", ())) if times > 1]
     shape = (1,) * (len(wide) - len(edge.shape)) + tuple(edge.shape)
     pairs = list(zip(shape, wide, strict=False))
     if node.name() in JOINING or len(shape) > len(wide) or any(one not in (1, other) for one, other in pairs):

@@ -319,7 +319,7 @@ class Rounded(torch.autograd.Function):
 
 
 class Adapted(TwoLayers):
-    """A frozen weight with a low-rank addition, normalised and rounded weights, and what tokens of a sample share."""
+    """A frozen weight with a low-rank addition, normalised weights, functions of its own, and what tokens share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ class Adapted(TwoLayers):
 
     def forward(self, x: Tensor) -> Tensor:
         found = F.linear(x, self.first.weight + self.one @ self.two, self.first.bias)
-        found = self.normed(torch.tanh(found))
+        found = self.normed(Rounded.apply(torch.tanh(found)))
         found = found * torch.sigmoid(found.mean(1, keepdim=True)) + F.linear(found[:, :1], Rounded.apply(self.square))
         return self.last(
             torch.einsum("ntd,df->ntf", self.attention(found, found, found)[0], self.one[:, :1]).flatten(1)
