@@ -20,6 +20,7 @@ from .folders import (
     CHECKPOINT_SUFFIXES,
     CLASSES,
     FACTORIES,
+    TO_DECIDE,
     Factory,
     Found,
     SampleSet,
@@ -348,6 +349,7 @@ def _propose_data(
         if each not in ood and all(each is not part.samples for part in parts.values()):
             lacking = "it has other classes" if each.classes else f"its {called} have no classes"
             lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
+            lacking = SCORED if each.name.lower() in TO_DECIDE else lacking
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
     asked = WANTED.get(noun, f"labelled {noun}")
@@ -430,6 +432,8 @@ MEANT = {"labels": "classes of", "ids": "names of samples of"}
 
 NOT_TRAINED = "must not have trained the network"
 
+SCORED = "by its name it holds samples to decide, which gradscore score does"
+
 NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
 
 
@@ -445,6 +449,8 @@ def _main(sets: Sequence[SampleSet]) -> SampleSet:
 
 def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
     """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes."""
+    if of.name.lower() in TO_DECIDE:
+        return False
     return of.role == "ood" if of.role is not None or not known else not set(of.classes) & set(known)
 
 

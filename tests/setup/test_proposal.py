@@ -272,6 +272,16 @@ def test_sets_whose_names_say_nothing_go_by_their_classes(
     assert made.remarks == ([] if remark is None else [f"{tmp_path / 'mnist'}: not used, since {remark}{REST}"])
 
 
+@pytest.mark.parametrize(("name", "classes"), [("new", ()), ("Unlabelled", ()), ("inbox", ("monday", "tuesday"))])
+def test_samples_to_decide_are_not_ood(tmp_path: Path, name: str, classes: tuple[str, ...]) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    images(tmp_path / name, *classes)
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.ood"] == []
+    (remark,) = (each for each in made.remarks if each.startswith(f"{tmp_path / name}: "))
+    assert "not used, since by its name it holds samples to decide, which gradscore score does; name it in" in remark
+
+
 REST = " if its samples are of none of the network's classes"
 
 
