@@ -305,7 +305,7 @@ def _propose_preprocessing(
     if channels in (1, 3):
         made.put("preprocessing.channels", channels, "of the first convolution")
     if architecture is not None and architecture.preprocessing:
-        why = f"of {architecture.origin}; check that the network was trained with it"
+        why = f"of {architecture.origin}; {TRAINED_SO}"
         for key, value in architecture.preprocessing.items():
             made.put(f"preprocessing.{key}", value, why)
             why = ""
@@ -314,7 +314,7 @@ def _propose_preprocessing(
     if not (sizes or sets):
         made.remarks.append("no image was found, so preprocessing.resize is left out: images come as they are")
     elif len(set(sizes)) == 1:
-        made.put("preprocessing.resize", list(sizes[0]), f"all of {len(sizes)} images have this size")
+        made.put("preprocessing.resize", list(sizes[0]), f"all of {len(sizes)} images have this size; {TRAINED_SO}")
     elif sizes:
         smallest, largest = (f"{height} x {width}" for height, width in (sizes[0], sizes[-1]))
         made.ask("preprocessing.resize", f"[height, width]; images are from {smallest} to {largest}")
@@ -429,6 +429,8 @@ def _held_out(fit: _Part) -> dict[str, _Part]:
 BY_CODE = "python:data.py:rows brings rows that need code of your own, see gradscore docs data"
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}
+
+TRAINED_SO = "check that the network was trained with it"
 
 NOT_TRAINED = "must not have trained the network"
 

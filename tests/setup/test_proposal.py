@@ -351,6 +351,13 @@ def test_sizes_that_differ_are_asked_for(tmp_path: Path) -> None:
     assert propose([tmp_path], base=tmp_path).missing["preprocessing.resize"].endswith("from 8 x 6 to 80 x 60")
 
 
+def test_the_size_that_all_images_have_is_to_be_checked(tmp_path: Path) -> None:
+    images(tmp_path / "val", "cat", "dog")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["preprocessing.resize"] == [8, 6]
+    assert made.reasons["preprocessing.resize"].endswith("have this size; check that the network was trained with it")
+
+
 def test_another_number_of_classes_is_said(tmp_path: Path) -> None:
     network(tmp_path / "weights.pt", classes=3)
     images(tmp_path / "val", "cat", "dog")
