@@ -2,7 +2,7 @@
 
 In come a run folder and expected figures (`expected`); out comes a report of tests (`comparison`).
 `differences` compares AUROCs and rates with their uncertainty and judges them by a margin, and looks for features that
-moved.
+moved; `freshness` says whether the run is still of its model and data.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from ..evaluation import (
     score_columns,
 )
 from ..meta import CHOSEN, ScoreChoice, read_notes
-from ..pipeline import outdated
 from ..store import RunFolder, package_versions
 from ..system import as_address, is_address, parse_json, some, write_text
+from .freshness import outdated
 
 FORMAT = "gradscore expected figures"
 VERSION = 6

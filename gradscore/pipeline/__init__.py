@@ -1,9 +1,8 @@
 """From samples to whatever keeps what is found in them, by one loop.
 
-In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, and
-has the rows of feature tables computed and written. `extraction` opens what a
-configuration names and makes a run folder of it, `given` makes one, or a data frame, of samples that a program gives.
-`freshness` says whether a run is still of its model and data.
+In come samples, a stream of batches (`gradscore.data.Samples`), and an extractor; `loop` cuts the batches, and has the
+rows of feature tables computed and written. `extraction` opens what a configuration names and makes a run folder of it,
+`given` makes one, or a data frame, of samples that a program gives.
 """
 
 from __future__ import annotations
@@ -20,6 +19,5 @@ from .extraction import (
     resolved,
     write_shards,
 )
-from .freshness import outdated
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow
 from .loop import Counter, Cut, OnBatch, Progress, cut

@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gradscore import Detector
+from gradscore.check.freshness import outdated
 from gradscore.config import Config
 from gradscore.models import sources
-from gradscore.pipeline import extract, outdated
+from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 
 

@@ -8,9 +8,9 @@ from ..config import Config
 from ..data import FIT, base_split, kind_of, planned_splits
 from ..errors import GradscoreError
 from ..models import LIVE, weight_files_sha256
+from ..pipeline import open_datasets
 from ..store import CodeInputs, RunFolder, RunInputs, describe_inputs, find_changes
 from ..system import is_address, some
-from .extraction import open_datasets
 
 
 @dataclass(frozen=True, kw_only=True)
