@@ -20,6 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from .. import kernels
+from ..system import FloatArray
 
 Block = tuple[slice, Tensor]
 """Samples, and (samples, elements) or (parts, samples, elements) of their gradients."""
@@ -136,7 +137,7 @@ class Factored(PerSample):
                 torch.bmm(rows, right[batch], out=target)
                 yield slice(start, stop), target.view(stop - start, -1)
 
-    def row_sums(self) -> kernels.Sums | None:
+    def row_sums(self) -> FloatArray | None:
         """Sums over the elements of each sample and group, N * G, without writing these out; None without a kernel."""
         if not self.left.numel() or not self.right.numel():
             return None
@@ -222,7 +223,7 @@ class Convolved(PerSample):
         """Whether there are compiled loops for it, which do not write it out."""
         return self._is_over_one_image_or_line() and kernels.has_products(self.left, self.image)
 
-    def row_sums(self) -> kernels.Sums | None:
+    def row_sums(self) -> FloatArray | None:
         """As `Factored.row_sums`."""
         if not self._is_over_one_image_or_line():
             return None

@@ -7,15 +7,20 @@
 from __future__ import annotations
 
 from .dispatch import (
+    LARGEST,
+    MAGNITUDES,
     RUN,
+    SMALLEST,
+    SQUARES,
+    TOTAL,
     RowMoments,
     Sliding,
-    Sums,
     add_deviations,
     add_runs,
     centred_products,
     count_products,
     has_products,
+    join_sums,
     moments_of_all,
     normed_products,
     product_sums,

@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 from types import ModuleType
@@ -42,6 +41,10 @@ CACHE_LINE = 64
 
 Doubles = NDArray[np.float64]
 
+LARGEST, SMALLEST, TOTAL, SQUARES, MAGNITUDES = range(5)
+"""Places on the last axis of sums over elements (..., 5): the largest and the smallest of them, their sum, and those of
+their squares and of their magnitudes."""
+
 
 @functools.cache
 def loops(name: str) -> ModuleType | None:
@@ -50,59 +53,6 @@ def loops(name: str) -> ModuleType | None:
         return import_module(f".{name}", __package__)
     except ImportError:
         return None
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Sums over elements, which add up over parts of them.
-
-    Attributes:
-        array: (..., 5) float64; loops write it, and nobody else knows the order of the five.
-    """
-
-    array: Doubles
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        return len(self.array)
-
-    @property
-    def largest(self) -> Doubles:
-        """The largest element."""
-        return self.array[..., 0]
-
-    @property
-    def smallest(self) -> Doubles:
-        """The smallest element."""
-        return self.array[..., 1]
-
-    @property
-    def total(self) -> Doubles:
-        """The sum."""
-        return self.array[..., 2]
-
-    @property
-    def squares(self) -> Doubles:
-        """The sum of squares."""
-        return self.array[..., 3]
-
-    @property
-    def magnitudes(self) -> Doubles:
-        """The sum of magnitudes."""
-        return self.array[..., 4]
-
-    def of_parts(self, parts: int) -> Sums:
-        """Rows (n, ...) as (n / parts, parts, ...)."""
-        return Sums(self.array.reshape(-1, parts, *self.array.shape[1:]))
-
-    @np.errstate(all="ignore")
-    def joined(self, axis: int) -> Sums:
-        """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
-        if self.array.shape[axis] == 1:
-            return Sums(self.array.squeeze(axis))
-        found = Sums(self.array.sum(axis))
-        found.largest[...], found.smallest[...] = self.largest.max(axis), self.smallest.min(axis)
-        return found
 
 
 class RowMoments(NamedTuple):
@@ -123,14 +73,24 @@ class RowMoments(NamedTuple):
     magnitudes: Doubles
 
 
-def row_sums(values: Tensor) -> Sums | None:
+@np.errstate(all="ignore")
+def join_sums(sums: Doubles, axis: int) -> Doubles:
+    """Sums over parts of the elements, which lie on an axis, as sums over all of them."""
+    if sums.shape[axis] == 1:
+        return sums.squeeze(axis)
+    found: Doubles = sums.sum(axis)
+    found[..., LARGEST], found[..., SMALLEST] = sums[..., LARGEST].max(axis), sums[..., SMALLEST].min(axis)
+    return found
+
+
+def row_sums(values: Tensor) -> Doubles | None:
     """Sums over the elements of every row.
 
     Args:
         values: (r, p) with p of at least one.
 
     Returns:
-        Of r rows, added up in float32 over a few thousand elements at a time; None where there is no kernel for
+        (r, 5), added up in float32 over a few thousand elements at a time; None where there is no kernel for
         `values`: only for contiguous float32 on the CPU.
     """
     found = loops("row_loops")
@@ -139,7 +99,7 @@ def row_sums(values: Tensor) -> Sums | None:
     values = _lying(values)
     sums = np.empty((len(values), 5))
     share(values.numel(), len(values), found.sum_some_rows, values.data_ptr(), values.shape[1], sums.ctypes.data)
-    return Sums(sums)
+    return sums
 
 
 def moments_of_all(matrices: Sequence[Tensor], *, about_mean: bool) -> RowMoments | None:
@@ -222,7 +182,7 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
     return torch.from_numpy(sums)
 
 
-def product_sums(left: Tensor, right: Tensor) -> Sums | None:
+def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
     """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
 
     Args:
@@ -230,12 +190,13 @@ def product_sums(left: Tensor, right: Tensor) -> Sums | None:
         right: (n, i, s); no size is zero.
 
     Returns:
-        Of n products; None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
+        (n, 5); None where there is no kernel: only for float32 on the CPU, where PyTorch carries MKL.
     """
     found = _product_loops(left, right)
     if found is None:
         return None
-    return Sums(found.sum_products(left.detach().resolve_neg(), right.detach().resolve_neg()))
+    sums: Doubles = found.sum_products(left.detach().resolve_neg(), right.detach().resolve_neg())
+    return sums
 
 
 class Sliding(TypedDict):
@@ -254,7 +215,7 @@ class Sliding(TypedDict):
     padding: tuple[int, int]
 
 
-def window_sums(left: Tensor, image: Tensor, **sliding: Unpack[Sliding]) -> Sums | None:
+def window_sums(left: Tensor, image: Tensor, **sliding: Unpack[Sliding]) -> Doubles | None:
     """The same as `row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
 
     Args:
@@ -263,14 +224,14 @@ def window_sums(left: Tensor, image: Tensor, **sliding: Unpack[Sliding]) -> Sums
         **sliding: see `Sliding`.
 
     Returns:
-        Of n * g gradients; None as for `product_sums`.
+        (n * g, 5); None as for `product_sums`.
     """
     found = _product_loops(left, image)
     if found is None:
         return None
     sums = np.empty((left.shape[0] * left.shape[1], 5))
     found.multiply_windows(_lying(left), _lying(image), sliding, sums=sums.ctypes.data)
-    return Sums(sums)
+    return sums
 
 
 def write_window_products(left: Tensor, image: Tensor, into: Tensor, **sliding: Unpack[Sliding]) -> None:

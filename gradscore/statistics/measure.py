@@ -21,7 +21,8 @@ from torch import Tensor
 
 from .. import kernels
 from ..gradients import Convolved, Factored, PerSample, Tied, sample_slices
-from ..system import SQUARABLE, BoolArray, squared_norms
+from ..kernels import LARGEST, MAGNITUDES, SMALLEST, SQUARES, TOTAL
+from ..system import SQUARABLE, BoolArray, FloatArray, squared_norms
 
 Array = Any
 """NumPy arrays on the CPU, PyTorch tensors elsewhere, all of them float64."""
@@ -375,7 +376,7 @@ class UnwrittenSums:
         better: moments, each of one sample, of those samples whose sums have lost digits.
     """
 
-    sums: kernels.Sums
+    sums: FloatArray
     better: Mapping[int, Moments]
 
 
@@ -406,7 +407,7 @@ def of_all_unwritten(several: Sequence[UnwrittenSums], elements: Sequence[int], 
     Returns:
         Moments whose attributes are (G, N).
     """
-    sums = kernels.Sums(np.stack([each.sums.array for each in several]))
+    sums = np.stack([each.sums for each in several])
     found = _of_sums(sums, np.array(elements, dtype=np.float64)[:, None], wanted)
     for place, each in enumerate(several):
         for row, better in each.better.items():
@@ -435,11 +436,11 @@ def _sum_unwritten(gradient: PerSample, wanted: Wanted) -> UnwrittenSums | None:
     parts = gradient.row_sums()
     if parts is None:
         return None
-    sums = parts.of_parts(len(parts) // len(gradient)).joined(1)
+    sums = kernels.join_sums(parts.reshape(len(gradient), -1, 5), 1)
     doubtful = _has_lost_digits(sums, prod(gradient.shape), wanted, torch.float32)
     if not doubtful.any():  # as nearly always
         return UnwrittenSums(sums, {})
-    doubtful &= sums.magnitudes != 0  # zeros, as of a blank image, have no digits to lose
+    doubtful &= sums[:, MAGNITUDES] != 0  # zeros, as of a blank image, have no digits to lose
     return UnwrittenSums(sums, _measured_again(gradient, wanted, doubtful))
 
 
@@ -455,14 +456,14 @@ def _of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
             values = values.float()
         if values.dtype == torch.float32:
             dtype = torch.float32
-        parts: dict[object, Tensor] = {None: torch.from_numpy(_row_sums(values, wanted).array)}
+        parts: dict[object, Tensor] = {None: torch.from_numpy(_row_sums(values, wanted))}
         parts |= {order: scaled_norm(values.abs().double(), order)[:, None] for order in wanted.orders if order != 1}
         for key, each in parts.items():
             lines = each.view(-1, rows.stop - rows.start, each.shape[1])
             found.setdefault(key, {}).setdefault(rows.start, []).append(lines)
     # By what was added up: (parts, N, columns).
     together = {key: torch.cat([torch.cat(each) for each in by_rows.values()], 1) for key, by_rows in found.items()}
-    sums = kernels.Sums(together[None].numpy()).joined(0)
+    sums = kernels.join_sums(together[None].numpy(), 0)
     elements, zeros = prod(gradient.shape), gradient.implicit_zeros
     moments = _of_sums(sums, elements, wanted)
     for order in wanted.orders:
@@ -476,43 +477,43 @@ def _of_written_blocks(gradient: PerSample, wanted: Wanted) -> Moments:
     return moments
 
 
-def _row_sums(values: Tensor, wanted: Wanted) -> kernels.Sums:
+def _row_sums(values: Tensor, wanted: Wanted) -> FloatArray:
     """Sums over rows (n, p), by one pass where several are wanted and there is a loop; zeros for what is not wanted."""
     if 2 * wanted.extrema + wanted.mean + wanted.deviation + 2 * (1.0 in wanted.orders) > 1:
         fast = kernels.row_sums(values)
         if fast is not None:
             return fast
-    found = kernels.Sums(np.zeros((len(values), 5)))
+    found = np.zeros((len(values), 5))
     if wanted.extrema:
-        found.largest[:], found.smallest[:] = values.amax(1).numpy(), values.amin(1).numpy()
+        found[:, LARGEST], found[:, SMALLEST] = values.amax(1).numpy(), values.amin(1).numpy()
     if wanted.mean:
-        found.total[:] = values.sum(1).numpy()
+        found[:, TOTAL] = values.sum(1).numpy()
     if wanted.deviation:
-        found.squares[:] = squared_norms(values).numpy()
+        found[:, SQUARES] = squared_norms(values).numpy()
     if 1.0 in wanted.orders:
-        found.magnitudes[:] = values.abs().sum(1).numpy()
+        found[:, MAGNITUDES] = values.abs().sum(1).numpy()
     return found
 
 
 @np.errstate(all="ignore")
-def _of_sums(sums: kernels.Sums, elements: Array, wanted: Wanted) -> Moments:
+def _of_sums(sums: FloatArray, elements: Array, wanted: Wanted) -> Moments:
     """Moments (N,) or (G, N) from sums over elements; `elements` of every sample, (G, 1) for gradients of G sizes."""
-    zero = np.zeros_like(sums.total)
-    norms = {1.0: sums.magnitudes} if 1.0 in wanted.orders else {}
-    found = Moments(wanted, zero + elements, sums.largest, sums.smallest, zero, zero, norms)
+    zero = np.zeros(sums.shape[:-1])
+    norms = {1.0: sums[..., MAGNITUDES]} if 1.0 in wanted.orders else {}
+    found = Moments(wanted, zero + elements, sums[..., LARGEST], sums[..., SMALLEST], zero, zero, norms)
     if wanted.mean:
-        found.mean = sums.total / elements
+        found.mean = sums[..., TOTAL] / elements
     if wanted.deviation:
-        found.deviation = np.sqrt(np.maximum(sums.squares - elements * found.mean**2, 0))
+        found.deviation = np.sqrt(np.maximum(sums[..., SQUARES] - elements * found.mean**2, 0))
     return found
 
 
 @np.errstate(all="ignore")
-def _has_lost_digits(sums: kernels.Sums, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
+def _has_lost_digits(sums: FloatArray, elements: int, wanted: Wanted, dtype: torch.dtype) -> BoolArray:
     """For which samples (N,) moments from sums, whose parts were added up in this type, are not good enough."""
-    total, squares = sums.total, sums.squares
+    total, squares = sums[..., TOTAL], sums[..., SQUARES]
     if not wanted.deviation:
-        return ~(np.isfinite(total) & np.isfinite(sums.magnitudes))
+        return ~(np.isfinite(total) & np.isfinite(sums[..., MAGNITUDES]))
     least, most = SQUARABLE[dtype]
     about = squares - total * total / elements if wanted.mean else squares
     kept: BoolArray = (about >= squares / 2) & (squares > least**2) & (squares < most**2)

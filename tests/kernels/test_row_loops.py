@@ -33,7 +33,7 @@ def reference(values, about_mean):
 def test_row_sums(shape):
     values = rows(shape)
     wide = values.numpy().astype(np.float64)
-    found = kernels.row_sums(values).array
+    found = kernels.row_sums(values)
     np.testing.assert_array_equal(found[:, 0], wide.max(1))
     np.testing.assert_array_equal(found[:, 1], wide.min(1))
     np.testing.assert_allclose(found[:, 2], wide.sum(1), atol=1e-5 * np.abs(wide).sum(1).max())
@@ -112,7 +112,7 @@ def test_values_that_are_not_finite(value, expected):
     values = torch.zeros(2, 3000)
     values[0, 2500] = value
     about_zero, about_mean = (moments_of(values, about_mean=each) for each in (False, True))
-    for found in (kernels.row_sums(values).array, np.stack(about_zero, 1)):
+    for found in (kernels.row_sums(values), np.stack(about_zero, 1)):
         np.testing.assert_array_equal(found[0, :3], expected)
         np.testing.assert_array_equal(found[1], np.zeros(5))
     assert not np.isfinite(about_zero.deviation[0])
@@ -157,7 +157,7 @@ KERNELS = {
     "normed_products": lambda: kernels.normed_products(
         rows((9, 70, 200)), rows((9, 70)), rows((9, 70)), rows((9, 70, 200))
     ),
-    "row_sums": lambda: kernels.row_sums(rows((9, 20000))).array,
+    "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
     "moments": lambda: moments_of(rows((9, 20000), torch.float64), about_mean=True),
     "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
     "centred_products": lambda: kernels.centred_products(rows((3, 3, 20000)), torch.arange(3.0), rows((3, 3, 20000))),
@@ -175,9 +175,9 @@ def test_threads_change_nothing(kernel, monkeypatch):
 
 def test_kernels_run_in_many_threads_at_once():
     values = rows((9, 20000))
-    expected = kernels.row_sums(values).array
+    expected = kernels.row_sums(values)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: kernels.row_sums(values).array, range(200)))
+        found = list(pool.map(lambda _: kernels.row_sums(values), range(200)))
     assert all(np.array_equal(each, expected) for each in found)
 
 

@@ -41,7 +41,7 @@ def test_a_sample_of_zeros_keeps_the_others_sums():
     gradient.left[1] = 0
     found = sums_to_wait(gradient, ALL)
     assert not found.better
-    np.testing.assert_array_equal(found.sums.array[1], np.zeros(5))
+    np.testing.assert_array_equal(found.sums[1], np.zeros(5))
 
 
 def test_samples_whose_sums_lost_digits_are_measured_again_and_no_others():
