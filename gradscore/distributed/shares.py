@@ -35,7 +35,6 @@ from ..store import (
     package_versions,
     shard_path,
     split_folder,
-    write_head,
 )
 from ..system import Influence, file_sha256, settings_of, sha256, some, write_text
 
@@ -155,14 +154,12 @@ def _begin(plan: RunPlan) -> None:
     until = time.monotonic() + _PATIENCE
     while not ((run / MANIFEST).exists() and (run / CONFIG).exists()):
         try:
-            with RunWriter.opened(run, config=plan.config, inputs=plan.inputs):
+            with RunWriter.opened(run, config=plan.config, inputs=plan.inputs, head=plan.extractor.head):
                 pass
         except StoreError:
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
-    if plan.extractor.last_layer is not None:
-        write_head(run, plan.extractor.last_layer.head)
 
 
 def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: Counter) -> int:

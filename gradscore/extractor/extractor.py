@@ -22,6 +22,7 @@ from ..errors import GradscoreError, ModelError, reason
 from ..gradients import Engine, prepare, refuse_company, refuse_coupled
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
+    Head,
     LastLayer,
     coarsest_dtype,
     find_last_layer,
@@ -55,7 +56,6 @@ class Extractor:
     Attributes:
         engine: knows the parameters; it learns from the first samples it sees.
         groups: parameter names by group of features.
-        last_layer: the layer whose inputs are stored, if any.
         losses_with_labels: those that look at given labels.
 
     Raises:
@@ -102,7 +102,12 @@ class Extractor:
         self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
         self._gradient_seconds = 0.0
-        self.last_layer = last_layer
+        self._last_layer = last_layer
+
+    @property
+    def head(self) -> Head | None:
+        """The last layer, where what enters it is stored."""
+        return None if self._last_layer is None else self._last_layer.head
 
     def describe(self, config: Config, fingerprints: Mapping[str, str]) -> RunInputs:
         """Everything that influences a value of a run's tables, as the manifest has it.
@@ -118,7 +123,7 @@ class Extractor:
             device=self.device.type,
             groups=self.groups,
             fingerprints=fingerprints,
-            penultimate=None if self.last_layer is None else self.last_layer.name,
+            penultimate=None if self._last_layer is None else self._last_layer.name,
         )
 
     def warm_up(self, images: Inputs) -> None:

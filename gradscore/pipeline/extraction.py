@@ -55,7 +55,6 @@ from ..store import (
     SplitEntry,
     label_warnings,
     refuse_doubtful_labels,
-    write_head,
 )
 from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of, sample_count
 from .loop import Counter, OnBatch, Pace, Progress, RowExtractor, check_labelled, write_rows
@@ -512,7 +511,7 @@ def complete_run(
     """
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
-    opened = RunWriter.opened(config.run, config=config, inputs=plan.inputs, begin=plan.warm_up)
+    opened = RunWriter.opened(config.run, config=config, inputs=plan.inputs, head=extractor.head, begin=plan.warm_up)
     with naming_lost_workers(), opened as writer:
         manifest, fit = writer.manifest, plan.datasets[FIT]
         manifest.class_names = None if fit.class_names is None else list(fit.class_names)
@@ -520,8 +519,6 @@ def complete_run(
         manifest.weight_files_sha256 = weight_files
         manifest.write(writer.path)
         counter = Counter(sum(map(len, plan.datasets.values())), progress)
-        if not writer.was_complete and extractor.last_layer is not None:
-            write_head(writer.path, extractor.last_layer.head)
         splits = []
         for split in plan.datasets:
             splits.append(_completed(plan, writer, counter, split, make_shards))

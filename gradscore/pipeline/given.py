@@ -32,7 +32,7 @@ from ..extractor import Extractor, LossExtractor, Tokens, check_mode, count_clas
 from ..gradients import GradientWarning
 from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
-from ..store import RunFolder, RunWriter, write_head
+from ..store import RunFolder, RunWriter
 from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
 from .loop import Counter, Pace, Progress, RowExtractor, cut, write_rows
 
@@ -320,9 +320,7 @@ def extract_given(
                 digests[batch.split].update(json.dumps(row).encode())
             yield batch
 
-    with RunWriter.opened(config.run, config=config, inputs=inputs) as writer:
-        if onto is None and extractor.last_layer is not None:
-            write_head(config.run, extractor.last_layer.head)
+    with RunWriter.opened(config.run, config=config, inputs=inputs, head=extractor.head) as writer:
         extractor.take_gradient_seconds()
         counter = Counter(total, progress)
         ends = write_rows(noted(), RowExtractor(extractor), config, on_batch=counter.add)

@@ -382,7 +382,13 @@ class RunWriter:
     @classmethod
     @contextmanager
     def opened(
-        cls, path: Path, *, config: Config, inputs: RunInputs, begin: Callable[[], None] | None = None
+        cls,
+        path: Path,
+        *,
+        config: Config,
+        inputs: RunInputs,
+        head: Head | None = None,
+        begin: Callable[[], None] | None = None,
     ) -> Iterator[Self]:
         """Starts a run in `path`, or goes on with one, as the only writer.
 
@@ -392,6 +398,7 @@ class RunWriter:
             path: the run folder.
             config: the settings.
             inputs: what it is made of.
+            head: the last layer, where what enters it is stored.
             begin: called before anything is changed, unless the run is complete.
 
         Raises:
@@ -422,6 +429,8 @@ class RunWriter:
                 entry = manifest.splits.get(name, SplitEntry(kind=info.kind, group=None, auxiliary=False))
                 splits[name] = entry.model_copy(update={"group": info.group, "auxiliary": info.auxiliary})
             manifest.splits = splits
+            if before is None and head is not None:
+                write_head(path, head)
             manifest.write(path)
             write_text(path / CONFIG, dump_config(config))
             if before is None and not (path / GIT_IGNORE).exists():
