@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -201,8 +200,7 @@ def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> N
 
 def document(summary: ExtractSummary) -> dict[str, Any]:
     """The same for a program."""
-    found = {field.name: getattr(summary, field.name) for field in fields(summary)}
-    return {**found, **by_level(summary.notices), "accuracy": summary.accuracy}
+    return {**vars(summary), **by_level(summary.notices), "accuracy": summary.accuracy}
 
 
 def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def inspect(
     source: Annotated[
         list[Path],
         typer.Argument(
-            metavar="CONFIG|RUN|FILE.parquet...",
+            metavar="CONFIG|RUN|FILE.parquet",
             help="A YAML configuration file or a run folder; or what an Inspector saved of one or more trainings.",
             callback=run_at_hand,
             show_default=False,
