@@ -53,11 +53,12 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import FILL, ID_NAMES, LABEL_NAMES, check_columns, empty_rows, is_number, is_text
+from .sources.columns import FILL, ID_NAMES, check_columns, empty_rows, is_number, is_text
 from .sources.image_changes import SEVERITIES, SHIFTS
 from .sources.raw_samples import (
     DECODING_ERRORS,
     IMAGE_SUFFIXES,
+    LABEL_NAMES,
     ArraySource,
     ImageSource,
     Pixels,
@@ -66,7 +67,6 @@ from .sources.raw_samples import (
     SourceKind,
     as_pixels,
     class_names_of,
-    describe_raw,
     input_columns_of,
     is_image,
     is_pixels,

@@ -19,7 +19,7 @@ from .samples import SIGNED, SampleDataset, are_signed, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
 from .sources.files import FileSource
-from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableImageError, class_names_of, input_columns_of
+from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableSampleError, class_names_of, input_columns_of
 from .splits import FIT, DataConfig, DatasetConfig, OodConfig, SelectConfig, base_split, planned_splits
 
 
@@ -183,7 +183,7 @@ def _shares(source: ImageSource, places: Sequence[int]) -> list[float]:
     def share(place: int) -> float:
         try:
             digest = content_hash(source.sample(place))
-        except UnreadableImageError:
+        except UnreadableSampleError:
             digest = sha256(source.ids[place].encode())[:16]
         return int(digest, 16) / 2**64
 

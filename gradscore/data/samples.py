@@ -23,7 +23,7 @@ from .sources.raw_samples import (
     UNLABELLED,
     ImageSource,
     Raw,
-    UnreadableImageError,
+    UnreadableSampleError,
     class_names_of,
     input_columns_of,
     is_image,
@@ -231,7 +231,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
         """
         try:
             raw = self.images.sample(index)
-        except UnreadableImageError as error:
+        except UnreadableSampleError as error:
             return BadSample(self.ids[index], storable(str(error)), empty=error.empty)
         label = UNLABELLED if self.labels is None else int(self.labels[index])
         model_input = self._preprocess.model_input(raw)

@@ -19,7 +19,7 @@ from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source
 from .sources.columns import pixels_of
 from .sources.files import is_hidden
-from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, Raw, Request, UnreadableImageError, decoded
+from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, Raw, Request, UnreadableSampleError, decoded
 from .sources.tables import parquet_images
 
 _OPTIONS = {"column": "inputs", "root": "root"}
@@ -255,16 +255,16 @@ def open_user_file(
 def _sample(name: str, read: Callable[[], Raw]) -> RawSample:
     try:
         return RawSample(name, read())
-    except UnreadableImageError as error:
+    except UnreadableSampleError as error:
         return RawSample(name, None, str(error))
 
 
-def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableImageError]]) -> Iterator[RawSample]:
+def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableSampleError]]) -> Iterator[RawSample]:
     """The images of a Parquet file, by their paths or else by their rows."""
     for row, (value, raw) in enumerate(found):
         encoded = pixels_of(value)
         name = encoded if isinstance(encoded, str) and encoded else f"{table}[{row}]"
-        yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableImageError) else RawSample(name, raw)
+        yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableSampleError) else RawSample(name, raw)
 
 
 def prepared_batches(

@@ -15,11 +15,10 @@ import pyarrow.ipc
 
 from ...errors import DataError
 from ...system import IntArray, closest, reads_as_number, some
-from .raw_samples import Raw, Request, UnreadableImageError, Values, as_labels, content_of_files, decoded
+from .raw_samples import LABEL_NAMES, Raw, Request, UnreadableSampleError, Values, as_labels, content_of_files, decoded
 
 ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
-LABEL_NAMES = ("label", "labels", "class", "target", "y")
 ID_NAMES = ("id", "sample_id")
 
 _SHOWN = 12
@@ -98,7 +97,7 @@ class ColumnSource:
                 if empty:
                     raise self._empty(index, empty)
                 column, value = next(iter(values.items()))
-                raise UnreadableImageError(
+                raise UnreadableSampleError(
                     f"row {index} of {self.table.where} has {value!r} in column {column!r}, wanted a finite number, "
                     "as float32 holds it"
                 )
@@ -113,7 +112,7 @@ class ColumnSource:
             values: of `columns`.
 
         Raises:
-            UnreadableImageError: they make none.
+            UnreadableSampleError: they make none.
         """
         where = f"row {index} of {self.table.where}"
         if None in values:
@@ -134,7 +133,7 @@ class ColumnSource:
             except ValueError:
                 arrays[name] = np.array(None)
             if arrays[name].dtype.kind not in "fiub":
-                raise UnreadableImageError(
+                raise UnreadableSampleError(
                     f"{where}, {name}: wanted numbers in one block, got rows of several lengths or no numbers"
                 )
         return arrays if len(arrays) > 1 else arrays[self.columns[0]]
@@ -150,14 +149,14 @@ class ColumnSource:
         for name in rows.column(0).to_pylist() if self.names_files else []:
             try:
                 files.append(self._file("" if name is None else str(name), ""))
-            except UnreadableImageError:
+            except UnreadableSampleError:
                 files.append(None)
         digest.update(content_of_files(files).encode())
         return digest.hexdigest()
 
-    def _empty(self, index: int, columns: Sequence[str]) -> UnreadableImageError:
+    def _empty(self, index: int, columns: Sequence[str]) -> UnreadableSampleError:
         named = f"column{'s' * (len(columns) > 1)} {some([repr(column) for column in columns], _SHOWN)}"
-        return UnreadableImageError(f"row {index} of {self.table.where} has nothing in {named}", empty=columns)
+        return UnreadableSampleError(f"row {index} of {self.table.where} has nothing in {named}", empty=columns)
 
     def _file(self, name: str, where: str) -> Path:
         """The file that a row names: below the root, since whoever wrote the table is not to choose what is read."""
@@ -165,9 +164,9 @@ class ColumnSource:
         try:
             path = (self.folder / written).resolve()
         except (OSError, ValueError, RuntimeError) as error:
-            raise UnreadableImageError(f"{where} is no path: {written!r}: {error}") from None
+            raise UnreadableSampleError(f"{where} is no path: {written!r}: {error}") from None
         if not path.is_relative_to(self.root):
-            raise UnreadableImageError(
+            raise UnreadableSampleError(
                 f"{where} is refused: {written!r} leads out of {self.root}; give --root FOLDER, or in a configuration "
                 "arguments: {root: FOLDER}, to allow it"
             )

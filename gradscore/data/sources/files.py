@@ -17,6 +17,7 @@ from ...errors import DataError
 from ...system import IntArray, closest
 from .raw_samples import (
     IMAGE_SUFFIXES,
+    LABEL_NAMES,
     ArraySource,
     Pixels,
     Request,
@@ -98,8 +99,6 @@ def is_hidden(path: Path, root: Path) -> bool:
 
 IMAGES = "images"
 
-LABEL_ARRAYS = ("labels", "label", "y", "targets", "target")
-
 CLASS_NAMES = "class_names"
 
 READING_ERRORS = (
@@ -137,7 +136,7 @@ def npz_source(request: Request) -> ArraySource:
         raise DataError(f"data file {path} cannot be read: {error}; is it a complete .npz file?") from error
     if not arrays:
         raise DataError(f"data file {path} has no array in it")
-    label = request.arguments.get("labels", next((name for name in LABEL_ARRAYS if name in arrays), None))
+    label = request.arguments.get("labels", next((name for name in LABEL_NAMES if name in arrays), None))
     chosen: Any = request.arguments.get("inputs")
     if chosen is None:
         others = [name for name in arrays if name not in (label, CLASS_NAMES)]

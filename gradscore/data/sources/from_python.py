@@ -18,17 +18,16 @@ from ...models import code_sha256, load_function
 from ...system import IntArray, closest, import_torchvision
 from .raw_samples import (
     DECODING_ERRORS,
+    LABEL_NAMES,
     ArraySource,
     Raw,
     Request,
-    UnreadableImageError,
+    UnreadableSampleError,
     Values,
     as_labels,
     as_pixels,
     channels_last,
 )
-
-LABELS = ("labels", "label", "y", "target", "targets", "class")
 
 MOST = 10**8
 """Samples that an iterable may give; one without an end would fill the memory."""
@@ -60,11 +59,11 @@ class PythonSource:
         try:
             return as_raw(_parted(self.samples[index])[0])
         except GradscoreError as error:
-            raise UnreadableImageError(f"{name}: {error}") from None
+            raise UnreadableSampleError(f"{name}: {error}") from None
         except DECODING_ERRORS as error:
-            raise UnreadableImageError(f"{name} cannot be decoded: {error}") from error
+            raise UnreadableSampleError(f"{name} cannot be decoded: {error}") from error
         except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
-            raise UnreadableImageError(f"{name} failed: {type(error).__name__}: {error}") from error
+            raise UnreadableSampleError(f"{name} failed: {type(error).__name__}: {error}") from error
 
     def content(self) -> str:
         """See `ImageSource`."""
@@ -74,10 +73,10 @@ class PythonSource:
 def code_source(request: Request) -> PythonSource:
     """What `function(**arguments)` in a Python file or module returns.
 
-    A sample is x, (x, y) or a mapping, whose entry `label` or `labels` is its class. x is a PIL image, an array or
-    tensor (bytes (H, W, C) or (C, H, W) are images), text, or a mapping of arrays, which are keyword arguments of the
-    model. Labels are whole numbers or names; `targets` and `classes` of a data set spare reading every sample for them.
-    An iterable is read once, into memory.
+    A sample is x, (x, y) or a mapping, in which `label` or another of `LABEL_NAMES` is its class. x is a PIL image, an
+    array or tensor (bytes (H, W, C) or (C, H, W) are images), text, or a mapping of arrays, which are keyword arguments
+    of the model. Labels are whole numbers or names; `targets` and `classes` of a data set spare reading every sample
+    for them. An iterable is read once, into memory.
 
     Raises:
         DataError: it returns something else.
@@ -134,7 +133,7 @@ def as_raw(value: Any) -> Raw:
 def _parted(sample: Any) -> tuple[Any, Any]:
     """What the model takes of a sample, and its label; None without."""
     if isinstance(sample, Mapping):
-        label = next((name for name in LABELS if name in sample), None)
+        label = next((name for name in LABEL_NAMES if name in sample), None)
         rest = {name: value for name, value in sample.items() if name != label}
         alone = next(iter(rest.values())) if len(rest) == 1 else None
         return (rest if alone is None else alone), None if label is None else sample[label]

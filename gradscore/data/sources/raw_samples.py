@@ -43,6 +43,9 @@ SIXTEEN_BIT_FORMATS = ("PNG", "PPM")
 READ_WHOLE = 64
 """Files of a source that are read whole, to see whether a run is of its images."""
 
+LABEL_NAMES = ("label", "labels", "class", "target", "targets", "y")
+"""What columns, arrays and entries of mappings of labels are called; the first of these that is there."""
+
 UNLABELLED = -1
 """Stands for no class."""
 
@@ -53,7 +56,7 @@ DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zli
 """What Pillow raises for damaged files."""
 
 
-class UnreadableImageError(DataError):
+class UnreadableSampleError(DataError):
     """One sample cannot be read; `empty` are the columns of a table in which it has nothing."""
 
     def __init__(self, message: str, *, empty: Sequence[str] = ()) -> None:
@@ -79,7 +82,7 @@ class ImageSource(Protocol):
         """An image (H, W, C) uint8, or what else the samples are.
 
         Raises:
-            UnreadableImageError: it cannot be decoded.
+            UnreadableSampleError: it cannot be decoded.
         """
 
     def content(self) -> str:
@@ -232,15 +235,15 @@ def decoded(content: Path | bytes, *, name: str) -> Pixels:
     """The image in a file or in bytes.
 
     Raises:
-        UnreadableImageError: there is none, or it is damaged.
+        UnreadableSampleError: there is none, or it is damaged.
     """
     try:
         if isinstance(content, Path) and content.exists() and not content.is_file():
-            raise UnreadableImageError(f"{name} is no file")  # opening a pipe would wait for who writes to it
+            raise UnreadableSampleError(f"{name} is no file")  # opening a pipe would wait for who writes to it
         with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
             return as_pixels(image)
     except DECODING_ERRORS as error:
-        raise UnreadableImageError(f"{name} cannot be decoded: {error}") from error
+        raise UnreadableSampleError(f"{name} cannot be decoded: {error}") from error
 
 
 def as_labels(

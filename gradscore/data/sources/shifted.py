@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from .image_changes import CORRUPTIONS, MOST_SEVERE, SHIFTS
-from .raw_samples import ImageSource, Pixels, Request, UnreadableImageError, class_names_of, wanted_image
+from .raw_samples import ImageSource, Pixels, Request, UnreadableSampleError, class_names_of, wanted_image
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,6 @@ def corrupted_source(request: Request) -> ShiftedImages:
         raise DataError(f"corrupted:{kind}: wanted a severity of 1 to {MOST_SEVERE} in arguments, got {severity!r}")
     if request.base is None:
         raise DataError(f"corrupted:{kind} is made of the in-distribution test samples: name it in data.shifted")
-    with suppress(UnreadableImageError):  # what is no image is refused before anything is computed
+    with suppress(UnreadableSampleError):  # what is no image is refused before anything is computed
         wanted_image(request.base.sample(0), where=f"corrupted:{kind}")
     return ShiftedImages(kind, severity, request.base, seed=request.seed)

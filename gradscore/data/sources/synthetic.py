@@ -15,7 +15,7 @@ from numpy.random import Generator
 from ...errors import DataError
 from ...system import Registry
 from . import image_changes, value_changes
-from .raw_samples import ImageSource, Raw, Request, UnreadableImageError, describe_raw, is_image, wanted_image
+from .raw_samples import ImageSource, Raw, Request, UnreadableSampleError, describe_raw, is_image, wanted_image
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class SyntheticSource:
         places = range(count) if count <= MOST_READ else np.random.default_rng(self.seed).permutation(count)[:MOST_READ]
         samples = []
         for place in places:
-            with suppress(UnreadableImageError):
+            with suppress(UnreadableSampleError):
                 samples.append(self.base.sample(int(place)))
         return value_changes.vocabulary_of(samples)
 
@@ -208,7 +208,7 @@ def mostly_copies(kinds: Sequence[str], base: ImageSource, *, seed: int) -> dict
     """
     count = len(base.ids)
     places = np.unique(np.linspace(0, count - 1, min(count, MOST_READ)).astype(np.int64))
-    with suppress(UnreadableImageError, DataError):  # said where it is looked for
+    with suppress(UnreadableSampleError, DataError):  # said where it is looked for
         known = {_key(base.sample(int(place))) for place in places}
         tried = places[:: -(-len(places) // TRIED)]
         lone = "other class" if len(np.unique(np.asarray(base.labels))) < 2 else ""
@@ -248,7 +248,7 @@ def synthetic_source(request: Request) -> SyntheticSource:
             "leave it out of data.auxiliary (in Python: auxiliary=[] makes no synthetic set)"
         )
     source = SyntheticSource(kind, base, int(request.arguments.get("seed", request.seed)))
-    with suppress(UnreadableImageError):  # what cannot be made of such samples is refused before anything is computed
+    with suppress(UnreadableSampleError):  # what cannot be made of such samples is refused before anything is computed
         check_synthetic(kind, base.sample(0))
         source.sample(0)
     return source

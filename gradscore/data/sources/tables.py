@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError, reason
 from ...system import closest
-from .columns import ID_NAMES, LABEL_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
-from .raw_samples import Raw, Request, UnreadableImageError, file_of
+from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
+from .raw_samples import LABEL_NAMES, Raw, Request, UnreadableSampleError, file_of
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
 """What reading a damaged table raises."""
@@ -103,7 +103,7 @@ def parquet_source(request: Request) -> ColumnSource:
 
 def parquet_images(
     request: Request,
-) -> tuple[int, Callable[[], Iterator[tuple[Any, Raw | UnreadableImageError]]]] | None:
+) -> tuple[int, Callable[[], Iterator[tuple[Any, Raw | UnreadableSampleError]]]] | None:
     """The images of a Parquet file one after the other, a few rows of it in memory at a time.
 
     Returns:
@@ -125,7 +125,7 @@ def parquet_images(
     if found.kind != "image":
         return None
 
-    def read() -> Iterator[tuple[Any, Raw | UnreadableImageError]]:
+    def read() -> Iterator[tuple[Any, Raw | UnreadableSampleError]]:
         row = 0
         try:
             with pq.ParquetFile(path) as opened:
@@ -133,7 +133,7 @@ def parquet_images(
                     for value in batch.column(0).to_pylist():
                         try:
                             yield value, found.sample_of(row, [value])
-                        except UnreadableImageError as error:
+                        except UnreadableSampleError as error:
                             yield value, error
                         row += 1
         except DAMAGE as error:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from gradscore.data import open_source
-from gradscore.data.sources.raw_samples import UnreadableImageError
+from gradscore.data.sources.raw_samples import UnreadableSampleError
 from gradscore.errors import DataError, ModelError
 from gradscore.models import trusting_code
 
@@ -262,7 +262,7 @@ def test_a_path_that_leads_out_of_the_folder_of_its_table_is_allowed_by_a_root(t
     Image.fromarray(COLOUR[0]).save(tmp_path / "secret.png")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/t.csv").write_text("path\n../secret.png\n")
-    with pytest.raises(UnreadableImageError, match=r"row 0 of .* is refused: .* leads out of .*arguments: \{root"):
+    with pytest.raises(UnreadableSampleError, match=r"row 0 of .* is refused: .* leads out of .*arguments: \{root"):
         open_source(f"csv:{tmp_path}/inner/t.csv").sample(0)
     allowed = open_source(f"csv:{tmp_path}/inner/t.csv", {"root": str(tmp_path)})
     np.testing.assert_array_equal(allowed.sample(0), COLOUR[0])
@@ -291,7 +291,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, make, name: str, arguments
 def test_a_row_without_a_number_is_one_bad_sample(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,label\n1,2,0\n3,,1\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
-    with pytest.raises(UnreadableImageError, match=r"row 1 of .* has nothing in column 'b'"):
+    with pytest.raises(UnreadableSampleError, match=r"row 1 of .* has nothing in column 'b'"):
         source.sample(1)
     np.testing.assert_array_equal(source.sample(0), [1, 2])
 
@@ -301,7 +301,7 @@ def test_a_row_names_all_columns_in_which_it_has_nothing(tmp_path: Path) -> None
     source = open_source(f"csv:{tmp_path}/t.csv")
     found = []
     for row in range(2):
-        with pytest.raises(UnreadableImageError, match=r"has nothing in columns? '[ac]'") as raised:
+        with pytest.raises(UnreadableSampleError, match=r"has nothing in columns? '[ac]'") as raised:
             source.sample(row)
         found.append(raised.value.empty)
     assert found == [("c",), ("a", "c")]
@@ -313,7 +313,7 @@ def test_a_number_that_is_not_finite_makes_a_bad_sample(tmp_path: Path, written:
     (tmp_path / "t.csv").write_text(f"a,b,label\n1,2,0\n3,{written},1\n")
     source = open_source(f"csv:{tmp_path}/t.csv")
     message = rf"row 1 of .* has {re.escape(str(float(written)))} in column 'b', wanted a finite number"
-    with pytest.raises(UnreadableImageError, match=message):
+    with pytest.raises(UnreadableSampleError, match=message):
         source.sample(1)
     np.testing.assert_array_equal(source.sample(0), [1, 2])
 

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gradscore.data import SOURCES, SourceKind, name_user_files, open_source
-from gradscore.data.sources.raw_samples import UnreadableImageError
+from gradscore.data.sources.raw_samples import UnreadableSampleError
 from gradscore.errors import ConfigError, DataError
 
 RANDOM = np.random.default_rng(0)
@@ -214,7 +214,7 @@ BAD_IMAGES = {
 @pytest.mark.parametrize(("name", "save", "message"), BAD_IMAGES.values(), ids=BAD_IMAGES)
 def test_image_that_does_not_decode(tmp_path: Path, name: str, save, message: str) -> None:
     save(tmp_path / name)
-    with pytest.raises(UnreadableImageError, match=message):
+    with pytest.raises(UnreadableSampleError, match=message):
         open_source(f"folder:{tmp_path}", {}).sample(0)
 
 
@@ -231,7 +231,7 @@ def test_torchvision_data_set(tmp_path: Path) -> None:
     assert source.labels.tolist() == [0, 1]
     np.testing.assert_array_equal(source.sample(1), COLOUR[1])
     (tmp_path / "zebra/a.png").write_bytes(b"")
-    with pytest.raises(UnreadableImageError, match="sample 1 of torchvision:ImageFolder cannot be decoded"):
+    with pytest.raises(UnreadableSampleError, match="sample 1 of torchvision:ImageFolder cannot be decoded"):
         source.sample(1)
 
 
