@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -218,7 +219,8 @@ class Detector:
             DataError: samples that cannot be used, none, or none with a label where some are wanted.
             ModelError: the model cannot take them.
             ConfigError: an unknown setting, or an unusable name of a set.
-            DoubtfulLabelsError: labels in another order than the classes of the network.
+            DoubtfulLabelsError: labels in another order than the classes of the network, in which it would be right
+                twice as often; where it would be more often than by chance, a warning says so.
             EvaluationError: too few samples; the message says of what.
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
@@ -289,7 +291,7 @@ class Detector:
                 total=sets.total,
             )
             run = RunFolder(folder.path)
-            refuse_another_order(run)
+            doubts = refuse_another_order(run)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
         fitted = _Fitted(folder, config, sets.form, extractor, thumbnails, first.inputs)
         try:
@@ -301,11 +303,13 @@ class Detector:
         with trusting_code():
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = fitted
+        for doubt in doubts:
+            warnings.warn(doubt, stacklevel=4)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
-        notices = [*left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]
+        notices = [*doubts, *left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = by_urgency(dict.fromkeys(notices))
 
     def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import erfc, sqrt
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -83,7 +84,9 @@ def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bo
     return bool(binom.sf((labels == predictions).sum() - 1, len(labels), 1 / classes) > GUESSED)
 
 
-def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classes: int) -> float | None:
+def accuracy_in_another_order(
+    labels: IntArray, predictions: IntArray, *, classes: int, significantly: bool = False
+) -> float | None:
     """The accuracy with the classes renamed, where that would be more than twice what it is.
 
     The names are those that suit one half of the samples of each class best, judged on the other half, and the other
@@ -93,6 +96,7 @@ def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classe
         labels: (N,) of samples that have one.
         predictions: (N,).
         classes: K.
+        significantly: not twice, but more often than chance explains (sign test, `SIGNIFICANT`).
 
     Returns:
         The accuracy; None where no other order is right so often.
@@ -104,7 +108,9 @@ def accuracy_in_another_order(labels: IntArray, predictions: IntArray, *, classe
         int((_best_names(labels[fit], predictions[fit], classes)[labels[~fit]] == predictions[~fit]).sum())
         for fit in (half, ~half)
     )
-    if right <= 2 * (labels == predictions).sum() or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
+    now = (labels == predictions).sum()
+    is_better = binom.sf(right - 1, right + now, 0.5) < SIGNIFICANT if significantly else right > 2 * now
+    if not is_better or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
         return None
     return right / len(labels)
 
@@ -215,6 +221,7 @@ class _Labelled:
     agreement: Agreement
     confidence: float
     advice: str = ""
+    pair: tuple[IntArray, IntArray] | None = None
 
     @property
     def doubt(self) -> str:
@@ -292,17 +299,26 @@ def refuse_doubtful_labels(run: RunFolder, *, said: str) -> None:
     )
 
 
-def refuse_another_order(run: RunFolder) -> None:
+def refuse_another_order(run: RunFolder) -> list[Notice]:
     """Ends a fit on samples of a program's whose labels are in another order than the classes of the network.
 
+    Returns:
+        A warning where they may be: another order is not twice as good, but better than chance explains.
+
     Raises:
-        DoubtfulLabelsError: with the map of labels that would repair it, where there is one.
+        DoubtfulLabelsError: with the map of labels that would repair it.
     """
-    fit = _labelled(run, FIT, run.config.model.num_classes, how="change labels by")
+    classes = run.config.model.num_classes
+    fit = _labelled(run, FIT, classes, how="change labels by", least=0.0)
     if fit.agreement.in_another_order is not None:
-        raise DoubtfulLabelsError(
-            f"{fit.doubt}: {fit.advice or 'give labels in the order of the outputs of the network'}"
-        )
+        raise DoubtfulLabelsError(f"{fit.doubt}: {fit.advice}")
+    other = fit.pair and accuracy_in_another_order(*fit.pair, classes=classes, significantly=True)
+    if other is None:
+        return []
+    measured = (
+        f"accuracy on {FIT} is {fit.agreement.accuracy:.2f}, and would be {other:.2f} with the classes in another"
+    )
+    return [Notice(f"{measured} order. If that is the cause, {fit.advice}", "warning")]
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
@@ -340,7 +356,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     return why if advices else f"{why}; run gradscore doctor CONFIG"
 
 
-def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label_map to") -> _Labelled:
+def _labelled(run: RunFolder, split: str, classes: int, **options: Any) -> _Labelled:
     logits = [f"{LOGIT}{place}" for place in range(classes)]
     frame = run.read(split, columns=["label", "prediction", *logits])
     values = frame[logits].to_numpy(dtype=np.float64)
@@ -352,13 +368,14 @@ def _labelled(run: RunFolder, split: str, classes: int, *, how: str = "set label
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
     own, are_names = raw_labels(run.config.data, spec, run.manifest.class_names)
-    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, how=how)
+    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, **options)
     return _Labelled(
         split,
         count=len(values),
         agreement=agreement_of(labels, predictions, classes=classes),
         confidence=float(largest.mean()),
         advice=advice,
+        pair=(labels, predictions),
     )
 
 

@@ -157,6 +157,25 @@ def test_labels_in_another_order_are_refused_with_the_map() -> None:
         make(model).fit((X, 1 - labels), ood={"far": FAR})
 
 
+def test_labels_that_are_more_often_right_in_another_order_are_warned_of() -> None:
+    """Of three classes two change places: a third of the labels agree, and 0.6 would, which is not twice as many."""
+    generator = torch.Generator().manual_seed(4)
+    inputs = torch.randn(700, 4, generator=generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3).eval()
+    truth = model(inputs).argmax(1)
+    wrong = torch.randint(3, (700,), generator=generator)
+    labels = torch.where(torch.rand(700, generator=generator) < 0.4, truth, wrong)
+    with pytest.warns(
+        UserWarning, match=r"classes in another order\. .* change labels by \{0: 1, 1: 0, 2: 2\}"
+    ) as said:
+        detector = make(model).fit((inputs, torch.tensor([1, 0, 2])[labels]), ood={"far": FAR})
+    assert said[0].filename == __file__
+    assert detector.notices[0] == str(said[0].message)
+    assert not [line for line in make(model).fit((inputs, labels), ood={"far": FAR}).notices if "order" in line]
+
+
 def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
     with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 195 like these"):
         make().fit((X[:60], Y[:60]), ood={"far": FAR})

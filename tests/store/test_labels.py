@@ -98,11 +98,15 @@ HEALTHY = {
 }
 
 
+@pytest.mark.parametrize("significantly", [False, True])
 @pytest.mark.parametrize(("classes", "draw"), HEALTHY.values(), ids=HEALTHY)
-def test_no_other_order_is_seen_where_there_is_none(classes: int, draw: Callable[..., tuple]) -> None:
+def test_no_other_order_is_seen_where_there_is_none(
+    classes: int, draw: Callable[..., tuple], significantly: bool
+) -> None:
     generator = np.random.default_rng(3)
     drawn = [draw(generator) for _ in range(20)]
-    assert all(accuracy_in_another_order(*pair, classes=classes) is None for pair in drawn)
+    found = [accuracy_in_another_order(*pair, classes=classes, significantly=significantly) for pair in drawn]
+    assert found == [None] * 20
 
 
 def test_guesses_are_right_in_no_order() -> None:
