@@ -28,6 +28,8 @@ from .layer_quantities import (
     ParameterNorm,
 )
 from .quantity import (
+    InputGradientQuantity,
+    InputQuantity,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
