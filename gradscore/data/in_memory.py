@@ -221,7 +221,9 @@ class _Reader:
             return self._tensor(inputs)
         if not inputs:
             raise DataError(f"{self.name}: wanted inputs, got a mapping without any")
-        found = {str(name): self._tensor(value, argument=f" '{name}'") for name, value in inputs.items()}
+        # One number a sample is an input where another one shows how many samples there are.
+        least = 1 if any(getattr(value, "ndim", 0) > 1 for value in inputs.values()) else 2
+        found = {str(name): self._tensor(value, f" '{name}'", least=least) for name, value in inputs.items()}
         sizes = {name: len(value) for name, value in found.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(f"{self.name}: wanted as many samples in every input, got {sizes}")
@@ -286,7 +288,7 @@ class _Reader:
             )
         return entry[0], entry[1]
 
-    def _tensor(self, inputs: Any, *, argument: str = "") -> Tensor:
+    def _tensor(self, inputs: Any, argument: str = "", *, least: int = 2) -> Tensor:
         refuse_masked(inputs, what=f"{self.name}: some inputs{argument}")
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
             inputs = tensor_of(inputs)
@@ -299,7 +301,7 @@ class _Reader:
             raise DataError(f"{self.name}: wanted dense real numbers{argument}, got a {kind}, {inputs.dtype}")
         if inputs.device.type == "meta":
             raise DataError(f"{self.name}: these tensors lie on device meta, where they hold no values; load them")
-        if inputs.dim() < 2:
+        if inputs.dim() < least:
             raise DataError(
                 f"{self.name}: wanted a batch of inputs{argument}, (N, ...), got one of shape {tuple(inputs.shape)}; "
                 "an iterable gives batches: put single samples into a DataLoader"

@@ -439,7 +439,7 @@ def finite_samples(inputs: Inputs) -> Tensor:
     """
     if isinstance(inputs, Tensor):
         return inputs.isfinite().flatten(1).all(1)
-    return torch.stack([~each.isnan().flatten(1).any(1) for each in inputs.values()]).all(0)
+    return torch.stack([~each.isnan()[:, None].flatten(1).any(1) for each in inputs.values()]).all(0)
 
 
 def are_images(inputs: Inputs) -> bool:

@@ -152,6 +152,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a table": (lambda: pd.DataFrame(X.numpy()), r"got DataFrame; give .*\.to_numpy\(\), or a Dataset of its rows"),
     "a table and labels": (lambda: (pd.DataFrame(X.numpy()), Y), r"got DataFrame; give .*\.to_numpy\(\)"),
     "a column": (lambda: pd.DataFrame(X.numpy())[0], r"got Series; give .*\.to_numpy\(\)"),
+    "single samples by name": (lambda: [{"x": X[0]}], r"inputs 'x'.*got one of shape \(4,\).*into a DataLoader"),
     "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
     "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
     "float labels": (lambda: (X, Y.float()), r"wanted labels as whole numbers.*got float32"),
@@ -177,6 +178,27 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "pixels without preprocessing": (lambda: torch.zeros(2, 1, 2, 2, dtype=torch.uint8), "give preprocessing="),
     "samples of other shapes": (lambda: Uneven(), "do not make a batch"),
 }
+
+
+class Divided(nn.Linear):
+    """Takes one number of each sample beside its vector."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return super().forward(x) / lengths[:, None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_an_input_may_be_one_number_a_sample(dtype: torch.dtype) -> None:
+    model, lengths = Divided(4, 3).eval(), torch.arange(1, 7).to(dtype)
+    found = gradscore.features(model, {"x": X, "lengths": lengths}, statistics=["l2"], losses=["uniform"])
+    wanted = model(X, lengths).detach().numpy()
+    assert found[["logit_0", "logit_1", "logit_2"]].to_numpy() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_one_number_of_a_sample_that_is_none_is_refused() -> None:
+    lengths = torch.tensor([1.0, 2.0, 3.0, torch.nan, 1.0, 2.0])
+    with pytest.raises(DataError, match="sample 3 holds numbers that are not finite"):
+        gradscore.Detector(Divided(4, 3).eval()).fit({"x": X, "lengths": lengths, "labels": Y})
 
 
 class Uneven(torch.utils.data.Dataset):
