@@ -399,30 +399,33 @@ def _opened(
 ) -> tuple[ImageSource, dict[str, Any], Sequence[str]]:
     """The samples of a file; which columns of a table hold what, where that has to be said; those that are left out."""
     found: ImageSource | None = None
+    table: pa.Table | None = None
     columns: dict[str, Any] = {}
     with suppress(DataError):
         found = open_source(source)
-    if path.suffix.lower() != ".npz" and (found is None or found.labels is None):
-        with suppress(DataError):  # then the file is damaged, or the column holds the samples
-            if (column := _class_column(path, names)) is not None:
+    if path.suffix.lower() != ".npz" and (found is None or found.labels is None or not texts):
+        with suppress(DataError):  # of a damaged file, which opening says
+            table = table_columns(path)
+    if table is not None and (found is None or found.labels is None):
+        with suppress(DataError):  # then the column holds the samples
+            if (column := _class_column(table, names)) is not None:
                 columns = {"labels": column}
                 found = open_source(source, columns)
-    if path.suffix.lower() != ".npz" and not texts and (found is None or input_columns_of(found) is not None):
+    if table is not None and not texts and (found is None or input_columns_of(found) is not None):
         with suppress(DataError):
-            beside, left_out = _rows(path, columns)
+            beside, left_out = _rows(table, columns)
             return open_source(source, {**columns, **beside}), {**columns, **beside}, left_out
     return found or open_source(source, columns), columns, ()
 
 
-def _rows(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _rows(table: pa.Table, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """The column that names the rows of a table of numbers, those of the numbers if they have to be said, and others.
 
     Names differ in each row. They are words, or the first column counts the rows, or the column is called an id.
 
     Raises:
-        DataError: it cannot be read, or most of its columns are no numbers.
+        DataError: most of its columns are no numbers.
     """
-    table = table_columns(path)
     taken = {*columns.values(), next((name for name in LABEL_NAMES if name in table.column_names), None)}
     free = {field.name: field.type for field in table.schema if field.name not in taken and field.name not in ID_NAMES}
     numbers = [name for name, kind in free.items() if is_number(kind)]
@@ -447,12 +450,11 @@ def _rows(path: Path, columns: Mapping[str, str]) -> tuple[dict[str, Any], list[
     ]
 
 
-def _class_column(path: Path, names: Sequence[str] | None) -> str | None:
+def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
     """The column of text of which each value is there several times, or is the name of a class.
 
     Of several it is the last column of the table, or none.
     """
-    table = table_columns(path)
 
     def are_classes(name: str) -> bool:
         counts = Counter(table.column(name).to_pylist())
