@@ -275,8 +275,11 @@ class _Reader:
     def _parted(self, entry: Any) -> tuple[Any, Any]:
         """Inputs and labels of a batch, None without."""
         if isinstance(entry, Mapping):
-            label = next((name for name in LABELS if name in entry), None)
-            return {name: entry[name] for name in entry if name not in LABELS}, None if label is None else entry[label]
+            given = [name for name in LABELS if name in entry]
+            if len(given) > 1:
+                raise DataError(f"{self.name}: both 'labels' and 'label' are in a mapping; take one of them out")
+            inputs = {name: entry[name] for name in entry if name not in LABELS}
+            return inputs, entry[given[0]] if given else None
         if not isinstance(entry, tuple | list):
             return entry, None
         if len(entry) == 1:
@@ -312,9 +315,10 @@ class _Reader:
         refuse_masked(labels, what=f"{self.name}: some labels")
         found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
         if found.dtype.kind not in "iu":
+            how = "names by their places among the classes" if found.dtype.kind not in "fb" else "numbers by .long()"
             raise DataError(
                 f"{self.name}: wanted labels as whole numbers, one class for each sample (int64), got {found.dtype}; "
-                "convert them, one-hot rows by argmax(1)"
+                f"convert them, {how if found.ndim < 2 else 'one-hot rows by argmax(1)'}"
             )
         if found.shape != (size,):
             raise DataError(
@@ -382,11 +386,10 @@ def _array(inputs: Tensor) -> Values:
 
 def _is_pair(data: Any) -> bool:
     """Whether these are inputs and labels in one piece each, not two batches."""
-    arrays = Tensor | np.ndarray
     return (
         isinstance(data, tuple)
         and len(data) == 2
-        and isinstance(data[0], arrays)
+        and isinstance(data[0], Tensor | np.ndarray | Mapping)
         and (data[1] is None or isinstance(data[1], Sequence) or hasattr(data[1], "__array__"))
     )
 

@@ -155,10 +155,18 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "single samples by name": (lambda: [{"x": X[0]}], r"inputs 'x'.*got one of shape \(4,\).*into a DataLoader"),
     "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
     "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
-    "float labels": (lambda: (X, Y.float()), r"wanted labels as whole numbers.*got float32"),
-    "boolean labels": (lambda: (X, Y > 0), "got bool"),
+    "float labels": (
+        lambda: (X, Y.float()),
+        r"wanted labels as whole numbers.*got float32; convert them, numbers by \.long",
+    ),
+    "boolean labels": (lambda: (X, Y > 0), r"got bool; .* by \.long\(\)"),
+    "one-hot floats": (lambda: (X, torch.eye(3)[Y]), r"convert them, one-hot rows by argmax\(1\)"),
+    "labels in two entries": (lambda: {"x": X, "labels": Y, "label": Y}, "both 'labels' and 'label' are in a mapping"),
     "one-hot labels": (lambda: (X, torch.eye(3)[Y].long()), r"got labels of shape \(6, 3\)"),
-    "named labels": (lambda: (X, ["a"] * 6), "wanted labels as whole numbers"),
+    "named labels": (
+        lambda: (X, ["a"] * 6),
+        "wanted labels as whole numbers.* names by their places among the classes",
+    ),
     "fewer labels": (lambda: (X, Y[:4]), r"one label for each of 6 samples, got labels of shape \(4,\)"),
     "one label for all": (lambda: (X, torch.tensor(1)), r"one label for each of 6 samples, got labels of shape \(\)"),
     "a class too many": (lambda: (X, Y + 1), "label 3 is none of the model's classes 0..2"),
@@ -193,6 +201,13 @@ def test_an_input_may_be_one_number_a_sample(dtype: torch.dtype) -> None:
     found = gradscore.features(model, {"x": X, "lengths": lengths}, statistics=["l2"], losses=["uniform"])
     wanted = model(X, lengths).detach().numpy()
     assert found[["logit_0", "logit_1", "logit_2"]].to_numpy() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_inputs_by_name_may_have_labels_beside_them() -> None:
+    model, inputs = Divided(4, 3).eval(), {"x": X, "lengths": torch.ones(6)}
+    found = [gradscore.features(model, data, statistics=["l2"]) for data in ((inputs, Y), {**inputs, "labels": Y})]
+    assert found[0]["label"].tolist() == Y.tolist()
+    pd.testing.assert_frame_equal(*found)
 
 
 def test_one_number_of_a_sample_that_is_none_is_refused() -> None:
