@@ -63,6 +63,8 @@ def csv_source(request: Request) -> ColumnSource:
                 rows = rows.set_column(place, name, column)
     except DAMAGE as error:
         raise _unreadable(path, error, "a table with the names of its columns in the first line") from None
+    if not rows.num_rows:  # of such columns it is not known what they hold
+        raise DataError(f"data file {path} has no rows, only the names of columns")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
 
 

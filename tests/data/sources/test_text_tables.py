@@ -72,6 +72,13 @@ def test_tables_of_which_nobody_can_tell_the_columns(tmp_path: Path, content: by
     assert perf_counter() - begin < 5
 
 
+@pytest.mark.parametrize("options", [{}, {"columns": ["a", "b"]}, {"arguments": {"inputs": ["a", "b"]}}])
+def test_a_table_of_names_of_columns_alone(tmp_path: Path, options: dict) -> None:
+    (tmp_path / "t.csv").write_text("a,b,label\n")
+    with pytest.raises(DataError, match=r"t\.csv has no rows, only the names of columns"):
+        open_source(f"csv:{tmp_path}/t.csv", **{"arguments": {}, **options})
+
+
 def test_thousands_of_columns(tmp_path: Path) -> None:
     values = np.arange(30_000).reshape(3, 10_000) / 8
     pd.DataFrame(values, columns=[f"c{place}" for place in range(10_000)]).to_csv(tmp_path / "t.csv", index=False)
