@@ -426,6 +426,8 @@ def _in_file(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else [line.strip() for line in text.splitlines()]
         if isinstance(found, dict):
+            if sorted(map(int, found)) != list(range(len(found))):
+                raise ValueError(f"its keys are not the outputs 0 to {len(found) - 1}, but {some(list(found))}")
             found = [found[key] for key in sorted(found, key=int)]
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"data.class_names: {path} cannot be read: {error}") from None

@@ -175,6 +175,13 @@ def test_names_from_a_file(tmp_path: Path, name: str, text: str) -> None:
     assert list(found["in_dist.test"].class_names) == ["owl", "cat", "dog"]
 
 
+@pytest.mark.parametrize("keys", ["123", "013", ["0", "1", "01"]])
+def test_names_of_other_outputs_in_a_file_are_refused(tmp_path: Path, keys: str | list[str]) -> None:
+    (tmp_path / "names.json").write_text(json.dumps(dict(zip(keys, ANIMALS, strict=True))))
+    with pytest.raises(DataError, match=f"its keys are not the outputs 0 to 2, but {', '.join(keys)}"):
+        opened(tmp_path, ALL, ALL, class_names=tmp_path / "names.json")
+
+
 TO_A_NAME = {"of": [0, 1], "label_map": {0: "cat", 1: 1}}
 BY_POSITION = {"of": ["1", "2"], "label_map": {0: 0, 1: 1}}
 REFUSED: dict[str, tuple[dict, dict, dict, str]] = {
