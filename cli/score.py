@@ -140,7 +140,8 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     if row["error"]:
         return
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    card.add_row("decision", row["decision"] + (f": {row['reason']}" if row["reason"] else ""))
+    reason = _reason(row)
+    card.add_row("decision", f"{row['decision']}: {reason}" if reason else row["decision"])
     card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
@@ -170,12 +171,16 @@ def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer, alike: set[
             continue
         known = {NAMES[name]: _known(row[f"probability_{name}"]) for name in scorer.bundle.detectors}
         values = ", ".join(f"P({name}) {probability}" for name, probability in known.items())
-        reason = f"  {row['reason']}" if row["reason"] else ""
-        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {values}{reason}")
+        output.say(f"{row['decision']}  {row['sample_id']}  {_class(row)}  {values}  {_reason(row)}".rstrip())
         for name in scorer.bundle.detectors:
             if f"drivers_{name}" in row:
                 said = [str(row[f"{part}_{name}"]) for part in ("because", "drivers")]
                 output.say(f"        {NAMES[name]}: {'; '.join(said)}")
+
+
+def _reason(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """Why a sample is rejected, or that it is accepted though it is probably wrong."""
+    return str(row["reason"]) or ("doubtful" if row.get("probability_wrong", 0.0) > 0.5 else "")
 
 
 def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -194,8 +199,8 @@ def _print_summary(output: Output, counts: Counter[str], *, doubtful: int, first
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if doubtful:
         output.say(
-            f"{doubtful} of {counts['accept']} accepted have P(wrong) above 0.5: alpha limits how many good samples "
-            "are rejected, not how many wrong ones are accepted; a larger --alpha accepts fewer",
+            f"{doubtful} of {counts['accept']} accepted are doubtful, P(wrong) above 0.5: alpha limits how many good "
+            "samples are rejected, not how many wrong ones are accepted; a larger --alpha accepts fewer",
             wrap=True,
         )
     not_scored(counts["error"], first_error=first_error)
