@@ -365,13 +365,19 @@ def _compared(found: Sequence[Verdict]) -> str:
     if undecided:
         nearest = min(undecided, key=lambda each: each.times)
         settled = (
-            f"{max(2, math.ceil(nearest.times))} times as many samples would settle "
-            f"{nearest.what if len(undecided) > 1 else 'it'} if its gains stay as they are"
-            if nearest.times <= IN_REACH
-            else "no difference in sight"
+            _settled(nearest, alone=len(undecided) == 1) if nearest.times <= IN_REACH else "no difference in sight"
         )
         parts.append(f"open on {_listed([each.what for each in undecided])} ({settled})")
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
+
+
+def _settled(verdict: Verdict, *, alone: bool) -> str:
+    """How many samples would settle a verdict, and for which baseline where it is one that is ahead."""
+    samples, stay = f"{max(2, math.ceil(verdict.times))} times as many samples would", "if its gains stay as they are"
+    if verdict.gained >= 0:
+        return f"{samples} settle {'it' if alone else verdict.what} {stay}"
+    on = "" if alone else f"on {verdict.what} "
+    return f"{on}{verdict.best} is ahead by {_points(-verdict.gained)}; {samples} show it {stay}"
 
 
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:

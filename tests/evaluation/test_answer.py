@@ -72,6 +72,15 @@ def test_says_what_to_use_what_it_catches_and_what_comes_next() -> None:
     ]
 
 
+def test_a_baseline_that_is_ahead_is_named_where_more_samples_would_show_it() -> None:
+    """Interval of (-.08, +.02): (1.96 + 0.84) / 1.96 * 0.05 / 0.03 is 2.38, whose square is 5.7."""
+    behind = of_set("in_dist.test", gain=(-0.03, 0.05, 0.24), by_gradients=NONE, caught=0.4, task="misclassification")
+    shown = "knn is ahead by 0.03; 6 times as many samples would show it if its gains stay as they are"
+    assert f"open on wrong predictions ({shown})." in answer(behind).sentences[2]
+    several = answer([*behind, *of_set("bags", gain=OPEN, by_gradients=SURE, caught=0.69)]).sentences[2]
+    assert f"open on bags and wrong predictions (on wrong predictions {shown})." in several
+
+
 def test_one_score_for_both_questions_is_named_once() -> None:
     found = answer([*WRONG, *BAGS], wrong="meta").sentences
     assert found[0] == "Use the meta model for OOD samples and wrong predictions."
