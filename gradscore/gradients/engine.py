@@ -7,6 +7,7 @@ obvious way that both compare with.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -55,7 +56,8 @@ class Engine:
     """Per-sample gradients of a fixed set of parameters.
 
     The engine reads the autograd graph of the outputs it is given: nothing is registered on the model, and only
-    `backward` touches `.grad`. Sample layouts are probed on the first batch of every new graph and remembered.
+    `backward` touches `.grad`. Sample layouts are probed on the first batch of every new graph, and once more on the
+    second one: where they differ, the network moves rows by what is in a batch, and each is probed.
 
     Args:
         parameters: the parameters by name, in the order in which they should be reported. A tensor may have several
@@ -81,6 +83,9 @@ class Engine:
         self.coverage: dict[str, str] = {}
         self._plans: dict[tuple[object, ...], list[Plan]] = {}
         self._times_learnt: dict[int, int] = {}
+        self._confirmed: dict[tuple[object, ...], None] = {}
+        self._moving: set[int] = set()
+        self._learnt_from: weakref.ref[Tensor] | None = None
 
     def stream(
         self,
@@ -191,10 +196,24 @@ class Engine:
         with _readable(outputs):
             known = (plan.resized(graph, len(outputs)) for plan in self._plans.get(graph.signature, ()))
             found = next((plan for plan in known if plan is not None), None)
+            if found is not None and not self._holds(found, outputs, grad_outputs, graph):
+                self._moving.add(hash(graph.structure))
+                found = None
             if found is None or found.is_outdated(outputs, grad_outputs, graph):
                 found = self._new_plan(outputs, grad_outputs, graph)
         self._note_coverage(graph, found)
         return graph, found
+
+    def _holds(self, plan: Plan, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
+        """Whether rows lie in a second batch as the plan has it, which is looked at once for each kind of graph."""
+        if hash(graph.structure) in self._moving:
+            return False
+        is_second = self._learnt_from is None or self._learnt_from() is not outputs
+        if graph.signature in self._confirmed or len(outputs) == 1 or not is_second:
+            return True
+        self._confirmed[graph.signature] = None
+        _drop_oldest(self._confirmed)
+        return plan.agrees(make_plan(outputs, grad_outputs, graph))
 
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         inner = {name for name, tensor in self._distinct.items() if tensor.grad_fn is not None}
@@ -204,6 +223,8 @@ class Engine:
         plan = make_plan(outputs, grad_outputs, graph)
         plan.references.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.references.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
+        plan.holds_once |= hash(graph.structure) in self._moving
+        self._learnt_from = weakref.ref(outputs)
         if plan.holds_once or graph.signature not in self._plans:
             self._count(hash(graph.structure))
         if not plan.holds_once:
@@ -323,6 +344,9 @@ def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Calla
     if count > 1:
         refuse_coupled(model, images, logits.detach(), tolerance=INDEPENDENCE_TOLERANCE)
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
+    if count > 1:  # in another order, as a second batch: does the network send rows to where its numbers say?
+        again = _outputs(model, rows_of(images, torch.arange(count - 1, -1, -1, device=logits.device)))
+        engine.learn(again, gradient_at(again.detach()).to(again.dtype))
 
 
 @torch.no_grad()

@@ -97,6 +97,16 @@ class Plan:
                 return None
         return replace(self, layouts=layouts)
 
+    def agrees(self, other: Plan) -> bool:
+        """Whether what was found for another batch of such a graph lies alike, where both know."""
+        both = ((layout, other.layouts[place]) for place, layout in self.layouts.items() if place in other.layouts)
+        alike = all(
+            (one.axis, one.repeats, one.neighbours) == (that.axis, that.repeats, that.neighbours)
+            for one, that in both
+            if one.certain and that.certain
+        )
+        return alike and not other.holds_once and other.references.keys() <= self.references.keys()
+
     def is_outdated(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
         """True if a node has to be probed again: a gradient arrives at an uncertain layout, or alternatives differ.
 
