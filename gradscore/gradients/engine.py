@@ -197,7 +197,6 @@ class Engine:
             known = (plan.resized(graph, len(outputs)) for plan in self._plans.get(graph.signature, ()))
             found = next((plan for plan in known if plan is not None), None)
             if found is not None and not self._holds(found, outputs, grad_outputs, graph):
-                self._moving.add(hash(graph.structure))
                 found = None
             if found is None or found.is_outdated(outputs, grad_outputs, graph):
                 found = self._new_plan(outputs, grad_outputs, graph)
@@ -213,7 +212,10 @@ class Engine:
             return True
         self._confirmed[graph.signature] = None
         _drop_oldest(self._confirmed)
-        return plan.agrees(make_plan(outputs, grad_outputs, graph))
+        if plan.agrees(make_plan(outputs, grad_outputs, graph)):
+            return True
+        self._moving.add(hash(graph.structure))
+        return False
 
     def _new_plan(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         inner = {name for name, tensor in self._distinct.items() if tensor.grad_fn is not None}

@@ -3,8 +3,8 @@
 A plan is made on the first batch, tried there (`try_plan`), and holds for every graph of equal signature, unless a node
 may send rows of samples to where its numbers say. A product with a matrix of zeros and ones deals rows out as an index
 does, without one that could be looked at: experts that get their tokens by such a product, pooling of graphs of several
-sizes. So does a mask over samples that were broadcast to one another, or a `torch.autograd.Function`. What a probe
-finds there holds for its batch alone.
+sizes. So does a mask over samples that were broadcast to one another. What a probe finds there holds for its batch
+alone. No list of such ways is complete: so the second batch of a graph is looked at as well (`Plan.agrees`).
 
 `Collection` carries a plan out, in one backward pass in which rules turn output gradients into per-sample gradients.
 """
@@ -18,7 +18,6 @@ from math import isfinite, prod
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, Node
 from torch.utils.checkpoint import CheckpointError
 
@@ -98,12 +97,15 @@ class Plan:
         return replace(self, layouts=layouts)
 
     def agrees(self, other: Plan) -> bool:
-        """Whether what was found for another batch of such a graph lies alike, where both know."""
-        both = ((layout, other.layouts[place]) for place, layout in self.layouts.items() if place in other.layouts)
+        """Whether samples of another batch of such a graph lie as those of this plan's do, as far as both tell."""
+        both = ((layout, other.layouts.get(place)) for place, layout in self.layouts.items())
         alike = all(
-            (one.axis, one.repeats, one.neighbours) == (that.axis, that.repeats, that.neighbours)
+            that is not None
+            and (
+                not (one.certain and that.certain)
+                or (one.axis, one.repeats, one.neighbours) == (that.axis, that.repeats, that.neighbours)
+            )
             for one, that in both
-            if one.certain and that.certain
         )
         return alike and not other.holds_once and other.references.keys() <= self.references.keys()
 
@@ -283,7 +285,8 @@ def _mixes(node: Node, uses: Container[Edge], samples: int) -> bool:
 def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Container[Node]) -> bool:
     """Whether what samples make may be sent to other samples, as numbers say that are no index.
 
-    A mask can do so once samples were broadcast to one another: along the axis on which these lie in the result.
+    A mask can do so once samples were broadcast to one another, and so can a product that adds samples up: along the
+    axis on which samples lie in the result.
 
     Args:
         outputs: as for `make_plan`.
@@ -295,28 +298,15 @@ def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Conta
     for node in graph.places:
         if node not in nodes:
             continue
-        if _is_opaque(node):
-            return True
-        broadcast = {axis for edge in _inputs(node, nodes) for axis in _broadcast_axes(edge)}
-        if any(output_shape(node, 0)[axis] % len(outputs) == 0 for axis in broadcast):
-            candidates[node] = broadcast
+        shared = {axis for edge in _inputs(node, nodes) for axis in _shared_axes(edge)}
+        if any(output_shape(node, 0)[axis] % len(outputs) == 0 for axis in shared):
+            candidates[node] = shared
     found = probe(outputs, grad_outputs, graph, list(candidates)) if candidates else {}
     for node, axes in candidates.items():
         layout = found.get(node)
         if layout is None or any(each.axis in axes for each in (layout, *layout.alternatives)):
             return True
     return False
-
-
-def _is_opaque(node: Node) -> bool:
-    """Whether it is a `torch.autograd.Function` that may move rows: one without a rule that is no activation.
-
-    What takes one tensor alone and gives one of its shape counts as an activation.
-    """
-    if not issubclass(type(node), BackwardCFunction) or node.name() in RULES:
-        return False
-    takes_one = len(getattr(node, "needs_input_grad", ())) == 1 and len(node._input_metadata) == 1
-    return not takes_one or Edge(node, 0).shape != output_shape(node, 0)
 
 
 def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:
@@ -326,14 +316,20 @@ def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:
             yield Edge(node, slot)
 
 
-def _broadcast_axes(edge: Edge) -> list[int]:
-    """The axes of the first output of a node along which an input is used more than once."""
+def _shared_axes(edge: Edge) -> list[int]:
+    """The axes of a node's first output along which the gradient of an input adds up: it is used more than once."""
     node, wide = edge.node, output_shape(edge.node, 0)
-    if node.name() == "RepeatBackward0":
+    name = node.name()
+    if name == "RepeatBackward0":
         return [axis for axis, times in enumerate(getattr(node, "_saved_repeats", ())) if times > 1]
+    if name.startswith(ATTENTION):
+        return [len(wide) - 2, len(wide) - 1]
+    factors = {**PRODUCTS, **BATCHED}.get(name)
+    if factors and edge.slot in factors:  # of the left one along the columns, of the right one along the rows
+        return [len(wide) - 1 if edge.slot == factors[0] else len(wide) - 2]
     shape = (1,) * (len(wide) - len(edge.shape)) + tuple(edge.shape)
     pairs = list(zip(shape, wide, strict=False))
-    if node.name() in JOINING or len(shape) > len(wide) or any(one not in (1, other) for one, other in pairs):
+    if name in JOINING or len(shape) > len(wide) or any(one not in (1, other) for one, other in pairs):
         return []
     return [axis for axis, (one, other) in enumerate(pairs) if one < other]
 

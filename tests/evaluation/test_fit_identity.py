@@ -82,5 +82,5 @@ def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_p
 def test_models_of_no_spec_are_not_in_the_report(report_copy: RunFolder) -> None:
     shutil.copytree(report_copy.meta_path / LABELS[2], report_copy.meta_path / "ood/leave_one_dataset_out/gone")
     (report_copy.meta_path / "ood/leave_one_dataset_out/gone/model.json").write_text("{}")
-    page = write_report(report_copy, evaluate_run(report_copy)).html.read_text()
+    page = write_report(report_copy, evaluate_run(report_copy)).read_text()
     assert "Weights for OOD samples" in page
