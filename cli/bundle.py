@@ -25,7 +25,7 @@ from .options import (
 from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
-    from gradscore.deployment import Bundle
+    from gradscore.deployment import Bundle, FalseAlarms
 
 NEAR = 0.1
 """A bundle may fall short of its alpha by such a part of it before anything is said."""
@@ -110,6 +110,8 @@ def _weights_of(made: Bundle) -> str | None:
 
 
 def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
+    from gradscore.deployment import joint_false_alarms
+
     detectors = {
         name: {
             "protocol": detector.protocol,
@@ -122,11 +124,13 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
         for name, detector in made.detectors.items()
     }
     weights = None if made.weights is not None else _weights_of(made)
+    both = joint_false_alarms(made.detectors)
     return {
         "bundle": out,
         "sha256": sha256,
         "alpha": made.alpha,
         "detectors": detectors,
+        "together": {"alpha": both.alpha, "realised_rate": both.realised_rate()},
         "rejections": made.rejections,
         "sentence": _catches(made),
         "weights": weights,
@@ -146,7 +150,7 @@ def _catches(made: Bundle) -> str:
         for each in made.rejections
         if each.what != RIGHT
     ]
-    together = " for both together (evaluate: 5 % for each)" if len(made.detectors) > 1 else ""
+    together = " by both scores together (evaluate: 5 % by each)" if len(made.detectors) > 1 else ""
     all_of_them = ", ".join(caught) or "nothing that the run reports"
     said = f"With {rejected} % of good samples rejected{together}, it catches {all_of_them}."
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
@@ -174,27 +178,28 @@ def _falls_short(made: Bundle) -> Iterator[str]:
         )
 
 
+def _rates(limit: FalseAlarms) -> tuple[str, str]:
+    """The bound of a rate of false alarms, and its interval."""
+    low, high = limit.realised_rate()
+    return f"{100 * limit.alpha:.2g} %", f"{100 * low:.1f}-{100 * high:.1f} %"
+
+
 def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bool) -> None:
-    from gradscore.deployment import DETECTORS
+    from gradscore.deployment import DETECTORS, joint_false_alarms
     from gradscore.evaluation import describe_score
 
     figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
     table = figures_table(["finds", "score"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
-        low, high = limit.realised_rate()
-        cells = (
-            str(limit.n),
-            f"{100 * limit.alpha:.2g} %",
-            f"{100 * low:.1f}-{100 * high:.1f} %",
-            f"{limit.value:.4g}",
-        )
+        cells = str(limit.n), *_rates(limit), f"{limit.value:.4g}"
         table.add_row(DETECTORS[name].what, describe_score(detector.model.name), *cells)
+    if len(made.detectors) > 1:
+        table.add_row("both together", "", "", *_rates(joint_false_alarms(made.detectors)), "")
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        f"of new in-distribution samples that are predicted right, at most {100 * made.alpha:.4g} % are rejected, on "
-        "average over calibrations",
+        "false alarms: among new in-distribution samples that are predicted right, on average over calibrations",
         "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
         detail=True,
     )

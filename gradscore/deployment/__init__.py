@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .bundle import RIGHT, Bundle, check_bundle_target, read_bundle, write_bundle
-from .calibration import DETECTORS, neighbouring_levels, samples_needed, threshold
+from .calibration import DETECTORS, FalseAlarms, joint_false_alarms, neighbouring_levels, samples_needed, threshold
 from .known_sets import (
     BUNDLE,
     CLASS,

@@ -48,11 +48,12 @@ from ..meta import (
     tolerance,
 )
 from ..models import build_model, to_be_named, trusting_code, weights_sha256
+from ..notices import Notice
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
 from ..system import FloatArray, Inputs, as_address, closest, each_input, rows_of, sample_count
 from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
-from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated
+from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated, joint_false_alarms
 from .known_sets import usual_sets, with_shifted_sets
 from .rejections import measured_rejections
 
@@ -72,6 +73,9 @@ In float32 that is 0.05: 1.3 percentage points at most. Scores of the digits mod
 nothing but rounding, which fits leave out, moved log-odds by up to 1.2.
 """
 
+
+IMPROBABLE = 0.01
+"""Test samples are said to differ from those of the calibration where chance rejects as many less often than this."""
 
 SELF_TEST_SAMPLES = 8
 """Inputs of a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -151,7 +155,7 @@ def make_bundle(
     models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
     detectors = calibrated(models, right, whole=whole, alpha=alpha)
     rejections = measured_rejections(run, detectors, specs, protocol=protocol)
-    about_baselines = []
+    about_baselines, about_rates = [], _more_than_promised(rejections, detectors)
     for name, (others, words) in advised.items():
         instead = calibrated(others, right, whole=whole, alpha=alpha)
         then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
@@ -196,7 +200,14 @@ def make_bundle(
         versions=package_versions(),
         provenance=_provenance(run, right),
         rejections=rejections,
-        notices=[*specs.copied_sets, *calibration.notices, *about_baselines, *about_models, *about_self_test],
+        notices=[
+            *about_rates,
+            *specs.copied_sets,
+            *calibration.notices,
+            *about_baselines,
+            *about_models,
+            *about_self_test,
+        ],
         class_names=run.manifest.class_names,
         known_sets=known_sets,
         input_columns=run.manifest.input_columns,
@@ -255,6 +266,22 @@ def _deployed_models(
         if each is not None
     }
     return packed, instead, notices
+
+
+def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str, CalibratedScore]) -> list[Notice]:
+    """A caution where so many good test samples are rejected as would hardly be if they were like the calibration's."""
+    limit = joint_false_alarms(detectors)
+    measured = [(each, limit.chance_of(each.rejected, each.samples)) for each in rejections if each.what == RIGHT]
+    return [
+        Notice(
+            f"{100 * good.rejected / good.samples:.1f} % of good test samples are rejected, more often than the "
+            f"calibration samples promise (at most {100 * limit.alpha:.1f} % on average; P = {chance:.1g}): do the two "
+            "differ, by a class perhaps?",
+            "caution",
+        )
+        for good, chance in measured
+        if chance < IMPROBABLE
+    ]
 
 
 def _caught(detector: str, rejections: Sequence[Rejections]) -> str:

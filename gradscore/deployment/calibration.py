@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.stats import beta, rankdata
+from scipy.stats import beta, betabinom, rankdata
 
 from ..errors import EvaluationError
 from ..meta import BaselineScore, MetaInputs, MetaModel, Rows
@@ -208,17 +208,15 @@ def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threshold:
-    """Above which score a sample is flagged.
+class FalseAlarms:
+    """How often samples are rejected that are like those of the calibration.
 
     Attributes:
-        value: a score; a sample is flagged when its score is greater.
-        alpha: bound of the rate of its own false alarms, k / (n + 1).
+        alpha: bound of the rate, k / (n + 1).
         n: calibration samples it comes from.
-        rank: k; the threshold is the k-th largest calibration score.
+        rank: k.
     """
 
-    value: float
     alpha: float
     n: int
     rank: int
@@ -233,6 +231,28 @@ class Threshold:
         """
         law = beta(self.rank, self.n + 1 - self.rank)
         return float(law.ppf((1 - level) / 2)), float(law.ppf((1 + level) / 2))
+
+    def chance_of(self, rejected: int, samples: int) -> float:
+        """How probable it is that so many of new samples, or more, are rejected: at most, where scores have ties."""
+        return float(betabinom.sf(rejected - 1, samples, self.rank, self.n + 1 - self.rank))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold(FalseAlarms):
+    """Above which score a sample is flagged: the k-th largest calibration score.
+
+    Attributes:
+        value: a score; a sample is flagged when its score is greater.
+    """
+
+    value: float
+
+
+def joint_false_alarms(detectors: Mapping[str, CalibratedScore]) -> FalseAlarms:
+    """How often detectors together reject; scores with one order do so up to one sample less often (`joint_levels`)."""
+    alpha, _ = neighbouring_levels(detectors)
+    n = next(iter(detectors.values())).threshold.n
+    return FalseAlarms(alpha=alpha, n=n, rank=ceil(alpha * (n + 1) - 1e-9))
 
 
 def p_values(calibration: ArrayLike, scores: ArrayLike) -> FloatArray:

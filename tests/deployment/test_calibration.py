@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import beta
 
 from gradscore.data import SplitInfo
 from gradscore.deployment.bundling import calibration_samples, make_bundle
 from gradscore.deployment.calibration import (
     calibrated,
     holding_for_both,
+    joint_false_alarms,
     joint_levels,
     neighbouring_levels,
     p_values,
@@ -265,6 +267,33 @@ def test_the_next_bound_is_the_lowest_at_which_more_is_rejected(wrong, ood, now:
         return sum(int((each.calibration > each.at(alpha).threshold.value).sum()) for each in detectors.values())
 
     assert fired(more - 1e-9) == fired(0.05) < fired(more + 1e-9)
+
+
+JOINT = {
+    "apart": (np.arange(101.0), -np.arange(101.0), 4),
+    "agreeing": (np.arange(101.0), np.arange(101.0), 5),
+}
+"""Scores of 101 calibration samples by two detectors, and how many of 102 are rejected at most."""
+
+
+@pytest.mark.parametrize(("wrong", "ood", "count"), JOINT.values(), ids=JOINT)
+def test_the_rate_of_both_together_has_an_interval(wrong, ood, count: int) -> None:
+    found = joint_false_alarms(calibrated(MODELS, pd.DataFrame({"wrong": wrong, "ood": ood}), alpha=0.05))
+    assert found.alpha == pytest.approx(count / 102)
+    assert beta.cdf(found.realised_rate(), count, 102 - count) == pytest.approx([0.05, 0.95])
+
+
+@pytest.mark.parametrize("correlation", [-0.9, 0.3, 0.999])
+def test_of_like_samples_more_are_rarely_rejected_than_the_calibration_makes_probable(correlation: float) -> None:
+    generator, world = np.random.default_rng(3), World(1.0, (0.0, 0.0), correlation)
+    found = []
+    for _ in range(DRAWS):
+        detectors = calibrated(MODELS, world.samples(200, generator), alpha=0.1)
+        new = world.samples(NEW, generator)
+        fires = np.logical_or(*(each.model.decision(new) > each.threshold.value for each in detectors.values()))
+        found.append(joint_false_alarms(detectors).chance_of(int(fires.sum()), NEW))
+    for level in (0.01, 0.1):
+        assert np.mean(np.array(found) < level) <= level + 3 * np.sqrt(level * (1 - level) / DRAWS)
 
 
 def test_detectors_that_agree_share_what_they_reject() -> None:

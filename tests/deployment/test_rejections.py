@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import betabinom
 from typer.testing import CliRunner
 
 from gradscore.data import collate
 from gradscore.deployment import Scorer, make_bundle, read_bundle
-from gradscore.deployment.bundle import WRONG, Rejections
+from gradscore.deployment.bundle import RIGHT, WRONG, Rejections
 from gradscore.evaluation.answer import percent
+from gradscore.notices import Notice, notes, urgent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -45,6 +47,35 @@ def test_good_samples_that_set_the_thresholds_measure_nothing(make_run) -> None:
     assert [each.what for each in bundle.rejections] == ["noise", "wrong predictions"]
 
 
+def together_of(document: str) -> list[float]:
+    """The bound of what both detectors reject together, and the ends of its interval."""
+    found = json.loads(document)["together"]
+    return [found["alpha"], *found["realised_rate"]]
+
+
+def test_test_samples_that_are_rejected_more_often_than_promised_are_named(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cautions(rejected: int) -> list[Notice]:
+        found = [Rejections(what=RIGHT, group=None, rejected=rejected, samples=100)]
+        monkeypatch.setattr("gradscore.deployment.bundling.measured_rejections", lambda *_args, **_options: found)
+        made = make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)
+        limit = next(iter(made.detectors.values()))
+        rank, n = round(limit.levels[limit.threshold.rank - 1] * (limit.threshold.n + 1)), limit.threshold.n
+        chances.append(betabinom.sf(rejected - 1, 100, rank, n + 1 - rank))
+        return urgent(notes(made.notices))
+
+    chances: list[float] = []
+    usual, said = cautions(10), [str(each) for each in cautions(60)]
+    assert chances[0] > 0.01 > chances[1]
+    assert not usual
+    assert len(said) == 1
+    assert said[0].startswith(
+        "60.0 % of good test samples are rejected, more often than the calibration samples promise ("
+    )
+    assert said[0].endswith(f"P = {chances[1]:.1g}): do the two differ, by a class perhaps?")
+
+
 SCORES = {"both": [], "a baseline": ["--score", "energy"]}
 
 
@@ -56,10 +87,14 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     assert said.startswith("With ")
     noise, wrong, good = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"With {good:.1f} % of good samples rejected for both together (evaluate: 5 % for each), it catches "
+        f"With {good:.1f} % of good samples rejected by both scores together (evaluate: 5 % by each), it catches "
         f"{percent(noise / 100)} of noise, "
         f"{percent(wrong / 100)} of wrong predictions."
     ) in said
+    together, low, high = (100 * each for each in together_of(document))
+    row = next(line.split() for line in said.splitlines() if "both together" in line)
+    assert row[2:] == [f"{together:.2g}", "%", f"{low:.1f}-{high:.1f}", "%"]
+    assert low < together < high
     assert "expect what evaluate says" not in said, "that is at another share of good samples"
     assert ("of kinds it has not seen, expect less." in said) == (not options), "others of these sets fitted it"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [

@@ -1,5 +1,7 @@
 """Conformal p-values against counting by hand and against the exact law of the number of false alarms."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import beta, betabinom, kstest
@@ -104,6 +106,15 @@ def test_the_realised_rate_is_a_beta_interval() -> None:
     found = threshold(np.arange(100.0), 0.05)
     low, high = found.realised_rate(level=0.9)
     assert beta.cdf([low, high], 5, 96) == pytest.approx([0.05, 0.95])
+
+
+def test_the_chance_of_so_many_false_alarms_counts_orders_of_all_samples() -> None:
+    """Each place of 12 new samples among 19 old ones is as likely; those above the 3rd largest old one are flagged."""
+    n, new = 19, 12
+    orders = [math.comb(x + 2, x) * math.comb(n - 3 + new - x, new - x) / math.comb(n + new, new) for x in range(13)]
+    found = threshold(np.arange(float(n)), 0.15)
+    assert (found.rank, sum(orders)) == (3, pytest.approx(1))
+    assert [found.chance_of(x, new) for x in range(13)] == pytest.approx([sum(orders[x:]) for x in range(13)])
 
 
 BAD = {
