@@ -304,7 +304,8 @@ def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Conta
     found = probe(outputs, grad_outputs, graph, list(candidates)) if candidates else {}
     for node, axes in candidates.items():
         layout = found.get(node)
-        if layout is None or any(each.axis in axes for each in (layout, *layout.alternatives)):
+        # Of what only zeros reach nothing is said: where something else arrives, it is looked at anew.
+        if layout is None or (layout.certain and any(each.axis in axes for each in (layout, *layout.alternatives))):
             return True
     return False
 
