@@ -173,11 +173,13 @@ class _Workers:
     def _start(self) -> None:
         import ray  # slow to import, and only needed here
 
-        address = self._options.address
+        address = self._options.address or "local"  # where it is given none, Ray goes to RAY_ADDRESS
         if not ray.is_initialized():
-            if address is not None:
+            own: dict[str, Any] = {}
+            if address == "local":
+                own = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+            else:
                 check_answers(address)
-            own = {} if address else {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
             try:
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
             except (ConnectionError, ValueError, RuntimeError) as error:
@@ -244,7 +246,7 @@ def check_answers(address: str) -> None:
         raise _unreachable(address, error) from None
 
 
-def _unreachable(address: str | None, error: Exception) -> DistributedError:
+def _unreachable(address: str, error: Exception) -> DistributedError:
     return DistributedError(
         f"--ray {address}: no Ray cluster can be reached there ({_first_line(error)}); start one (ray start "
         "--head), or give --ray local for one on this machine"

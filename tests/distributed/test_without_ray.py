@@ -1,5 +1,7 @@
 import socket
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from distributed_runs import settings
@@ -64,3 +66,22 @@ def test_workers_trust_code_where_the_caller_does(tmp_path: Path, monkeypatch: p
     with trusting_code():
         extract_with_ray(settings(tmp_path), RayOptions())
     assert [job.trust_code for job in jobs] == [True]
+
+
+def test_a_ray_of_its_own_joins_no_cluster_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray goes to RAY_ADDRESS where it is given no address, and starts one on this machine for `local`."""
+    given: list[str | None] = []
+
+    def init(*, address: str | None = None, **_: object) -> None:
+        given.append(address)
+        raise ConnectionError("enough")
+
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=init, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: name)
+    with pytest.raises(DistributedError, match="--ray local: "):
+        extract_with_ray(settings(tmp_path), RayOptions(), trust_code=True)
+    assert given == ["local"]
