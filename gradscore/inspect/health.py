@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data import tensors_in, with_tensors
+from ..errors import DataError
 from ..models import first_tensor
 from .findings import Finding, constant, described, diagnose
 from .hooks import leaf_modules, learning_modules
@@ -31,11 +32,15 @@ def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.
-        batches: preprocessed samples (N, ...) each; the model and they are left as they are.
+        batches: a list of tensors of preprocessed samples, (N, ...) each; the model and they are left as they are.
 
     Returns:
         The findings, the gravest first; none if nothing stands out.
+
+    Raises:
+        DataError: `batches` is something else, or empty.
     """
+    _check_batches(batches)
     parameters = dict(model.named_parameters())
     figures, gradients = _run(model, batches)
     found = diagnose(figures, parameters)
@@ -57,6 +62,16 @@ def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
         if set(figures.layers[finding.layer].parameters) & set(held)
     ]
     return found or _cut_off(model, figures, images) or shut
+
+
+def _check_batches(batches: object) -> None:
+    got = type(batches).__name__
+    if isinstance(batches, list | tuple):
+        others = [each for each in batches if not isinstance(each, Tensor)]
+        if batches and not others:
+            return
+        got = f"{got} with {type(others[0]).__name__}" if others else f"empty {got}"
+    raise DataError(f"batches: wanted a list of tensors of samples, without labels, such as [images]; got {got}")
 
 
 def _run(model: nn.Module, batches: Iterable[Tensor]) -> tuple[ModelFigures, dict[str, Tensor]]:

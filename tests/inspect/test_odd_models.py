@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
-from gradscore.errors import ConfigError, EngineError
+from gradscore.errors import ConfigError, DataError, EngineError
 from gradscore.inspect import (
     GradHist1d,
     GradHist2d,
@@ -28,6 +29,7 @@ from gradscore.inspect import (
     ParameterNorm,
     TensorQuantity,
     every,
+    examine,
 )
 from gradscore.inspect.histograms import range_up_to
 
@@ -529,3 +531,17 @@ def test_calls_under_vmap_are_not_looked_at():
     torch.testing.assert_close(outputs, wanted)
     assert set(seen["layer"]) >= {"0", "1", "2"}
     assert not any("#" in layer for layer in seen["layer"])
+
+
+NO_BATCHES = {
+    "a loader": (DataLoader(TensorDataset(torch.zeros(4, 3)), batch_size=2), "got DataLoader"),
+    "samples with labels": ([(torch.zeros(4, 3), torch.zeros(4))], "got list with tuple"),
+    "none": ([], "got empty list"),
+    "one batch by itself": (torch.zeros(4, 3), "got Tensor"),
+}
+
+
+@pytest.mark.parametrize(("batches", "got"), NO_BATCHES.values(), ids=NO_BATCHES)
+def test_what_is_no_list_of_batches(batches, got: str) -> None:
+    with pytest.raises(DataError, match=rf"batches: wanted a list of tensors of samples.*; {got}$"):
+        examine(nn.Linear(3, 2).eval(), batches)
