@@ -132,9 +132,10 @@ def ask_for_code(
     known = origin.hashes.get(source)
     if known is None or found != known:
         made, there = ("unknown" if each is None else f"{each[:12]}..." for each in (known, found))
+        files = f"{where} with what it imports" if where.endswith(".py") else where
         raise ModelError(
-            f"{origin.name} was made with code of SHA-256 {made}, {where} has {there}; nothing of it was run. To go "
-            "on, get the file it was made with, or make it anew with the code that is there now"
+            f"{origin.name} was made with code of SHA-256 {made}, {files} has {there}; nothing of it was run. To go "
+            "on, get the code it was made with, or make it anew with the code that is there now"
         )
     if trust.tell is not None:
         called_with = json.dumps(dict(arguments or {}), default=repr)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
-from gradscore.models import trusting_code
+from gradscore.models import code_sha256, trusting_code
 from gradscore.store import RunFolder
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
@@ -103,6 +103,19 @@ def test_other_code_is_refused_before_it_runs(place: Path, source: str | None) -
     named = None if source is None else source.format(place=place)
     with pytest.raises(ModelError, match=r"made with code of SHA-256 \w{12}\.\.\., .*nothing of it was run.*anew"):
         Scorer.load(place / "x.gradscore", trust_code=True, model_source=named)
+    assert not (place / "ran").exists()
+
+
+def test_a_file_that_the_code_imports_may_be_what_changed(place: Path) -> None:
+    (place / "helper.py").write_text((place / "net.py").read_text())
+    (place / "net.py").write_text("from helper import net\n")
+    index, members = parts_of(place / "x.gradscore")
+    index["code_sha256"] = code_sha256(f"python:{place}/net.py:net")
+    put_together(place / "x.gradscore", index, members)
+    Scorer.load(place / "x.gradscore", trust_code=True)
+    (place / "helper.py").write_text(MARK + (place / "helper.py").read_text())
+    with pytest.raises(ModelError, match=r"net\.py with what it imports has \w{12}\.\.\.; nothing of it was run"):
+        Scorer.load(place / "x.gradscore", trust_code=True)
     assert not (place / "ran").exists()
 
 
