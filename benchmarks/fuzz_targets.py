@@ -25,8 +25,9 @@ from gradscore.evaluation import ScoreFile
 from gradscore.meta import MetaInputs, MetaModel
 from gradscore.models import Head
 from gradscore.models.weights import load_checkpoint
-from gradscore.store import RunFolder, is_complete, read_head, write_head
+from gradscore.store import RunFolder, is_complete, read_head
 from gradscore.store.run_files import read_note
+from gradscore.store.run_folder import write_head
 
 SETTINGS = {
     "model": {"source": "torchvision:resnet18", "checkpoint": "x.pt", "num_classes": 3, "arguments": {"a": [1, 2]}},

@@ -51,5 +51,4 @@ from .run_folder import (
     RunWriter,
     check_target,
     read_head,
-    write_head,
 )

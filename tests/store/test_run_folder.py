@@ -34,8 +34,8 @@ from gradscore.store import (
     is_complete,
     read_head,
     verify_run,
-    write_head,
 )
+from gradscore.store.run_folder import write_head
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]
 INPUTS = run_inputs(

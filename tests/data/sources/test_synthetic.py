@@ -45,7 +45,15 @@ def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
     np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
     np.testing.assert_array_equal(base.images, before)
     assert source.content() != other.content()
-    assert (make_images(kind, base, 4) != backwards).any() == (kind != "blur")
+    assert (make_images(kind, base, 4) != backwards).any() == draws(kind, base.images[0])
+
+
+def draws(kind: str, image: np.ndarray) -> bool:
+    """Whether a kind takes random numbers, be it for the sample beside."""
+    numbers = np.random.default_rng(0)
+    before = numbers.bit_generator.state
+    SYNTHETIC[kind].change(image, image, numbers)
+    return SYNTHETIC[kind].beside is not None or numbers.bit_generator.state != before
 
 
 @pytest.mark.parametrize("kind", ["permuted_pixels", "jigsaw", "rotate90"])
@@ -109,12 +117,11 @@ def test_unusable_set(kind: str, base: ArraySource | None, error: type[Gradscore
         open_source(f"synthetic:{kind}", base=base, seed=0)
 
 
-NEW_KINDS = ("strokes", "shapes", "patches", "gradients", "fractal_noise", "zoom", "shrink")
 ODD = {"one pixel": (3, 1, 1, 1), "a row": (3, 1, 9, 3), "tall": (3, 13, 5, 3)}
 
 
 @pytest.mark.parametrize("shape", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("kind", NEW_KINDS)
+@pytest.mark.parametrize("kind", ["strokes", "shapes", "patches", "gradients", "fractal_noise", "zoom", "shrink"])
 def test_any_shape_will_do(kind: str, shape: tuple[int, ...]) -> None:
     made = make_images(kind, make_base(shape, labels=None))
     assert (made.shape, made.dtype) == (shape, np.uint8)
@@ -130,10 +137,10 @@ def test_drawings_do_not_depend_on_the_images(kind: str) -> None:
 
 def test_the_place_of_a_kind_is_part_of_its_seed() -> None:
     """Another order would make other images of the same settings."""
-    assert list(KINDS)[:8] == [
-        *("blur", "cutmix", "gaussian_noise", "jigsaw", "mixup", "permuted_pixels", "rotate90", "uniform_noise")
+    assert list(KINDS)[:15] == [
+        *("blur", "cutmix", "gaussian_noise", "jigsaw", "mixup", "permuted_pixels", "rotate90", "uniform_noise"),
+        *("strokes", "shapes", "patches", "gradients", "fractal_noise", "zoom", "shrink"),
     ]
-    assert tuple(KINDS)[8:] == NEW_KINDS
 
 
 def test_strokes_differ_from_the_ground_in_some_channel() -> None:
