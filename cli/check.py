@@ -171,7 +171,7 @@ def _print(output: Output, report: CheckReport) -> None:
     output.show(table)
     output.say(
         "change: positive is better, with one-sided bounds; a test passes if the lower bound is above -margin",
-        "detection is by one score at its expected threshold; the report's at its own 5 %, a bundle's by both scores",
+        "detection is by one score at its frozen threshold; the report's at its own 5 %, a bundle's by both scores",
         detail=True,
     )
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)

@@ -36,9 +36,9 @@ def compare(
 ) -> None:
     """Compare runs on the samples they have in common.
 
-    After gradscore demo: gradscore run demo/gradscore.yaml --out demo/new --set features.losses=[uniform] --trust-code
+    After gradscore demo: gradscore run demo/gradscore.yaml --out demo/b --set "features.losses=[uniform]" --trust-code
 
-    Then: gradscore compare demo/run demo/new
+    Then: gradscore compare demo/run demo/b
     """
     from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
     from gradscore.store import RunFolder

@@ -37,7 +37,7 @@ def fit_meta(
     Settings of the sections meta and evaluate may be changed; they are stored in the run. Models that are there already
     and would be fitted to the same samples with the same settings are kept.
 
-    After gradscore demo: gradscore fit-meta demo/run --set evaluate.protocols=[auxiliary,in_dist_only]
+    After gradscore demo: gradscore fit-meta demo/run --set "evaluate.protocols=[auxiliary,in_dist_only]"
     """
     output = Output(as_json=as_json, quiet=quiet)
     found = fitted(output, run, settings=settings or ())

@@ -83,7 +83,7 @@ def inspect(
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 
-    Of the Parquet files of an Inspector, it says how the models trained that it watched.
+    With Parquet files that an Inspector saved in place of a run, it shows how those models trained.
     """
     from gradscore.store import changing
 

@@ -155,7 +155,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting, such as features.granularity=module or evaluate.seed=1; repeatable.",
+        help="Override a setting of the configuration, such as evaluate.seed=1; repeatable.",
         show_default=False,
     ),
 ]
@@ -165,12 +165,8 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", help="Processes 
 SplitOption = Annotated[
     str, typer.Option("--split", help="The split to look at: in_dist.fit, in_dist.test, in_dist.bank, ...")
 ]
-AlphaOption = Annotated[
-    T,
-    typer.Option(
-        "--alpha", help="Share of in-distribution samples that are predicted right and yet rejected, at most."
-    ),
-]
+ALPHA = "Share of in-distribution samples that are predicted right and yet rejected, at most"
+AlphaOption = Annotated[T, typer.Option("--alpha", help=f"{ALPHA}.")]
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", metavar="SOURCE", help="Where the model's code is, if not near the run or the bundle."),

@@ -16,7 +16,7 @@ from gradscore.errors import DataError
 from gradscore.notices import called, storable
 
 from .options import (
-    AlphaOption,
+    ALPHA,
     BatchSizeOption,
     BundleArgument,
     ColumnOption,
@@ -55,7 +55,7 @@ def score(
     fail_on_reject: Annotated[
         bool, typer.Option("--fail-on-reject", help="Exit with 1 if a sample is rejected or cannot be scored.")
     ] = False,
-    alpha: AlphaOption[float | None] = None,
+    alpha: Annotated[float | None, typer.Option("--alpha", help=f"{ALPHA}; the bundle's by default.")] = None,
     column: ColumnOption = None,
     root: RootOption = None,
     batch_size: BatchSizeOption[int] = 64,

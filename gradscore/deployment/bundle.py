@@ -128,7 +128,7 @@ class Rejections:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainValues:
-    """What of a bundle are plain values.
+    """The fields of a bundle that `bundle.json` holds as they are.
 
     Attributes:
         model: the classifier; its checkpoint is None when the weights are inside.
@@ -188,7 +188,7 @@ class Bundle(PlainValues):
 
     @cached_property
     def identity(self) -> str:
-        """Hexadecimal digits that tell what it watches, decides and compares with from that of other bundles."""
+        """A hash, equal for bundles with the same weights, thresholds and known sets."""
         members = sorted(self.known_sets.members().items())
         arrays = [f"{name} {array.shape}".encode() + array.tobytes() for name, array in members]
         limits = [f"{name} {detector.threshold.value!r}".encode() for name, detector in self.detectors.items()]

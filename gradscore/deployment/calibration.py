@@ -42,7 +42,7 @@ class Question(NamedTuple):
 
     Attributes:
         task: its name in tables.
-        what: that sentences call what it finds.
+        what: what sentences call the samples it finds.
         reason: why it rejects a sample.
     """
 

@@ -194,7 +194,7 @@ def ood_place(protocol: str) -> str:
 
 
 def places_of_models(protocol: str | None) -> dict[str, str]:
-    """Where the models of a bundle lie, by task, with the OOD model of a protocol; None for none."""
+    """Folders of a bundle's meta models in the run, by task; without a protocol there is no OOD model."""
     return {"misclassification": MISCLASSIFICATION_MODEL} | ({} if protocol is None else {"ood": ood_place(protocol)})
 
 

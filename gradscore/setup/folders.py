@@ -69,7 +69,7 @@ ROLES = {
 """What folders and tables of a part are called."""
 
 TO_DECIDE = ("new", "inbox", "incoming", "unlabelled", "unlabeled")
-"""What those are called that hold samples of the classes and others, which are what one wants decided."""
+"""Names of folders of new samples, which `gradscore score` is to decide on."""
 
 TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images"}
 """What the names of classifiers have in them, and what these take."""

@@ -132,6 +132,8 @@ RELABELLED = 0.8
 With its pixels inverted, which no renaming repairs, the digits model reaches 0.6; with classes in another order, 0.93.
 """
 
+NAMED_OTHERWISE = "the classes are named otherwise: "
+
 
 def renaming_advice(
     labels: IntArray,
@@ -174,7 +176,7 @@ def renaming_advice(
     mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(pairs)}}}"
     guessed = [str(raw) for raw, label in ordered if label in unseen]
     doubt = f" (no input had label {some(guessed)}, so check what stands there)" if guessed else ""
-    return f"the classes are named otherwise: {', or '.join(filter(None, (order, mapped)))}{doubt}"
+    return f"{NAMED_OTHERWISE}{', or '.join(filter(None, (order, mapped)))}{doubt}"
 
 
 def raw_labels(
@@ -315,10 +317,11 @@ def refuse_another_order(run: RunFolder) -> list[Notice]:
     other = fit.pair and accuracy_in_another_order(*fit.pair, classes=classes, significantly=True)
     if other is None:
         return []
+    advice = fit.advice.removeprefix(NAMED_OTHERWISE)
     measured = (
         f"accuracy on {FIT} is {fit.agreement.accuracy:.2f}, and would be {other:.2f} with the classes in another"
     )
-    return [Notice(f"{measured} order. If that is the cause, {fit.advice}", "warning")]
+    return [Notice(f"{measured} order; if they are in another order, {advice}", "warning")]
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
