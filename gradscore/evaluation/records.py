@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
@@ -140,7 +140,8 @@ def score_records(scored_sets: Iterable[ScoredSet]) -> Iterator[Record]:
             if _is_compared(name):
                 for our, by in ours.items():
                     test = None if by is None or placed is None else paired_mean_delong([by], [placed])
-                    gains[our].append(_gain(name, test))
+                    alike = test is not None and not test.difference and _rank_alike(values, scored.score(our))
+                    gains[our].append(_gain(name, test, alike=alike))
         if scored.task == "shifted":
             right = int((~positive).sum())
             accuracy = Estimate("accuracy", float((~positive).mean()), wilson(right, len(positive)))
@@ -164,8 +165,7 @@ def group_records(
         Records as of `score_records`, with the data set `<group> (mean)`.
     """
     ood = [scored for scored in scored_sets if scored.task == "ood"]
-    of_ood = (each for each in records if each.task == "ood")
-    values = {(each.protocol, each.dataset, each.score, each.metric): each.value for each in of_ood}
+    of_ood = {(each.protocol, each.dataset, each.score, each.metric): each for each in records if each.task == "ood"}
     for protocol in dict.fromkeys(scored.protocol for scored in ood):
         sets = {each.dataset: each for each in ood if each.protocol == protocol and _count_of_fewer(each) >= 2}
         there = {group: names for group, names in groups.items() if all(name in sets for name in names)}
@@ -192,13 +192,15 @@ def group_records(
                 figures[group].append(Estimate("auroc", area.value, (area.low, area.high)).record(data, score))
                 for metric in METRICS:
                     if metric != "auroc":
-                        found = [values[protocol, name, score, metric] for name in names]
+                        found = [of_ood[protocol, name, score, metric].value for name in names]
                         mean = float(np.mean(np.array(found, dtype=float)))
                         figures[group].append(Estimate(metric, mean).record(data, score))
                 if _is_compared(score):
                     for our, of_ours in ours.items():
                         compared = paired_mean_delong([of_ours[name] for name in names], of_sets)
-                        gains[group].append(_gain(score, compared).record(data, our))
+                        of_each = [of_ood[protocol, name, our, GAIN + score] for name in names]
+                        alike = all(each.low == each.high == 0 for each in of_each)
+                        gains[group].append(_gain(score, compared, alike=alike).record(data, our))
         for group in there:
             yield from figures[group]
             yield from gains[group]
@@ -301,11 +303,19 @@ def _is_compared(name: str) -> bool:
     return name in (LOGIT_LR, SCORE_LR) or plain_name(name) in BASELINES
 
 
-def _gain(other: str, test: DifferenceTest | None) -> Estimate:
-    """The AUROC that `meta` gains over another score."""
+def _rank_alike(first: FloatArray, second: FloatArray) -> bool:
+    """Whether two scores have one ranking, as a baseline has with a meta model that kept nothing else.
+
+    Few samples may be ranked alike by chance.
+    """
+    return len(first) >= FEW_SAMPLES and np.array_equal(rankdata(first), rankdata(second))
+
+
+def _gain(other: str, test: DifferenceTest | None, *, alike: bool) -> Estimate:
+    """The AUROC that `meta` gains over another score: of one ranking none, and certainly so."""
     if test is None:
         return Estimate(GAIN + other, None)
-    return Estimate(GAIN + other, test.difference, (test.low, test.high), test.p_value)
+    return Estimate(GAIN + other, test.difference, (0.0, 0.0) if alike else (test.low, test.high), test.p_value)
 
 
 def _estimates(values: FloatArray, positive: BoolArray, placed: Placements | None, *, ood: bool) -> Iterator[Estimate]:
@@ -410,7 +420,8 @@ class Verdict:
         aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
-        is_best: whether all figures of the chosen score are those of that baseline: it is that, or both are perfect.
+        is_best: whether all figures of the chosen score are those of that baseline: it is that, a meta model that kept
+            nothing else, or both are perfect.
         times: how many times as many samples would show whether it is better, see `_times_to_settle`.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """

@@ -96,6 +96,27 @@ def test_gains_are_paired_tests():
     assert (record.value, record.p_value) == (expected.difference, expected.p_value)
 
 
+def test_one_ranking_gains_nothing_for_certain():
+    gain = "auroc_gain_over_msp"
+    alike = OOD.assign(msp=np.exp(OOD["chosen"]))
+    of_sets = score_records(alike)
+    of_groups = by_key(group_records(list(scored_sets_of(alike)), GROUPS, of_sets))
+    for found in (by_key(of_sets)["a", "chosen", gain], of_groups["near (mean)", "chosen", gain]):
+        assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_few_samples_may_be_ranked_alike_by_chance():
+    few = block(seed=1)[52:68].assign(msp=lambda table: table["chosen"])
+    gain = by_key(score_records(few))["a", "chosen", "auroc_gain_over_msp"]
+    assert gain.low < gain.value == 0 < gain.high
+
+
+def test_two_perfect_rankings_may_differ_in_other_samples():
+    apart = OOD.assign(chosen=OOD["chosen"] + 100 * OOD["positive"], msp=OOD["msp"] + 100 * OOD["positive"])
+    gain = by_key(score_records(apart))["a", "chosen", "auroc_gain_over_msp"]
+    assert gain.low < gain.value == 0 < gain.high
+
+
 ENTRY = ["task", "dataset", "protocol", "score", "metric", "value", "low", "high", "n", "n_positive"]
 ENTRIES = {
     "figure": (OF_WRONG["in_dist.test", "chosen", "auroc"], ENTRY),
