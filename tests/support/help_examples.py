@@ -15,7 +15,7 @@ LABELS = {name: [label for label, _ in SHOWN.findall(command.help)] for name, co
 """What stands before each example, by command."""
 
 EXAMPLES = {
-    name: [shlex.split(line) for _, line in SHOWN.findall(command.help)]
+    name: [shlex.split(line) for _, line in SHOWN.findall(command.help.replace("\\[", "["))]  # as Rich shows it
     for name, command in COMMANDS.items()
     if name != "demo"
 }
