@@ -211,7 +211,7 @@ def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path
     target = tmp_path / "x.gradscore"
     command = ["bundle", str(small_run), "--score", "ood=energy", "--out", str(target), "--trust-code"]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
-    table = result.stdout.partition("of new in-distribution samples")[0].splitlines()
+    table = result.stdout.partition("false alarms: among")[0].splitlines()
     table = table[next(number for number, line in enumerate(table) if "alarms" in line) :]
     limits = [each.threshold for each in read_bundle(target).detectors.values()]
     assert [line.split()[-1] for line in table if "predictions" in line or "OOD" in line] == [
