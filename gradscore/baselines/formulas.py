@@ -58,7 +58,7 @@ _NOTHING_LEFT = 1e-8
 """Where leaving a sample out leaves less than this of the variance along its direction, it leaves rounding alone."""
 
 _ENTRIES_TOGETHER = 1 << 24
-"""Numbers of samples times means that are looked at together: 128 MiB."""
+"""Samples times entries of all class means that are looked at together: 128 MiB."""
 
 _CANCELLED = 1e-11
 """Share of the terms of a sum by which products of matrices may be wrong; a float64 rounds by 1e-16 of each."""
