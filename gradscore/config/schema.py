@@ -322,7 +322,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver("!yes_or_no", re.compile(r"(?i:y|yes|n|no|on|off)$"), None)
+_Loader.add_implicit_resolver("!yes_or_no", re.compile(r"(?i:yes|no|on|off)$"), None)
 _Loader.add_constructor("!yes_or_no", _Loader.construct_yes_or_no)
 for _kind, _pattern in _WRITTEN.items():
     for _kind_of_yaml in (_Loader, _Dumper):

@@ -93,6 +93,11 @@ OVERRIDES = {
     "null": ("model.checkpoint=null", lambda config: config.model.checkpoint, None),
     "value with an equals sign": ("model.arguments.x=a=b", lambda config: config.model.arguments["x"], "a=b"),
     "section that is not in the file": ("evaluate.seed=3", lambda config: config.evaluate.seed, 3),
+    "an array called y": (
+        "data.ood.0.arguments={inputs: x, labels: y}",
+        lambda config: config.data.ood[0].arguments,
+        {"inputs": "x", "labels": "y"},
+    ),
 }
 
 
