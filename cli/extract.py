@@ -148,7 +148,7 @@ def _ray_options(where: str | None, *, workers: int | None, gpus_per_worker: flo
         return None
     from gradscore.distributed import RayOptions  # imports PyTorch
 
-    return RayOptions(None if where == "local" else where, workers, gpus_per_worker)
+    return RayOptions(where, workers, gpus_per_worker)
 
 
 def _share_extracted(

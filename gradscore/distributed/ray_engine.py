@@ -38,12 +38,12 @@ class RayOptions:
     """Where a run is computed.
 
     Attributes:
-        address: of the Ray cluster, `auto` for that of this machine; None starts one on this machine.
+        address: of the Ray cluster, `auto` for that of this machine; `local` starts one on this machine.
         workers: how many shards are made at once; None for one per GPU, or per processor where there is none.
         gpus_per_worker: share of a GPU that each needs; None for one where the run computes on CUDA, else none.
     """
 
-    address: str | None = None
+    address: str = "local"
     workers: int | None = None
     gpus_per_worker: float | None = None
 
@@ -173,7 +173,7 @@ class _Workers:
     def _start(self) -> None:
         import ray  # slow to import, and only needed here
 
-        address = self._options.address or "local"  # where it is given none, Ray goes to RAY_ADDRESS
+        address = self._options.address
         if not ray.is_initialized():
             own: dict[str, Any] = {}
             if address == "local":
