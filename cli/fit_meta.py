@@ -21,8 +21,6 @@ from .output import Output, by_level, doing
 if TYPE_CHECKING:
     from gradscore.evaluation import FitReport
 
-STRONGEST = 5
-
 
 def fit_meta(
     run: RunArgument,
@@ -70,7 +68,6 @@ def document(report: FitReport) -> dict[str, Any]:
             "left_out": fitted.spec.duplicates,
             "C": fitted.model.notes.get("C"),
             "converged": fitted.model.notes.get("converged", True),
-            "strongest": [{"name": name, "value": value} for name, value in fitted.model.strongest(STRONGEST)],
         }
         for fitted in report.models
     ]

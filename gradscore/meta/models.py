@@ -190,14 +190,6 @@ class MetaModel:
         """Where scaled inputs (N, D) are along the stretched axes, (N, A)."""
         return (product(scaled, self.arrays["axes"].T) * self.arrays["stretch"]).astype(np.float32)
 
-    def strongest(self, k: int = 10) -> list[tuple[str, float]]:
-        """The `k` inputs with the largest coefficients by magnitude, strongest first; none for `one_class`."""
-        if self.kind == "one_class":
-            return []
-        coefficients = self.arrays["coefficients"]
-        order = np.argsort(-np.abs(coefficients), kind="stable")[:k]
-        return [(self.inputs.names[place], float(coefficients[place])) for place in order if coefficients[place]]
-
     def files(self) -> dict[str, bytes]:
         """The model as files, by name: arrays and JSON, without what makes its inputs."""
         description = _Description(kind=self.kind, inputs=self.inputs.fingerprint, notes=dict(self.notes))

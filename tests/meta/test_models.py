@@ -43,7 +43,7 @@ def test_a_loaded_model_scores_the_same_bits(model, tmp_path):
     model.save(tmp_path / "model")
     loaded = MetaModel.load(tmp_path / "model", INPUTS)
     assert loaded.decision(OTHER).tobytes() == model.decision(OTHER).tobytes()
-    assert (loaded.kind, loaded.notes, loaded.strongest(3)) == (model.kind, model.notes, model.strongest(3))
+    assert (loaded.kind, loaded.notes) == (model.kind, model.notes)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -56,18 +56,6 @@ def test_a_table_and_its_scaled_inputs_score_the_same(model):
 def test_a_sample_scores_the_same_in_any_company(model, rows):
     parts = [model.decision(OTHER.iloc[start : start + rows]) for start in range(0, len(OTHER), rows)]
     np.testing.assert_array_equal(np.concatenate(parts), model.decision(OTHER))
-
-
-def test_strongest_are_the_largest_coefficients_by_magnitude():
-    coefficients = np.zeros(len(INPUTS.names))
-    coefficients[[2, 5, 1]] = [0.5, -2.0, 1.0]
-    model = MetaModel(kind="logistic", inputs=INPUTS, arrays={"coefficients": coefficients, "intercept": np.zeros(1)})
-    assert model.strongest(2) == [(INPUTS.names[5], -2.0), (INPUTS.names[1], 1.0)]
-    assert len(model.strongest(10)) == 3
-
-
-def test_those_of_one_class_are_not_fitted():
-    assert ONE_CLASS.strongest(3) == []
 
 
 def test_other_inputs_are_refused(tmp_path):
