@@ -83,8 +83,7 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
-    from gradscore.objects import refuse_run_files
-    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels
+    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels, refuse_run_files
     from gradscore.system import check_target, write_text
 
     if junit is not None and junit.resolve() == expected.resolve():

@@ -64,10 +64,12 @@ def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
     """Where a command writes, which is no part of a run; what it writes for an address is uploaded when it ends."""
     if given is None:
         return None
-    from gradscore.objects import refuse_run_files, uploading  # slow to import
-
     if _is_address(given):
+        from gradscore.objects import uploading  # slow to import
+
         return context.with_resource(uploading(given))
+    from gradscore.store import refuse_run_files  # slow to import
+
     refuse_run_files(given, option="--out")
     return given
 

@@ -306,7 +306,7 @@ def uploading(given: str | Path) -> Iterator[Path]:
         OutputError: it would be part of a run, or there is no room here.
     """
     place = Address.parsed(given)
-    for folder in _possible_runs(place.path):
+    for folder in possible_runs(place.path):
         run = Address(place.protocol, folder)
         if len(folder.parts) > 1 and entry_at(run / MANIFEST) is not None:
             raise OutputError(
@@ -322,25 +322,7 @@ def uploading(given: str | Path) -> Iterator[Path]:
             yield copy.folder / place.name if is_file else copy.folder
 
 
-def refuse_run_files(path: Path, *, option: str) -> None:
-    """Refuses to write to a file of a run, or among its files.
-
-    Args:
-        path: the file or folder to be written.
-        option: what names it, for the message.
-
-    Raises:
-        OutputError: it is part of a run folder.
-    """
-    for folder in _possible_runs(path.resolve()):
-        if (folder / MANIFEST).is_file():
-            raise OutputError(
-                f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
-                "give a path outside of it"
-            )
-
-
-def _possible_runs(place: AnyPath) -> list[AnyPath]:
+def possible_runs(place: AnyPath) -> list[AnyPath]:
     """The folders around a place of which it would be a part, were they runs."""
     return [folder for folder in place.parents if place.relative_to(folder).parts[0] in _OF_A_RUN]
 

@@ -40,6 +40,7 @@ from .run_files import (
     is_intact,
     listed_files,
     read_shard,
+    refuse_run_files,
     shard_path,
     split_folder,
     verify_run,

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
-from ..errors import GradscoreError, StoreError, reason
-from ..objects import CHECKSUMS, CONFIG, MANIFEST
+from ..errors import GradscoreError, OutputError, StoreError, reason
+from ..objects import CHECKSUMS, CONFIG, MANIFEST, possible_runs
 from ..system import GIT_IGNORE, file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Record, Skipped
 
@@ -75,6 +75,24 @@ class ShardNote(Record):
     correct: Count
     non_finite: Count
     skipped: list[Skipped]
+
+
+def refuse_run_files(path: Path, *, option: str) -> None:
+    """Refuses to write to a file of a run, or among its files.
+
+    Args:
+        path: the file or folder to be written.
+        option: what names it, for the message.
+
+    Raises:
+        OutputError: it is part of a run folder.
+    """
+    for folder in possible_runs(path.resolve()):
+        if (folder / MANIFEST).is_file():
+            raise OutputError(
+                f"{option} {path}: this is part of the run folder {folder}, which it would damage; "
+                "give a path outside of it"
+            )
 
 
 def split_folder(run: Path, split_name: str) -> Path:
