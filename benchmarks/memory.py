@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from gradscore.config import Config
-from gradscore.store import RunFolder, RunInputs, RunWriter, ShardRows
+from gradscore.store import RunFolder, RunInputs, RunWriter, ShardRows, shard_path, split_folder, write_shard
 
 CLASSES = 10
 PART = 10_000
@@ -99,7 +99,10 @@ def make_run(folder: Path, *, rows: int, features: int) -> Path:
         for info in RunFolder(settings.run).splits():
             parts = -(-rows // 4 // PART)
             notes = [
-                writer.write(info.name, number, part(info.name, number, min(PART, rows // 4), features))
+                write_shard(
+                    shard_path(split_folder(settings.run, info.name), number),
+                    part(info.name, number, min(PART, rows // 4), features),
+                )
                 for number in range(parts)
             ]
             writer.finish_split(info.name, notes, samples=0, seconds=0.0)

@@ -51,7 +51,6 @@ from .manifest import (
 from .run_files import (
     GIT_IGNORE,
     ShardNote,
-    ShardRows,
     changing,
     is_complete,
     read_checksums,
@@ -60,7 +59,6 @@ from .run_files import (
     shard_columns,
     shard_path,
     split_folder,
-    write_shard,
 )
 
 HEAD = "head.safetensors"
@@ -442,10 +440,6 @@ class RunWriter:
         folder = split_folder(self.path, split_name)
         paths = {number: shard_path(folder, number) for number in numbers}
         return {number: read_note(path) for number, path in paths.items() if path.exists()}
-
-    def write(self, split_name: str, number: int, rows: ShardRows) -> ShardNote:
-        """Writes shard `number` of a split."""
-        return write_shard(shard_path(split_folder(self.path, split_name), number), rows)
 
     def finish_split(
         self,

@@ -10,6 +10,7 @@ from PIL import Image
 from run_inputs import INPUTS
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
+from written_runs import write_split
 
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
@@ -173,8 +174,7 @@ def write_run(folder, *, planted, setting="report", banked=None):
     opened = open_splits(config.data, preprocessing=config.preprocessing, num_classes=2, seed=0)
     with RunWriter.opened(config.run, config=config, inputs=INPUTS) as writer:
         for split, dataset in opened.items():
-            note = writer.write(split, 0, rows(split, list(dataset)))
-            writer.finish_split(split, [note], samples=1, seconds=1.0)
+            write_split(writer, rows(split, list(dataset)))
         writer.finish(feature_count=1, notices=[])
     return RunFolder(config.run)
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from run_inputs import run_inputs
+from written_runs import write_split
 
 from gradscore.columns import META_COLUMNS
 from gradscore.config import Config
@@ -34,6 +35,7 @@ from gradscore.store import (
     is_complete,
     read_head,
     verify_run,
+    write_shard,
 )
 from gradscore.store.run_folder import write_head
 
@@ -75,11 +77,7 @@ def make_rows(split: str, chosen: slice = slice(None)) -> ShardRows:
 def write_run(path: Path, inputs: RunInputs = INPUTS) -> None:
     with RunWriter.opened(path, config=make_config(), inputs=inputs) as writer:
         for info in RunFolder(path).splits():
-            notes = [
-                writer.write(info.name, 0, make_rows(info.name, slice(0, 2))),
-                writer.write(info.name, 1, make_rows(info.name, slice(2, 3))),
-            ]
-            writer.finish_split(info.name, notes, samples=3, seconds=0.5)
+            write_split(writer, make_rows(info.name, slice(0, 2)), make_rows(info.name, slice(2, 3)))
         writer.finish(feature_count=1, notices=["a notice"])
 
 
@@ -121,8 +119,7 @@ def with_recomputed(path: Path, *values: float) -> RunFolder:
         for info in RunFolder(path).splits():
             rows = make_rows(info.name)
             again = Recomputed(np.array([2, 1]), np.array([values, VALUES[1]])) if info.name == "in_dist.fit" else None
-            note = writer.write(info.name, 0, replace(rows, recomputed=again))
-            writer.finish_split(info.name, [note], samples=3, seconds=0.5)
+            write_split(writer, replace(rows, recomputed=again))
         writer.finish(feature_count=1, notices=[])
     return RunFolder(path)
 
@@ -306,7 +303,7 @@ def test_other_inputs_are_refused_and_change_nothing(run: Path) -> None:
 
 def test_the_same_inputs_go_on_where_the_run_stopped(tmp_path: Path) -> None:
     with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
-        writer.write("in_dist.fit", 1, make_rows("in_dist.fit"))
+        write_shard(tmp_path / "run/features/in_dist.fit/part-00001.parquet", make_rows("in_dist.fit"))
     with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
         found = writer.existing("in_dist.fit", range(3))
     note = ShardNote(
@@ -323,8 +320,9 @@ def test_an_unfinished_split_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_damaged_shard_is_not_built_upon(tmp_path: Path) -> None:
     with RunWriter.opened(tmp_path / "run", config=make_config(), inputs=INPUTS) as writer:
-        writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
-        truncate(tmp_path / "run/features/in_dist.fit/part-00000.parquet")
+        part = tmp_path / "run/features/in_dist.fit/part-00000.parquet"
+        write_shard(part, make_rows("in_dist.fit"))
+        truncate(part)
         with pytest.raises(StoreError, match=r"part-00000\.parquet: this shard is damaged .*; delete it and run"):
             writer.existing("in_dist.fit", [0])
 
@@ -395,9 +393,9 @@ def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.M
     monkeypatch.setattr("gradscore.store.run_files.pq.write_table", fail)
     with (
         pytest.raises(KeyboardInterrupt),
-        RunWriter.opened(run, config=make_config(), inputs=INPUTS) as writer,
+        RunWriter.opened(run, config=make_config(), inputs=INPUTS),
     ):
-        writer.write("in_dist.fit", 0, make_rows("in_dist.fit"))
+        write_shard(part, make_rows("in_dist.fit"))
     assert part.read_bytes() == before
     assert list(run.rglob("*.tmp")) == []
 

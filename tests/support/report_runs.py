@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from run_inputs import INPUTS
+from written_runs import write_split
 
 from gradscore.config import Config
 from gradscore.data import content_hash, open_splits
@@ -63,8 +64,7 @@ def write_run(path: Path, images: Path) -> RunFolder:
     with RunWriter.opened(path, config=config, inputs=INPUTS) as writer:
         for split, opened in splits.items():
             wrong = 0 if split.startswith("ood.") else 8
-            notes = [writer.write(split, 0, rows(split, opened.images, wrong=wrong))]
-            writer.finish_split(split, notes, samples=1, seconds=1.0)
+            write_split(writer, rows(split, opened.images, wrong=wrong))
         writer.finish(feature_count=6, notices=[])
     return RunFolder(path)
 
