@@ -290,7 +290,7 @@ def corrupted_windows(run: RunFolder, scorer: Scorer, novelty: Novelty, count: i
         for severity in range(1, 6):
             random = np.random.default_rng([severity, crc32(kind.encode())])
             places = random.choice(len(labels), count, replace=False)
-            images = [corrupted(test.images.sample(place), kind, severity, random) for place in places.tolist()]
+            images = [corrupted(test.source.sample(place), kind, severity, random) for place in places.tolist()]
             batches = [images[start : start + 100] for start in range(0, count, 100)]
             values = [extractor.values(torch.stack([*map(preprocess, batch)])) for batch in batches]
             frame = pd.DataFrame(np.concatenate(values), columns=extractor.names)

@@ -19,7 +19,7 @@ from .samples import SIGNED, SampleDataset, are_signed, content_hash
 from .sources import kind_of, open_source
 from .sources.columns import ColumnSource, refuse_text
 from .sources.files import FileSource
-from .sources.raw_samples import UNLABELLED, ImageSource, Raw, UnreadableSampleError, class_names_of, input_columns_of
+from .sources.raw_samples import UNLABELLED, Raw, SampleSource, UnreadableSampleError, class_names_of, input_columns_of
 from .splits import FIT, DataConfig, DatasetConfig, OodConfig, SelectConfig, base_split, planned_splits
 
 
@@ -34,7 +34,7 @@ def open_splits(
 ) -> dict[str, SampleDataset]:
     """Opens the data of all splits, by name and in order.
 
-    Sets made of in-distribution images get the raw ones of the split that `base_split` names. Labels with names mean
+    Sets made of in-distribution samples get the raw ones of the split that `base_split` names. Labels with names mean
     the same class in every split, and columns of numbers with names the same input of the model, that of the samples
     to fit on, unless the arguments of a split name its columns.
 
@@ -54,9 +54,9 @@ def open_splits(
     wanted = set(planned if only is None else only)
     wanted |= {base for name in wanted if (base := base_split(*planned[name])) is not None}
     tables = {name for name, (_, spec) in planned.items() if (kind := kind_of(spec.source)) and kind.is_table}
-    alike: dict[tuple[str, str], ImageSource] = {}
+    alike: dict[tuple[str, str], SampleSource] = {}
 
-    def opened(name: str) -> ImageSource:
+    def opened(name: str) -> SampleSource:
         spec = planned[name][1]
         kind = kind_of(spec.source)
         if kind is not None and kind.is_code:  # which may give other samples every time
@@ -84,13 +84,13 @@ def open_splits(
             source = (
                 own[name]
                 if base is None
-                else open_source(spec.source, spec.arguments, base=found[base].images, seed=seed)
+                else open_source(spec.source, spec.arguments, base=found[base].source, seed=seed)
             )
             if isinstance(source, ColumnSource) and not preprocess.takes_text:
                 refuse_text(source)
             is_ood = info.kind == "ood"
-            images = _selected(spec, source, None if is_ood else names, num_classes, shares)
-            found[name] = SampleDataset(images, preprocess, labelled=not is_ood)
+            selected = _selected(spec, source, None if is_ood else names, num_classes, shares)
+            found[name] = SampleDataset(selected, preprocess, labelled=not is_ood)
     return {name: each for name, each in found.items() if only is None or name in only}
 
 
@@ -100,15 +100,15 @@ def open_synthetic(
     """Opens synthetic sets, which are made of the samples to fit on, by the name of the split."""
     found = {}
     for each in entries:
-        source = open_source(each.source, each.arguments, base=fit.images, seed=seed)
-        images = _selected(each, source, None, 0, {})
-        found[f"ood.{each.name}"] = SampleDataset(images, Preprocessing(preprocessing), labelled=False)
+        source = open_source(each.source, each.arguments, base=fit.source, seed=seed)
+        selected = _selected(each, source, None, 0, {})
+        found[f"ood.{each.name}"] = SampleDataset(selected, Preprocessing(preprocessing), labelled=False)
     return found
 
 
 def _selected(
     spec: DatasetConfig,
-    source: ImageSource,
+    source: SampleSource,
     names: ClassNames | None,
     num_classes: int,
     shares: dict[tuple[int, int], float],
@@ -123,14 +123,14 @@ def _selected(
         chosen = spec.select.model_dump(exclude_defaults=True)
         of_all = f"left of {len(source.ids)} with select {chosen}" if chosen else "in it"
         raise DataError(f"{spec.source} has no sample {of_all}")
-    images = Selected(source, places, None if labels is None else labels[places], own)
+    selected = Selected(source, places, None if labels is None else labels[places], own)
     if names is None:
-        return images
-    return replace(images, labels=names.mapped(images, spec, num_classes), class_names=names.of_model)
+        return selected
+    return replace(selected, labels=names.mapped(selected, spec, num_classes), class_names=names.of_model)
 
 
 def select(
-    source: ImageSource,
+    source: SampleSource,
     spec: SelectConfig,
     *,
     labels: NDArray[np.int64] | None = None,
@@ -177,7 +177,7 @@ def select(
     return places
 
 
-def _shares(source: ImageSource, places: Sequence[int]) -> list[float]:
+def _shares(source: SampleSource, places: Sequence[int]) -> list[float]:
     """Hashes of samples in [0, 1): those of files at once, since nothing is shared between them."""
 
     def share(place: int) -> float:
@@ -197,14 +197,14 @@ def _shares(source: ImageSource, places: Sequence[int]) -> list[float]:
 class Selected:
     """Some samples of a source, as a source."""
 
-    base: ImageSource
+    base: SampleSource
     places: NDArray[np.int64]
     labels: NDArray[np.int64] | None
     class_names: Sequence[str] | None = None
 
     @property
     def ids(self) -> Sequence[str]:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         ids = self.base.ids  # once: a source may make the list anew every time
         return [ids[place] for place in self.places]
 
@@ -214,11 +214,11 @@ class Selected:
         return input_columns_of(self.base)
 
     def sample(self, index: int) -> Raw:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         return self.base.sample(int(self.places[index]))
 
     def content(self) -> str:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         return self.base.content()
 
 
@@ -243,7 +243,7 @@ class ClassNames:
     are_numbers: bool = False
     unused: tuple[str, ...] = ()
 
-    def aligned(self, source: ImageSource, where: str) -> NDArray[np.int64] | None:
+    def aligned(self, source: SampleSource, where: str) -> NDArray[np.int64] | None:
         """The labels of a source, those with names as positions in `of_labels`.
 
         Raises:
@@ -258,7 +258,7 @@ class ClassNames:
         places = np.array([self.of_labels.index(name) for name in names] + [UNLABELLED], dtype=np.int64)
         return places[labels]
 
-    def chosen(self, classes: Sequence[int | str], source: ImageSource, where: str) -> list[int]:
+    def chosen(self, classes: Sequence[int | str], source: SampleSource, where: str) -> list[int]:
         """The labels that `select.classes` asks for, by number or by name.
 
         Raises:
@@ -271,23 +271,23 @@ class ClassNames:
             for each, label in zip(classes, found, strict=True)
         ]
 
-    def mapped(self, images: Selected, spec: DatasetConfig, num_classes: int) -> NDArray[np.int64] | None:
+    def mapped(self, samples: Selected, spec: DatasetConfig, num_classes: int) -> NDArray[np.int64] | None:
         """The classes of the model that labels, as `aligned` gives them, stand for by `spec.label_map` and by name.
 
         Raises:
             DataError: a label that nothing is said of, or that is no class of the model.
         """
-        labels = images.labels
+        labels = samples.labels
         if labels is None:
             return None
-        names = None if images.class_names is None else self.of_labels
+        names = None if samples.class_names is None else self.of_labels
         present = [int(label) for label in np.unique(labels)]
         named = {label_of(key, names) for key in spec.label_map or ()}
         if not named and are_signed(present, num_classes):
             raise DataError(f"{spec.source}: {SIGNED}; set label_map: {{-1: 0, 1: 1}}")
         wanted = [label for label in present if label != UNLABELLED or label in named]
         if self.are_numbers and names is None and spec.label_map is None:
-            self._refuse_ambiguous(wanted, images, spec.source)
+            self._refuse_ambiguous(wanted, samples, spec.source)
         table = {label: self._class_of(label, spec, names) for label in wanted}
         missing = [label if names is None else names[label] for label, place in table.items() if place is None]
         if missing:
@@ -299,19 +299,19 @@ class ClassNames:
             name = "" if names is None or spec.label_map is not None else f" ({names[found[first]]})"
             empty = f"no sample is of class {some(self.unused)}, perhaps an empty folder, which counts as a class; "
             raise DataError(
-                f"{spec.source}: sample {images.ids[first]} has label {found[first]}{name}, and {len(outside)} labels "
+                f"{spec.source}: sample {samples.ids[first]} has label {found[first]}{name}, and {len(outside)} labels "
                 f"are outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use "
                 "select.classes or label_map, name the classes of the model in data.class_names, or correct "
                 "model.num_classes"
             )
         return found
 
-    def _refuse_ambiguous(self, labels: Sequence[int], images: Selected, where: str) -> None:
+    def _refuse_ambiguous(self, labels: Sequence[int], samples: Selected, where: str) -> None:
         """Refuses numbers of an array that are classes by name and others by position; a table has names."""
         names = list(self.of_model or ())
         differing = [label for label in labels if label_of(label, names) != label]
         are_both = all(label < len(names) and label_of(label, names) is not None for label in labels)
-        if isinstance(images.base, ColumnSource) or not differing or not are_both:
+        if isinstance(samples.base, ColumnSource) or not differing or not are_both:
             return
         first, other = differing[0], names[differing[0]]
         raise DataError(
@@ -371,7 +371,7 @@ def _number(name: str) -> int | None:
 
 
 def name_classes(
-    sources: Mapping[str, tuple[DatasetConfig, ImageSource]],
+    sources: Mapping[str, tuple[DatasetConfig, SampleSource]],
     *,
     num_classes: int,
     given: Sequence[str] | Path | None = None,
@@ -460,7 +460,7 @@ def _joined(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
     return names
 
 
-def _check_numbers(names: Sequence[str], sources: Mapping[str, tuple[DatasetConfig, ImageSource]]) -> None:
+def _check_numbers(names: Sequence[str], sources: Mapping[str, tuple[DatasetConfig, SampleSource]]) -> None:
     """Refuses labels without names beside classes called 1, 2, ...: 2 may be the class of that name or output 2."""
     numbers = [_number(name) for name in names]
     if None in numbers or numbers == list(range(len(numbers))):
@@ -477,7 +477,7 @@ def _check_numbers(names: Sequence[str], sources: Mapping[str, tuple[DatasetConf
 
 
 def _of_sources(
-    of_labels: tuple[str, ...], sources: Mapping[str, tuple[DatasetConfig, ImageSource]], num_classes: int
+    of_labels: tuple[str, ...], sources: Mapping[str, tuple[DatasetConfig, SampleSource]], num_classes: int
 ) -> tuple[str, ...] | None:
     """The classes of the model by the names of the sources; None where they say nothing of them."""
     named = {split: spec for split, (spec, source) in sources.items() if class_names_of(source) is not None}

@@ -21,8 +21,8 @@ from ..system import Inputs, described, each_input, rows_of
 from .preprocessing import Preprocessing
 from .sources.raw_samples import (
     UNLABELLED,
-    ImageSource,
     Raw,
+    SampleSource,
     UnreadableSampleError,
     class_names_of,
     input_columns_of,
@@ -203,21 +203,21 @@ class SampleDataset(Dataset[Sample | BadSample]):
     """The samples of a split.
 
     Args:
-        images: the selected raw images, whose labels are classes of the model.
+        source: the selected raw samples, whose labels are classes of the model.
         preprocess: makes model inputs of them.
         labelled: False for OOD sets, whose labels are all -1.
 
     Attributes:
-        images: as given.
+        source: as given.
         ids: their names.
         labels: (N,) classes of the model, -1 for none; None where no sample has one.
     """
 
-    def __init__(self, images: ImageSource, preprocess: Preprocessing, *, labelled: bool) -> None:
-        self.images = images
-        self.ids: list[str] = list(images.ids)
+    def __init__(self, source: SampleSource, preprocess: Preprocessing, *, labelled: bool) -> None:
+        self.source = source
+        self.ids: list[str] = list(source.ids)
         self._preprocess = preprocess
-        self.labels = images.labels if labelled else None
+        self.labels = source.labels if labelled else None
 
     def __len__(self) -> int:
         """The number of samples."""
@@ -230,7 +230,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
             DataError: the whole split cannot be used.
         """
         try:
-            raw = self.images.sample(index)
+            raw = self.source.sample(index)
         except UnreadableSampleError as error:
             return BadSample(self.ids[index], storable(str(error)), empty=error.empty)
         label = UNLABELLED if self.labels is None else int(self.labels[index])
@@ -242,17 +242,17 @@ class SampleDataset(Dataset[Sample | BadSample]):
     @property
     def class_names(self) -> Sequence[str] | None:
         """Of the model, in the order of its outputs; None where they are not known."""
-        return class_names_of(self.images)
+        return class_names_of(self.source)
 
     @property
     def input_columns(self) -> Sequence[str] | None:
         """Names of the numbers of a sample, in their order; None where they have none."""
-        return input_columns_of(self.images)
+        return input_columns_of(self.source)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids, labels and what is known of the content, as hexadecimal digits."""
         labels = [] if self.labels is None else self.labels.tolist()
-        parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.images.content()]
+        parts = ["\0".join(self.ids), ",".join(map(str, labels)), self.source.content()]
         return hashlib.sha256("\1".join(parts).encode()).hexdigest()
 
 

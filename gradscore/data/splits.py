@@ -34,7 +34,7 @@ from ..system import (
     without_repeats,
 )
 from .sources import kind_of
-from .sources.raw_samples import ImageSource, Raw, is_image
+from .sources.raw_samples import Raw, SampleSource, is_image
 from .sources.synthetic import SYNTHETIC, auto_kinds, mostly_copies
 
 MOST_SYNTHETIC = 1000
@@ -254,7 +254,7 @@ def with_auxiliary(
     data: DataConfig,
     sample: Raw | None,
     *,
-    base: ImageSource | None,
+    base: SampleSource | None,
     samples: int | None,
     seed: int,
     has_classes: bool = True,
@@ -356,7 +356,7 @@ def planned_splits(data: DataConfig) -> dict[str, tuple[SplitInfo, DatasetConfig
 
 
 def base_split(info: SplitInfo, spec: DatasetConfig) -> str | None:
-    """The split of whose images a split is made; None where its source has images of its own."""
+    """The split of whose samples a split is made; None where its source has samples of its own."""
     kind = kind_of(spec.source)
     if kind is None or not kind.made_of_others:
         return None

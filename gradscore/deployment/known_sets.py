@@ -271,7 +271,7 @@ def with_shifted_sets(
         BundleError: the samples are no images, or have no label.
     """
     places = np.flatnonzero(dataset.labels >= 0) if dataset.labels is not None else np.empty(0, dtype=np.int64)
-    if not len(places) or not is_image(dataset.images.sample(int(places[0]))):
+    if not len(places) or not is_image(dataset.source.sample(int(places[0]))):
         what = "are no images" if len(places) else "have no label"
         raise BundleError(
             f"{run.path}: the samples of {FIT} {what}, so no shifted copies can be made for gradscore monitor; leave "
@@ -282,7 +282,7 @@ def with_shifted_sets(
     for kind in SHIFTS:
         for severity in SEVERITIES:
             chosen = np.random.default_rng([len(shifted), copies]).permutation(places)[:copies]
-            source = ShiftedImages(kind, severity, dataset.images, chosen)
+            source = ShiftedImages(kind, severity, dataset.source, chosen)
             copied = SampleDataset(source, Preprocessing(run.config.preprocessing), labelled=True)
             shifted[f"{kind}:{severity}"] = _scored(copied, detectors, extractor)
             if progress is not None:

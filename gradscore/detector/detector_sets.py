@@ -286,12 +286,12 @@ class FitSamples:
 
     @property
     def ids(self) -> Sequence[str]:
-        """See `ImageSource`: the places of the samples."""
+        """See `SampleSource`: the places of the samples."""
         return [str(place) for place in range(self._starts[-1])]
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         return np.asarray(torch.cat(self._labels).numpy(), dtype=np.int64)
 
     @cached_property
@@ -303,7 +303,7 @@ class FitSamples:
         return Levels.of(torch.cat([each for each in self._batches if isinstance(each, Tensor)]))
 
     def sample(self, index: int) -> Raw:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         place = bisect_right(self._starts, index) - 1
         own = each_input(self._batches[place], lambda each: each[index - self._starts[place]])
         if not isinstance(own, Tensor):
@@ -314,7 +314,7 @@ class FitSamples:
         return own.permute(1, 2, 0).numpy() if self.levels is None else self.levels.pixels(own)
 
     def content(self) -> str:
-        """See `ImageSource`: nobody compares it."""
+        """See `SampleSource`: nobody compares it."""
         return ""
 
     def made(self, entry: DatasetConfig, *, seed: int) -> Iterator[Inputs]:

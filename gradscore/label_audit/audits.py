@@ -178,7 +178,7 @@ def audit_config(
 
     def image(place: int) -> Pixels | None:
         try:
-            raw = dataset.images.sample(places[table["sample_id"].iloc[place]])
+            raw = dataset.source.sample(places[table["sample_id"].iloc[place]])
         except (GradscoreError, OSError):
             return None
         return raw if is_image(raw) else None

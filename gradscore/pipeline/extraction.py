@@ -24,11 +24,11 @@ from ..data import (
     FIT,
     BadSample,
     Batch,
-    ImageSource,
     Raw,
     Sample,
     SampleDataset,
     Samples,
+    SampleSource,
     check_usable,
     collate,
     empty_rows,
@@ -307,7 +307,7 @@ def resolved(
     *,
     sample: Raw | None,
     inputs: Inputs | None,
-    base: ImageSource | None,
+    base: SampleSource | None,
     samples: int | None,
     has_classes: bool = True,
 ) -> tuple[Config, list[str]]:
@@ -364,9 +364,9 @@ def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Conf
     return resolved(
         config,
         model,
-        sample=fit.images.sample(min(few)) if few else None,
+        sample=fit.source.sample(min(few)) if few else None,
         inputs=collate([*few.values()]).inputs if few else None,
-        base=fit.images,
+        base=fit.source,
         samples=len(fit),
         has_classes=labels is not None and len(set(labels[labels >= 0].tolist())) > 1,
     )

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..columns import penultimate_columns
 from ..config import Config
-from ..data import BANK, FIT, ImageSource, Pixels, Raw, content_hash, is_image, open_splits
+from ..data import BANK, FIT, Pixels, Raw, SampleSource, content_hash, is_image, open_splits
 from ..errors import GradscoreError
 from ..evaluation import Records, ScoreFile, positive_of
 from ..meta import MetaInputs
@@ -143,7 +143,7 @@ class _Images:
         self._config, self._class_names = config, class_names
         self._nearest = nearest
         self._given = given
-        self._opened: dict[str, tuple[ImageSource, dict[str, int]] | None] = {}
+        self._opened: dict[str, tuple[SampleSource, dict[str, int]] | None] = {}
         self.missing: dict[str, str] = {}
 
     def thumbnails(self, rows: pd.DataFrame, ordinary: FloatArray | None = None) -> list[Thumbnail]:
@@ -195,7 +195,7 @@ class _Images:
         images, places = opened
         return images.sample(places[sample_id])
 
-    def _open(self, split: str) -> tuple[ImageSource, dict[str, int]] | None:
+    def _open(self, split: str) -> tuple[SampleSource, dict[str, int]] | None:
         if split not in self._opened:
             self._opened[split] = None  # stays so if opening fails
             config = self._config
@@ -206,7 +206,7 @@ class _Images:
                 seed=config.extract.seed,
                 only=[split],
                 model_names=self._class_names,
-            )[split].images
+            )[split].source
             self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
         return self._opened[split]
 

@@ -23,8 +23,8 @@ from ..data import (
     ID_NAMES,
     IMAGE_SUFFIXES,
     LABEL_NAMES,
-    ImageSource,
     Raw,
+    SampleSource,
     class_names_of,
     file_kinds,
     input_columns_of,
@@ -386,7 +386,7 @@ def look_at_tables(
     return found, unused
 
 
-def _first(source: ImageSource) -> Raw:
+def _first(source: SampleSource) -> Raw:
     """The first sample that can be read."""
     for place in range(min(OPENED, len(source.ids))):
         with suppress(DataError):
@@ -396,9 +396,9 @@ def _first(source: ImageSource) -> Raw:
 
 def _opened(
     source: str, path: Path, names: Sequence[str] | None, *, texts: bool
-) -> tuple[ImageSource, dict[str, Any], Sequence[str]]:
+) -> tuple[SampleSource, dict[str, Any], Sequence[str]]:
     """The samples of a file; which columns of a table hold what, where that has to be said; those that are left out."""
-    found: ImageSource | None = None
+    found: SampleSource | None = None
     table: pa.Table | None = None
     columns: dict[str, Any] = {}
     with suppress(DataError):
@@ -464,7 +464,7 @@ def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
     return found[-1] if len(found) == 1 or found[-1:] == table.column_names[-1:] else None
 
 
-def _set_of(path: Path, source: ImageSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:
+def _set_of(path: Path, source: SampleSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:
     if source.labels is None:
         return SampleSet(path, (), (), len(source.ids), columns, left_out)
     numbers = np.unique(source.labels[source.labels >= 0]).tolist()

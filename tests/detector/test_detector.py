@@ -63,7 +63,7 @@ class ByCommands:
 
     def raw(self, split: str) -> np.ndarray:
         """The raw pixels (N, C, H, W) of a split."""
-        images = open_datasets(self.config)[split].images
+        images = open_datasets(self.config)[split].source
         return np.stack([images.sample(place).transpose(2, 0, 1) for place in range(len(images.ids))])
 
     def inputs(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,7 @@ from torch import nn
 from trusted import built
 from typer.testing import CliRunner
 
-from gradscore.data import ImageSource, open_source
+from gradscore.data import SampleSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig
 from gradscore.objects import fetched, uploading
@@ -63,7 +63,7 @@ def both(bucket: Bucket, folder: Path, files: Mapping[str, bytes]) -> tuple[str,
     return bucket.address("some/data"), str(folder)
 
 
-def content(source: ImageSource) -> tuple[object, ...]:
+def content(source: SampleSource) -> tuple[object, ...]:
     labels = None if source.labels is None else source.labels.tolist()
     samples = [str(np.asarray(source.sample(place)).tolist()) for place in range(len(source.ids))]
     return list(source.ids), labels, getattr(source, "class_names", None), samples, source.content()

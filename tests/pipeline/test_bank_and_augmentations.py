@@ -119,7 +119,7 @@ def tables(config: Config) -> RunFolder:
 
 def raw_images(config: Config, split: str) -> np.ndarray:
     """(N, H, W), as the model takes them without preprocessing."""
-    images = open_datasets(config)[split].images
+    images = open_datasets(config)[split].source
     return np.stack([images.sample(place)[..., 0] for place in range(len(images.ids))]).astype(np.float32) / 255
 
 

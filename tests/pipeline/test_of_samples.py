@@ -105,7 +105,7 @@ def test_without_labels_nothing_is_right_or_wrong(form, net, samples, table) -> 
 
 
 def test_raw_pixels_go_through_the_preprocessing(small_run, net, table) -> None:
-    images = open_datasets(RunFolder(small_run).config)[SPLIT].images
+    images = open_datasets(RunFolder(small_run).config)[SPLIT].source
     raw = np.stack([images.sample(place).transpose(2, 0, 1) for place in range(len(images.ids))])
     found = gradscore.features(net, raw, preprocessing={"mean": [0.5], "std": [0.5]}, **SETTINGS)
     assert found["content_hash"].tolist() == table["content_hash"].tolist()

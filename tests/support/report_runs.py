@@ -64,7 +64,7 @@ def write_run(path: Path, images: Path) -> RunFolder:
     with RunWriter.opened(path, config=config, inputs=INPUTS) as writer:
         for split, opened in splits.items():
             wrong = 0 if split.startswith("ood.") else 8
-            write_split(writer, rows(split, opened.images, wrong=wrong))
+            write_split(writer, rows(split, opened.source, wrong=wrong))
         writer.finish(feature_count=6, notices=[])
     return RunFolder(path)
 

@@ -19,7 +19,7 @@ from .columns import ARGUMENTS, ColumnSource
 from .files import folder_source, npz_source
 from .from_python import code_source, sklearn_source, torchvision_source
 from .image_changes import CORRUPTIONS
-from .raw_samples import ImageSource, Request, SourceKind
+from .raw_samples import Request, SampleSource, SourceKind
 from .shifted import corrupted_source
 from .synthetic import kinds_of, synthetic_source
 from .tables import csv_source, hf_source, parquet_source
@@ -126,16 +126,16 @@ def open_source(
     source: str,
     arguments: Mapping[str, Any] | None = None,
     *,
-    base: ImageSource | None = None,
+    base: SampleSource | None = None,
     seed: int = 0,
     columns: Sequence[str] | None = None,
-) -> ImageSource:
+) -> SampleSource:
     """Opens a source of raw samples.
 
     Args:
         source: `<kind>:<name>`, with a kind of `SOURCES`.
         arguments: those of its kind.
-        base: the images that a source made of others is made of.
+        base: the samples that a source made of others is made of.
         seed: of random choices.
         columns: names of the numbers that the model takes, in its order, by which those of a table are found, unless
             the arguments name them; None where they are not known.

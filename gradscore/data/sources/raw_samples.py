@@ -41,7 +41,7 @@ SIXTEEN_BIT_FORMATS = ("PNG", "PPM")
 """Formats that Pillow may open as 32 bits though they hold 16."""
 
 READ_WHOLE = 64
-"""Files of a source that are read whole, to see whether a run is of its images."""
+"""Files of a source that are read whole, to see whether a run is of its samples."""
 
 LABEL_NAMES = ("label", "labels", "class", "target", "targets", "y")
 """What columns, arrays and entries of mappings of labels are called; the first of these that is there."""
@@ -64,8 +64,8 @@ class UnreadableSampleError(DataError):
         self.empty = tuple(empty)
 
 
-class ImageSource(Protocol):
-    """Raw samples by position; images, most of the time.
+class SampleSource(Protocol):
+    """Raw samples by position: images, numbers, or text.
 
     A source whose labels have names has them in `class_names`, in the order of the labels.
     """
@@ -86,7 +86,7 @@ class ImageSource(Protocol):
         """
 
     def content(self) -> str:
-        """What tells whether the images changed, as far as that is cheap to say."""
+        """What tells whether the samples changed, as far as that is cheap to say."""
 
 
 def content_of_files(paths: Sequence[Path | None]) -> str:
@@ -98,13 +98,13 @@ def content_of_files(paths: Sequence[Path | None]) -> str:
     return found.hexdigest()
 
 
-def class_names_of(source: ImageSource) -> Sequence[str] | None:
+def class_names_of(source: SampleSource) -> Sequence[str] | None:
     """What the labels 0, 1, ... of a source are called; None where they have no names."""
     names: Sequence[str] | None = getattr(source, "class_names", None)
     return names
 
 
-def input_columns_of(source: ImageSource) -> Sequence[str] | None:
+def input_columns_of(source: SampleSource) -> Sequence[str] | None:
     """Names of the columns of a sample: of its numbers in their order, or the one of its text; None for others."""
     names: Sequence[str] | None = getattr(source, "input_columns", None)
     return names
@@ -115,31 +115,31 @@ class ArraySource:
     """Samples in memory.
 
     Attributes:
-        images: (N, H, W, C) uint8, or numbers of another type or shape (N, ...), or several such arrays by name, which
+        values: (N, H, W, C) uint8, or numbers of another type or shape (N, ...), or several such arrays by name, which
             are keyword arguments of the model.
         ids: N names.
         labels: (N,) or None.
         class_names: of the labels, or None.
     """
 
-    images: Values | Mapping[str, Values]
+    values: Values | Mapping[str, Values]
     ids: Sequence[str]
     labels: NDArray[np.int64] | None
     class_names: Sequence[str] | None = None
 
     def sample(self, index: int) -> Raw:
-        """See `ImageSource`."""
-        if isinstance(self.images, Mapping):
-            return {name: array[index] for name, array in self.images.items()}
-        found: Values = self.images[index]
+        """See `SampleSource`."""
+        if isinstance(self.values, Mapping):
+            return {name: array[index] for name, array in self.values.items()}
+        found: Values = self.values[index]
         return found
 
     def content(self) -> str:
-        """See `ImageSource`: a hash of all values."""
-        if not isinstance(self.images, Mapping):
-            return hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
+        """See `SampleSource`: a hash of all values."""
+        if not isinstance(self.values, Mapping):
+            return hashlib.sha256(np.ascontiguousarray(self.values).data).hexdigest()
         digest = hashlib.sha256()
-        for name, array in self.images.items():
+        for name, array in self.values.items():
             digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -306,7 +306,7 @@ class Request:
         source: as it is written, `<kind>:<name>`.
         name: what follows the kind.
         arguments: settings beside it.
-        base: the in-distribution images that a source made of others is made of; None for other kinds.
+        base: the in-distribution samples that a source made of others is made of; None for other kinds.
         seed: of random choices.
         columns: names of the numbers that the model takes, in its order, which a table is to give; None where they are
             not known.
@@ -315,7 +315,7 @@ class Request:
     source: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    base: ImageSource | None = None
+    base: SampleSource | None = None
     seed: int = 0
     columns: Sequence[str] | None = None
 
@@ -338,20 +338,20 @@ class SourceKind:
     """A kind of data source: what `data.*.source` may say before the colon.
 
     Attributes:
-        open: from a request to the images; raises `DataError` where they cannot be used.
+        open: from a request to the samples; raises `DataError` where they cannot be used.
         form: how it is written.
         summary: what it is, on one line.
         is_path: what follows the colon is a path, relative to the configuration file.
         arguments: names of the arguments it takes; None for any.
-        made_of_others: it is made of in-distribution images: those of the fit split among the OOD sets, those of the
+        made_of_others: it is made of in-distribution samples: those of the fit split among the OOD sets, those of the
             test split among the shifted ones.
-        same_classes: its images belong to classes of the model, so they are no OOD set.
+        same_classes: its samples belong to classes of the model, so they are no OOD set.
         is_code: what follows the colon is code of the user's, `<file.py or module>:<function>`.
         endings: of the names of files that it reads, which `score` and `init` go by.
         is_table: its samples may be rows of numbers whose columns have names, and it heeds `Request.columns`.
     """
 
-    open: Callable[[Request], ImageSource]
+    open: Callable[[Request], SampleSource]
     form: str
     summary: str
     is_path: bool = False

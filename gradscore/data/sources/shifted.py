@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from .image_changes import CORRUPTIONS, MOST_SEVERE, SHIFTS
-from .raw_samples import ImageSource, Pixels, Request, UnreadableSampleError, class_names_of, wanted_image
+from .raw_samples import Pixels, Request, SampleSource, UnreadableSampleError, class_names_of, wanted_image
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,28 @@ class ShiftedImages:
 
     kind: str
     severity: int
-    base: ImageSource
+    base: SampleSource
     places: NDArray[np.int64] | None = None
     seed: int | None = None
 
     @property
     def ids(self) -> Sequence[str]:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         ids = self.base.ids
         return [f"{self.kind}{self.severity}-{ids[place]}" for place in self._places]
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """See `ImageSource`: those of the base."""
+        """See `SampleSource`: those of the base."""
         return None if self.base.labels is None else self.base.labels[self._places]
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """See `ImageSource`: those of the base."""
+        """See `SampleSource`: those of the base."""
         return class_names_of(self.base)
 
     def sample(self, index: int) -> Pixels:
-        """See `ImageSource`; place, kind, severity and seed decide on all values."""
+        """See `SampleSource`; place, kind, severity and seed decide on all values."""
         place = int(self._places[index])
         own = [place, self.severity] if self.seed is None else [self.seed, place]
         random = np.random.default_rng([*own, crc32(self.kind.encode())])
@@ -61,7 +61,7 @@ class ShiftedImages:
         )
 
     def content(self) -> str:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         seed = "" if self.seed is None else f" {self.seed}"
         return f"{self.kind} {self.severity}{seed} {self.base.content()}"
 

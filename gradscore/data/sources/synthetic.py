@@ -15,7 +15,7 @@ from numpy.random import Generator
 from ...errors import DataError
 from ...system import Registry
 from . import image_changes, value_changes
-from .raw_samples import ImageSource, Raw, Request, UnreadableSampleError, describe_raw, is_image, wanted_image
+from .raw_samples import Raw, Request, SampleSource, UnreadableSampleError, describe_raw, is_image, wanted_image
 
 
 @dataclass(frozen=True)
@@ -132,21 +132,21 @@ class SyntheticSource:
     """
 
     kind: str
-    base: ImageSource
+    base: SampleSource
     seed: int
 
     @property
     def ids(self) -> Sequence[str]:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         return [f"{self.kind}-{name}" for name in self.base.ids]
 
     @property
     def labels(self) -> None:
-        """See `ImageSource`: there are none."""
+        """See `SampleSource`: there are none."""
         return None
 
     def sample(self, index: int) -> Raw:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         kind = SYNTHETIC[self.kind]
         # Seeds are of the place of a kind among those for such samples, from 1000 on where these are no images.
         place = kinds_of(images=kind.of_images).index(self.kind) + (0 if kind.of_images else 1000)
@@ -165,7 +165,7 @@ class SyntheticSource:
         return found
 
     def content(self) -> str:
-        """See `ImageSource`."""
+        """See `SampleSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
 
     @cached_property
@@ -198,7 +198,7 @@ TRIED = 100
 """Samples of which a set is made to see how many are copies."""
 
 
-def mostly_copies(kinds: Sequence[str], base: ImageSource, *, seed: int) -> dict[str, float]:
+def mostly_copies(kinds: Sequence[str], base: SampleSource, *, seed: int) -> dict[str, float]:
     """The share of copies of samples in sets that are mostly such: words of one word, columns of ones and zeros.
 
     Args:

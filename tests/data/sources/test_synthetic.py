@@ -31,7 +31,7 @@ def test_every_image_changes_and_keeps_its_shape(kind: str, shape: tuple[int, ..
     made = make_images(kind, base)
     assert made.shape == shape
     assert made.dtype == np.uint8
-    assert (made != base.images).any((1, 2, 3)).all()
+    assert (made != base.values).any((1, 2, 3)).all()
     assert open_source(f"synthetic:{kind}", base=base, seed=0).labels is None
     assert open_source(f"synthetic:{kind}", base=base, seed=0).ids[2] == f"{kind}-image2"
 
@@ -39,13 +39,13 @@ def test_every_image_changes_and_keeps_its_shape(kind: str, shape: tuple[int, ..
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_depends_on_seed_and_position_alone(kind: str) -> None:
     base = make_base()
-    before = base.images.copy()
+    before = base.values.copy()
     source, other = (open_source(f"synthetic:{kind}", base=base, seed=seed) for seed in (3, 4))
     backwards = np.stack([source.sample(place) for place in reversed(range(9))])[::-1]
     np.testing.assert_array_equal(make_images(kind, base, 3), backwards)
-    np.testing.assert_array_equal(base.images, before)
+    np.testing.assert_array_equal(base.values, before)
     assert source.content() != other.content()
-    assert (make_images(kind, base, 4) != backwards).any() == draws(kind, base.images[0])
+    assert (make_images(kind, base, 4) != backwards).any() == draws(kind, base.values[0])
 
 
 def draws(kind: str, image: np.ndarray) -> bool:
@@ -59,7 +59,7 @@ def draws(kind: str, image: np.ndarray) -> bool:
 @pytest.mark.parametrize("kind", ["permuted_pixels", "jigsaw", "rotate90"])
 def test_pixels_only_move(kind: str) -> None:
     base = make_base()
-    for made, image in zip(make_images(kind, base), base.images, strict=True):
+    for made, image in zip(make_images(kind, base), base.values, strict=True):
         np.testing.assert_array_equal(np.unique(made.reshape(-1, 3), axis=0), np.unique(image.reshape(-1, 3), axis=0))
 
 
@@ -76,7 +76,7 @@ def test_noise_has_the_moments_it_names() -> None:
 def test_blur_smooths() -> None:
     base = make_base()
     roughness = [
-        np.abs(np.diff(images.astype(float), axis=1)).mean() for images in (make_images("blur", base), base.images)
+        np.abs(np.diff(images.astype(float), axis=1)).mean() for images in (make_images("blur", base), base.values)
     ]
     assert roughness[0] < roughness[1] / 2
 
@@ -131,7 +131,7 @@ def test_any_shape_will_do(kind: str, shape: tuple[int, ...]) -> None:
 def test_drawings_do_not_depend_on_the_images(kind: str) -> None:
     """They are of one size and number; everything else comes from the seed."""
     base = make_base((6, 12, 12, 3), labels=None)
-    black = ArraySource(np.zeros_like(base.images), base.ids, None)
+    black = ArraySource(np.zeros_like(base.values), base.ids, None)
     np.testing.assert_array_equal(make_images(kind, base), make_images(kind, black))
 
 

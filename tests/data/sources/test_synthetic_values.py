@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradscore.data import ArraySource, ImageSource, open_source
+from gradscore.data import ArraySource, SampleSource, open_source
 from gradscore.data.sources.synthetic import mostly_copies
 from gradscore.data.sources.value_changes import shuffled_tokens, swapped_fields
 from gradscore.errors import DataError
@@ -38,7 +38,7 @@ OF_TOKENS = ArraySource({"input_ids": TOKENS, "attention_mask": MASKS}, IDS, LAB
 OF_PLAIN_TOKENS = ArraySource(TOKENS, IDS, LABELS)
 
 
-def made(kind: str, base: ImageSource, **arguments: Any) -> list[Any]:
+def made(kind: str, base: SampleSource, **arguments: Any) -> list[Any]:
     source = open_source(f"synthetic:{kind}", arguments, base=base)
     return [source.sample(place) for place in range(6)]
 
@@ -185,7 +185,7 @@ def test_text_is_shuffled_and_swapped_by_words() -> None:
 
 
 @pytest.mark.parametrize("base", [OF_TOKENS, OF_PLAIN_TOKENS], ids=["mask", "no mask"])
-def test_random_tokens_are_inner_ones_of_any_sample(base: ImageSource) -> None:
+def test_random_tokens_are_inner_ones_of_any_sample(base: SampleSource) -> None:
     lengths = LENGTHS if base is OF_TOKENS else np.full(6, 9)
     inside = (np.arange(9) > 0) & (np.arange(9) < lengths[:, None] - 1)
     found, some = (np.stack([ids_of(each) for each in made(kind, base)]) for kind in RANDOM_KINDS)
@@ -355,7 +355,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("kind", "base"), KINDS.items(), ids=KINDS)
-def test_they_follow_the_seed(kind: str, base: ImageSource) -> None:
+def test_they_follow_the_seed(kind: str, base: SampleSource) -> None:
     first, again, other = (str(made(kind, base, seed=seed)) for seed in (0, 0, 1))
     assert first == again != other
 
