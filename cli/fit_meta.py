@@ -66,7 +66,7 @@ def document(report: FitReport) -> dict[str, Any]:
             "fit_on": fitted.model.notes["n"],
             "positive": fitted.model.notes["n_positive"],
             "left_out": fitted.spec.duplicates,
-            "C": fitted.model.notes.get("C"),
+            "penalties": fitted.model.notes.get("penalties", []),
             "converged": fitted.model.notes.get("converged", True),
         }
         for fitted in report.models

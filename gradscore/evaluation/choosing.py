@@ -19,6 +19,7 @@ from ..config import Protocol
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
+    BASELINE_PREFIX,
     MARGIN,
     META,
     MetaInputs,
@@ -88,11 +89,25 @@ class ScoreChooser:
         if not spec.has_two_classes:
             return ScoreChoice()
         samples, rows = self._prepared.some_rows(spec)
+        models = {META: model, **regressions}
+        choice = self._judged(spec, samples, rows, models)
+        if choice.score == META and (start := _start_alone(model)):
+            choice = replace(choice, score=start)  # it is that baseline, which costs less
+        if choice.score in models:
+            return choice
+        line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets)
+        if line is None:  # without probabilities, it cannot decide
+            return replace(choice, score=META)
+        return replace(choice, log_odds=line[0], shift=line[1])
+
+    def _judged(
+        self, spec: MetaModelSpec, samples: SomeRows, rows: TrainingSet, models: Mapping[str, MetaModel]
+    ) -> ScoreChoice:
+        """The choice by samples that are held out."""
         found = held_out_folds(rows, self._config)
         if found is None:
             return ScoreChoice()
         judged_by, folds = found
-        models = {META: model, **regressions}
         areas: dict[str, list[float]] = {}
         for fit, held_out in folds:
             try:
@@ -104,13 +119,7 @@ class ScoreChooser:
                 sets = np.full(len(positive), "all")
             for name, values in scores.items():
                 areas.setdefault(name, []).extend(set_areas(values, positive, sets).values())
-        choice = choose_score(areas, judged_by=judged_by)
-        if choice.score in models:
-            return choice
-        line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets)
-        if line is None:  # without probabilities, it cannot decide
-            return replace(choice, score=META)
-        return replace(choice, log_odds=line[0], shift=line[1])
+        return choose_score(areas, judged_by=judged_by)
 
     def _scores(
         self,
@@ -133,11 +142,11 @@ class ScoreChooser:
         part_scaled = inputs.of_known(samples.gradients[fit], of_part)
         fitted = TrainingSet(scaled=part_scaled, target=rows.target[fit], sets=rows.sets[fit])
         scaled = inputs.of_known(samples.gradients[held_out], table)
-        model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, _penalty(models[META])), fitted)
+        model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, *_penalties(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
         for name, names in baselines_of(spec, inputs).items():
             if name in models:
-                alone = fit_on_scores(inputs, fitted, _penalty(models[name]), names=names)
+                alone = fit_on_scores(inputs, fitted, *_penalties(models[name]), names=names)
                 scores[name] = _with_alarms_of(models[name], alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
@@ -162,8 +171,17 @@ def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> Me
     return model if whole.alarms is None else add_alarms(model, rows, whole.notes["alarms"])
 
 
-def _penalty(model: MetaModel) -> Penalty:
-    return Penalty(**{name: model.notes[name] for name in ("C", "boost", "gradients", "start")})
+def _start_alone(model: MetaModel) -> str | None:
+    """The baseline that a model starts from, if nothing corrects it."""
+    penalties = _penalties(model)
+    start = penalties[0].start
+    if start is None or any(each.boost or each.gradients for each in penalties):
+        return None
+    return start.removeprefix(BASELINE_PREFIX)
+
+
+def _penalties(model: MetaModel) -> list[Penalty]:
+    return [Penalty(**each) for each in model.notes["penalties"]]
 
 
 def deployed_protocol(run: RunFolder) -> Protocol | None:

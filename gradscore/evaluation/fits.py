@@ -559,13 +559,13 @@ class ModelFits:
         if axes is None:
             axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
         chosen = self._choice(spec, rows, axes, None)
-        model = _with_notes(fit_logistic(self._inputs, rows, chosen.penalty, axes=axes), chosen.notes())
+        model = _with_notes(fit_logistic(self._inputs, rows, *chosen.penalties, axes=axes), chosen.notes())
         choices = {
             name: (names, self._choice(spec, rows, _NO_AXES, names))
             for name, names in baselines_of(spec, self._inputs).items()
         }
         baselines = {
-            name: fit_on_scores(self._inputs, rows, choice.penalty, names=names)
+            name: fit_on_scores(self._inputs, rows, *choice.penalties, names=names)
             for name, (names, choice) in choices.items()
         }
         if with_alarms:

@@ -7,7 +7,7 @@ fits nothing, need not wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -62,6 +62,13 @@ STARTS = ("augmentations_temperature", "msp")
 
 FREE = 100.0
 """`C` of the coefficient of what a model starts from: next to no penalty."""
+
+ERRORS = 1.5
+"""Standard errors by which a stronger penalty may rank worse than the best and still count.
+
+Breiman et al. 1984 have one. On fits of 200 and 400 samples of five networks (docs/meta-model.md) both gain as much in
+the mean, and the largest loss to the start is .007 with 1.5, and .019 with one.
+"""
 
 PATIENCE = 2
 """Penalties in a row that are no better than the best, after which weaker ones are not tried."""
@@ -140,78 +147,80 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
 
 
 def fit_logistic(
-    inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray | None = None
+    inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, axes: FloatArray | None = None
 ) -> MetaModel:
-    """Fits log-odds that are linear in the scaled inputs.
+    """Fits log-odds that are linear in the scaled inputs; with several penalties, the mean of as many fits.
 
     Args:
         inputs: what made the inputs.
         rows: the samples, of both classes.
-        penalty: how strongly coefficients are held back.
+        penalties: how strongly coefficients are held back, at least one; all have the same start.
         axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None and gradients take part.
 
     Returns:
-        The model; its notes say the penalty, whether the fit converged, and how many samples there were.
+        The model; its notes say the penalties, whether all fits converged, and how many samples there were.
 
     Raises:
         EvaluationError: samples of one class only.
     """
-    if not penalty.gradients:
+    if not any(penalty.gradients for penalty in penalties):
         axes = np.empty((0, 0))
     elif axes is None:
         axes = leading_axes(rows.scaled[:, _as_slice(np.flatnonzero(inputs.of_gradients))])
-    return _fitted(inputs, rows, penalty, axes=axes, counted=inputs.of_scores)
+    return _fitted(inputs, rows, penalties, axes=axes, counted=inputs.of_scores)
 
 
-def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, names: Sequence[str]) -> MetaModel:
+def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, names: Sequence[str]) -> MetaModel:
     """Fits log-odds that see nothing but some scores: what meta models gain over it, they gain by the rest.
 
     Args:
         inputs: what made the inputs.
         rows: the samples, of both classes.
-        penalty: `C` and `boost`.
+        penalties: as in `fit_logistic`; gradients take no part.
         names: of the inputs that count.
 
     Raises:
         EvaluationError: samples of one class only.
     """
     counted = inputs.of_scores & np.isin(inputs.names, list(names))
-    return _fitted(inputs, rows, penalty, axes=np.empty((0, 0)), counted=counted)
+    return _fitted(inputs, rows, penalties, axes=np.empty((0, 0)), counted=counted)
 
 
 def _fitted(
-    inputs: MetaInputs, rows: TrainingSet, penalty: Penalty, *, axes: FloatArray, counted: BoolArray
+    inputs: MetaInputs, rows: TrainingSet, penalties: Sequence[Penalty], *, axes: FloatArray, counted: BoolArray
 ) -> MetaModel:
-    """A regression along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
+    """Regressions along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
     if rows.target.all() or not rows.target.any():
         raise EvaluationError(
             f"fit: wanted samples of two classes, got {int(rows.target.sum())} positive of {len(rows.target)}"
         )
     gradients = np.flatnonzero(inputs.of_gradients)
     along = rows.scaled[:, _as_slice(gradients)] @ axes.T if len(axes) else np.empty((len(rows.scaled), 0))
-    start, scores = _places(inputs, counted, penalty.start)
-    if not penalty.boost:
-        scores = scores[:0]
-    x = np.hstack([along, rows.scaled[:, scores], rows.scaled[:, start]])
-    penalties = penalty.of_inputs(axes=len(axes), scores=len(scores), starts=len(start))
-    fit = Regression(x, rows.target, rows.weights).fit(penalties)
-    found = np.split(fit.coefficients, [len(axes), len(axes) + len(scores)])
-    coefficients = np.zeros(len(inputs.names))
-    if len(axes):
-        coefficients[gradients] = found[0] @ axes
-    coefficients[scores], coefficients[start] = found[1:]
+    start, scores = _places(inputs, counted, penalties[0].start)
+    parts = along, rows.scaled[:, scores], rows.scaled[:, start]
+    coefficients, intercepts, odds, converged = np.zeros((len(penalties), len(inputs.names))), [], [], True
+    for found, penalty in zip(coefficients, penalties, strict=True):
+        widths = len(axes) if penalty.gradients else 0, len(scores) if penalty.boost else 0, len(start)
+        x = np.hstack([part[:, :width] for part, width in zip(parts, widths, strict=True)])
+        fit = Regression(x, rows.target, rows.weights).fit(
+            penalty.of_inputs(axes=widths[0], scores=widths[1], starts=widths[2])
+        )
+        of_axes, of_scores, of_start = np.split(fit.coefficients, np.cumsum(widths[:2]))
+        if len(of_axes):
+            found[gradients] = of_axes @ axes
+        found[scores[: len(of_scores)]], found[start] = of_scores, of_start
+        intercepts.append(fit.intercept)
+        odds.append(fit.odds(x))
+        converged &= fit.converged
     share = float(rows.target.mean())
     return MetaModel(
         kind="logistic",
         inputs=inputs,
-        arrays={"coefficients": coefficients, "intercept": np.array([fit.intercept])},
+        arrays={"coefficients": coefficients.mean(axis=0), "intercept": np.array([np.mean(intercepts)])},
         notes={
-            "shift": prevalence_shift(fit.odds(x), share=share),
-            "C": penalty.C,
-            "boost": penalty.boost,
-            "gradients": penalty.gradients,
-            "start": penalty.start,
-            "converged": fit.converged,
+            "shift": prevalence_shift(np.mean(odds, axis=0), share=share),
+            "penalties": [asdict(penalty) for penalty in penalties],
+            "converged": converged,
             "n": len(rows.target),
             "n_positive": int(rows.target.sum()),
         },
@@ -443,7 +452,7 @@ class Choice:
     """Penalties and how they were found.
 
     Attributes:
-        penalty: those chosen.
+        penalties: those chosen; several have models whose mean is taken.
         score: what was judged by, higher = better: minus the log loss of held-out samples, or the mean AUROC of
             held-out sets; None where there was nothing to hold out.
         judged_by: `sets` or `samples`; None likewise.
@@ -451,7 +460,7 @@ class Choice:
         left_out: what fits with the chosen penalties say of left-out sets, if these judged; they are told apart.
     """
 
-    penalty: Penalty
+    penalties: tuple[Penalty, ...]
     score: float | None = None
     judged_by: str | None = None
     tried: dict[str, float]
@@ -478,7 +487,8 @@ def choose_penalty(
     chosen at a boost in the middle, from the strongest penalty on until `PATIENCE` in a row are no better, then the
     boost likewise; scores alone are tried last, so that gradients that do not pay cost nothing.
 
-    What starts from a baseline may be that alone, and of all that was tried the AUROC of held-out samples chooses.
+    What starts from a baseline may be that alone, and of all that was tried the AUROC of held-out samples chooses, see
+    `_Judge.best_rankings`.
 
     Args:
         inputs: what made the inputs.
@@ -507,10 +517,12 @@ def choose_penalty(
     if len(scores) and len(axes):
         best = judge.search([replace(best, boost=boost) for boost in boosts], best)
         best = judge.search([replace(best, boost=boost, gradients=False) for boost in boosts], best)
+    chosen = (best,)
     if start is not None:
-        best = judge.best_ranking(replace(middle, boost=0.0, gradients=False))
+        chosen = judge.best_rankings(replace(middle, boost=0.0, gradients=False))
+        best = chosen[-1]
     return Choice(
-        penalty=best,
+        penalties=chosen,
         score=judge.tried.get(best),
         judged_by=judge.judged_by,
         left_out=judge.left_out(best),
@@ -619,22 +631,31 @@ class _Judge:
                 break
         return best
 
-    def best_ranking(self, alone: Penalty) -> Penalty:
-        """The penalty by which held-out samples of all folds together have the highest AUROC; of equal ones, the least.
+    def best_rankings(self, alone: Penalty) -> tuple[Penalty, ...]:
+        """The penalty by which held-out samples of all folds together have the highest AUROC, and stronger ones.
+
+        Stronger are those of which the AUROC is lower by at most `ERRORS` standard errors of the paired difference: few
+        wrong predictions tell so many penalties not apart, and the highest AUROC is as often luck as it is the best.
 
         Args:
             alone: leaves nothing but the start. It is tried as well, and chosen where nothing can be held out.
+
+        Returns:
+            The penalties, the strongest first.
         """
         if not self._folds:
-            return alone
+            return (alone,)
         self.search([alone], alone)
-        areas: dict[Penalty, float] = {}
+        placed: dict[Penalty, tuple[FloatArray, FloatArray]] = {}
         for penalty in sorted(self._odds, key=lambda each: (each.C * each.boost**2, each.gradients)):
             odds = np.empty(len(self._rows.target))
             for (_, out), each in zip(self._folds, self._odds[penalty], strict=True):
                 odds[out] = each[out]
-            areas[penalty] = mean_area(odds, self._rows.target, np.full(len(odds), "all"))
-        return max(areas, key=areas.__getitem__)
+            placed[penalty] = _placements(odds, self._rows.target)
+        order = list(placed)
+        best = max(order, key=lambda each: placed[each][0].mean())
+        up_to_best = order[: order.index(best) + 1]
+        return tuple(each for each in up_to_best if _as_good(placed[each], placed[best]))
 
     def _score(self, penalty: Penalty) -> float:
         target, sets = self._rows.target, self._rows.sets
@@ -689,6 +710,31 @@ def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
         below, up_to = (np.searchsorted(ordinary, values, side=side) for side in ("left", "right"))
         found[str(name)] = int((below + up_to).sum()) / (2 * len(values) * len(ordinary))  # a tie counts one half
     return found
+
+
+def _placements(scores: FloatArray, target: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """The share of negatives below each positive, and of positives above each negative; ties count one half."""
+    positive, negative = scores[target], scores[~target]
+    below, above = (
+        (np.searchsorted(np.sort(others), values, "left") + np.searchsorted(np.sort(others), values, "right"))
+        / (2 * len(others))
+        for values, others in ((positive, negative), (-negative, -positive))
+    )
+    return below, above
+
+
+def _as_good(one: tuple[FloatArray, FloatArray], best: tuple[FloatArray, FloatArray]) -> bool:
+    """Whether the AUROC of one score is at most `ERRORS` standard errors of the difference below another's.
+
+    Args:
+        one: the placements of positives and negatives by it.
+        best: those by the other score, of the same samples.
+
+    Source: DeLong, DeLong and Clarke-Pearson 1988.
+    """
+    gaps = [theirs - ours for ours, theirs in zip(one, best, strict=True)]
+    variance = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
+    return bool(gaps[0].mean() <= ERRORS * np.sqrt(variance))
 
 
 def _label(penalty: Penalty) -> str:

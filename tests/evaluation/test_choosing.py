@@ -12,7 +12,7 @@ import pytest
 from written_runs import rows_of, written_run
 
 from gradscore.evaluation import choosing, evaluate_run, fit_run
-from gradscore.meta import MetaInputs, TrainingSet, fitting
+from gradscore.meta import MetaInputs, ScoreChoice, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
@@ -105,6 +105,20 @@ def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:
     choice = choice_of(run, "ood/leave_one_dataset_out/a")
     assert (choice["score"], choice["judged_by"]) == ("meta", "sets")
     assert choice["gain"] > 0.1
+
+
+def test_a_model_that_is_the_baseline_it_starts_from_makes_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing corrects the largest probability; which score is the best is open."""
+    monkeypatch.setattr(fitting._Judge, "best_rankings", lambda _, alone: (alone,))
+    monkeypatch.setattr(choosing, "choose_score", lambda *_, **__: ScoreChoice())
+    run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5)
+    fit_run(run)
+    choice = choice_of(run, "misclassification/in_dist_only/all")
+    assert choice["score"] == "msp"
+    assert choice["log_odds"][0] > 0
+    assert choice_of(run, "ood/leave_one_dataset_out/a")["score"] == "meta"
 
 
 def test_the_chosen_score_is_the_one_that_is_reported(tmp_path: Path) -> None:

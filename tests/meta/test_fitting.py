@@ -110,14 +110,25 @@ def test_notes_say_what_was_fitted():
     assert (1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))).mean() == pytest.approx(30 / 120)
     assert model.notes == {
         "shift": model.shift,
-        "C": 0.02,
-        "boost": 5.0,
-        "gradients": True,
+        "penalties": [{"C": 0.02, "boost": 5.0, "gradients": True, "start": None}],
         "converged": True,
-        "start": None,
         "n": 120,
         "n_positive": 30,
     }
+
+
+def test_several_penalties_give_the_mean_of_their_fits():
+    start = INPUTS.names[place("msp")]
+    penalties = [
+        Penalty(C=0.02, boost=5.0, start=start),
+        Penalty(C=1.0, boost=3.0, gradients=False, start=start),
+        Penalty(C=1.0, boost=0.0, gradients=False, start=start),
+    ]
+    model = fit_logistic(INPUTS, ROWS, *penalties)
+    wanted = np.mean([fit_logistic(INPUTS, ROWS, each).of_scaled(NEW) for each in penalties], axis=0)
+    np.testing.assert_allclose(model.of_scaled(NEW), wanted, rtol=1e-9, atol=1e-12)
+    assert (1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))).mean() == pytest.approx(30 / 120)
+    assert [Penalty(**each) for each in model.notes["penalties"]] == penalties
 
 
 def test_rows_in_another_order_fit_the_same():

@@ -106,7 +106,7 @@ def test_sets_that_are_left_out_judge_otherwise_than_samples():
     one_set = replace(rows, sets=np.where(TRUTH, "ood.a", rows.sets))
     by_samples = choose_penalty(INPUTS, one_set, CONFIG, axes=AXES)
     assert (by_sets.judged_by, by_samples.judged_by) == ("sets", "samples")
-    assert by_sets.penalty.C < by_samples.penalty.C
+    assert by_sets.penalties[0].C < by_samples.penalties[0].C
 
 
 def test_scores_alone_are_chosen_when_gradients_are_noise():
@@ -117,12 +117,12 @@ def test_scores_alone_are_chosen_when_gradients_are_noise():
     scaled[:, OF_GRADIENT] = loud
     weak = CONFIG.model_copy(update={"Cs": [1.0], "boosts": [0.1]})
     found = choose_penalty(INPUTS, replace(rows, scaled=scaled), weak, axes=AXES)
-    assert not found.penalty.gradients
+    assert not found.penalties[0].gradients
 
 
 def test_gradients_are_kept_when_they_alone_tell():
     found = choose_penalty(INPUTS, rows_of(in_features=0.0), CONFIG, axes=AXES)
-    assert found.penalty.gradients
+    assert found.penalties[0].gradients
 
 
 MSP = INPUTS.names.index("baseline/msp")
@@ -139,33 +139,42 @@ def test_a_start_that_nothing_corrects_stays_alone():
     rows = starting(others=0.0)
     weak = CONFIG.model_copy(update={"Cs": [1.0], "boosts": [10.0]})
     found = choose_penalty(INPUTS, rows, weak, axes=AXES, from_start=True)
-    assert found.penalty == Penalty(C=1.0, boost=0.0, gradients=False, start="baseline/msp")
-    coefficients = fit_logistic(INPUTS, rows, found.penalty, axes=AXES).arrays["coefficients"]
+    assert found.penalties == (Penalty(C=1.0, boost=0.0, gradients=False, start="baseline/msp"),)
+    coefficients = fit_logistic(INPUTS, rows, *found.penalties, axes=AXES).arrays["coefficients"]
     assert np.flatnonzero(coefficients).tolist() == [MSP]
 
 
 def test_a_start_is_corrected_by_what_tells_more():
     found = choose_penalty(INPUTS, starting(others=0.5), CONFIG, axes=AXES, from_start=True)
-    assert found.penalty.start == "baseline/msp"
-    assert found.penalty.boost
+    assert all(penalty.start == "baseline/msp" and penalty.boost for penalty in found.penalties)
 
 
-def test_of_all_that_was_tried_what_ranks_best_corrects_a_start():
+def delong_error(one, other):
+    """DeLong's standard error of the difference of two AUROCs, from all pairs."""
+    pairs = [np.sign(odds[TRUTH][:, None] - odds[~TRUTH][None]) / 2 + 0.5 for odds in (one, other)]
+    gaps = pairs[0] - pairs[1]
+    return np.sqrt(sum(gaps.mean(axis=axis).var(ddof=1) / gaps.shape[1 - axis] for axis in (0, 1)))
+
+
+@pytest.mark.parametrize("share", [0.98, 1.02], ids=["within one standard error", "beyond it"])
+def test_what_ranks_best_corrects_a_start_and_so_does_what_is_stronger_and_as_good(monkeypatch, share):
     """Held-out samples of three folds, and log-odds that are known: the best log loss is not the best order."""
     rows = starting(others=0.0)
     judge = fitting._Judge(*[np.zeros((240, 0))] * 3, rows, fitting.held_out_folds(rows, CONFIG))
-    order = np.random.default_rng(6).normal(size=(3, 240)) + np.array([[1.0], [2.0], [1.5]]) * TRUTH
-    alone, best, other = (Penalty(C=0.01, boost=boost) for boost in (0.0, 10.0, 30.0))
-    judge.tried.update({alone: -0.1, best: -0.9, other: -0.2})
-    judge._odds.update({each: [odds] * 3 for each, odds in zip((alone, best, other), order, strict=True)})
-    wanted = [roc_auc_score(TRUTH, odds) for odds in order]
-    assert wanted[1] == max(wanted)
-    assert judge.best_ranking(alone) == best
+    noise = np.random.default_rng(6).normal(size=(4, 240))
+    order = noise + np.array([[0.5], [1.7], [2.0], [1.9]]) * TRUTH
+    alone, stronger, best, weaker = (Penalty(C=0.01, boost=boost) for boost in (0.0, 3.0, 10.0, 30.0))
+    judge.tried.update({alone: -0.1, stronger: -0.2, best: -0.9, weaker: -0.2})
+    judge._odds.update({each: [odds] * 3 for each, odds in zip((alone, stronger, best, weaker), order, strict=True)})
+    areas = [roc_auc_score(TRUTH, odds) for odds in order]
+    assert areas[2] == max(areas)
+    monkeypatch.setattr(fitting, "ERRORS", (areas[2] - areas[1]) / delong_error(order[2], order[1]) / share)
+    assert judge.best_rankings(alone) == ((stronger, best) if share < 1 else (best,))
 
 
 def test_with_nothing_to_hold_out_a_start_stays_alone():
     rows = replace(starting(others=0.5), target=np.arange(240) == 0)
-    assert choose_penalty(INPUTS, rows, CONFIG, axes=AXES, from_start=True).penalty.boost == 0.0
+    assert [each.boost for each in choose_penalty(INPUTS, rows, CONFIG, axes=AXES, from_start=True).penalties] == [0.0]
 
 
 def test_scores_that_do_not_count_change_nothing():
@@ -177,14 +186,14 @@ def test_scores_that_do_not_count_change_nothing():
         choose_penalty(INPUTS, each, CONFIG, axes=none, names=names) for each in (rows, replace(rows, scaled=scaled))
     )
     assert one == other
-    assert not one.penalty.gradients
+    assert not one.penalties[0].gradients
 
 
 def test_with_nothing_to_hold_out_the_middle_is_taken():
     rows = rows_of()
     target = np.arange(240) == 0
     found = choose_penalty(INPUTS, replace(rows, target=target), CONFIG, axes=AXES)
-    assert found.penalty == Penalty(C=0.01, boost=1.0)
+    assert found.penalties == (Penalty(C=0.01, boost=1.0),)
     assert (found.score, found.judged_by, found.tried) == (None, None, {})
 
 
