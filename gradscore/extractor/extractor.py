@@ -126,7 +126,7 @@ class Extractor:
             penultimate=None if self._last_layer is None else self._last_layer.name,
         )
 
-    def warm_up(self, images: Inputs) -> None:
+    def warm_up(self, inputs: Inputs) -> None:
         """Shows the engine the first few samples, so that what it learns there is the same after an interruption.
 
         A model or first samples that cannot be used are found here, before there is a run folder.
@@ -135,7 +135,7 @@ class Extractor:
             ModelError: nothing finite comes out.
             CoupledSamplesError: the output for a sample depends on the others of its batch.
         """
-        first = rows_of(images, slice(WARM_UP))
+        first = rows_of(inputs, slice(WARM_UP))
         self.try_out(first)
         self.prepare(first)
 
@@ -169,8 +169,8 @@ class Extractor:
         found, self._gradient_seconds = self._gradient_seconds, 0.0
         return found
 
-    def prepare(self, images: Inputs) -> None:
-        """Shows the engine a few images (n, C, H, W), so that it learns the sample layout and checks itself.
+    def prepare(self, inputs: Inputs) -> None:
+        """Shows the engine a few inputs (n, ...), so that it learns the sample layout and checks itself.
 
         Raises:
             ModelError: as `values`.
@@ -178,26 +178,26 @@ class Extractor:
         """
         loss = self._trial_loss
         with full_precision():
-            self._pass.caught(images)
-            self._pass.augmentation_values(images)
+            self._pass.caught(inputs)
+            self._pass.augmentation_values(inputs)
             if not self._features.losses:
                 return
-            here = each_input(images, lambda each: each.to(self.device))
+            here = each_input(inputs, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
 
-    def try_out(self, images: Inputs) -> None:
-        """Makes sure that the model and its augmentations do what they must for a few images (n, C, H, W).
+    def try_out(self, inputs: Inputs) -> None:
+        """Makes sure that the model and its augmentations do what they must for a few inputs (n, ...).
 
         Raises:
             ModelError: nothing finite comes out, or an augmentation couples samples or uses random numbers.
-            DataError: there is no such augmentation of these images.
+            DataError: there is no such augmentation of these inputs.
         """
         with full_precision():
-            self._pass.try_out(images)
+            self._pass.try_out(inputs)
 
     def values(
         self,
-        images: Inputs,
+        inputs: Inputs,
         *,
         labels: Tensor | None = None,
         nudged: bool = False,
@@ -205,7 +205,7 @@ class Extractor:
         """The logits and features of a batch.
 
         Args:
-            images: (N, C, H, W), preprocessed.
+            inputs: (N, ...), preprocessed; (N, C, H, W) of images.
             labels: (N,) int64, the given classes, for losses that look at them.
             nudged: change every element of the gradients at the logits by a unit of rounding, up or down, before they
                 are propagated: what is rounding comes out as another number, what is not as the same.
@@ -214,16 +214,16 @@ class Extractor:
             (N, len(names)) float64.
 
         Raises:
-            ModelError: the model cannot take the images, its outputs are not (N, K) or do not come from the last layer,
+            ModelError: the model cannot take the inputs, its outputs are not (N, K) or do not come from the last layer,
                 or memory runs out.
             EngineError: gradients that cannot be computed, or a loss that needs labels without them.
         """
 
         def compute(part: slice) -> FloatArray:
             given = None if labels is None else labels[part]
-            return self._values_at_once(rows_of(images, part), labels=given, nudged=nudged)
+            return self._values_at_once(rows_of(inputs, part), labels=given, nudged=nudged)
 
-        parts = self._in_parts(images, compute)
+        parts = self._in_parts(inputs, compute)
         return np.concatenate(parts) if parts else np.empty((0, len(self.names)))
 
     def values_of_one(self, image: Inputs) -> FloatArray:
@@ -251,11 +251,11 @@ class Extractor:
         except torch.OutOfMemoryError:
             return self.values(rows_of(copies, slice(2)))[:1]  # fewer at a time, and says so
 
-    def forward_values(self, images: Inputs) -> FloatArray:
+    def forward_values(self, inputs: Inputs) -> FloatArray:
         """The logits and penultimate features of a batch, without gradients and without augmentations.
 
         Args:
-            images: (N, C, H, W), preprocessed.
+            inputs: (N, ...), preprocessed; (N, C, H, W) of images.
 
         Returns:
             (N, len(forward_names)) float64.
@@ -263,13 +263,13 @@ class Extractor:
         Raises:
             ModelError: as `values`.
         """
-        parts = self._in_parts(images, lambda part: self._pass.values(rows_of(images, part)).cpu().numpy())
+        parts = self._in_parts(inputs, lambda part: self._pass.values(rows_of(inputs, part)).cpu().numpy())
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
-    def _in_parts(self, images: Inputs, compute: Callable[[slice], FloatArray]) -> list[FloatArray]:
-        """What is computed of all images, by their places in order: of as many at a time as memory allows."""
+    def _in_parts(self, inputs: Inputs, compute: Callable[[slice], FloatArray]) -> list[FloatArray]:
+        """What is computed of all inputs, by their places in order: of as many at a time as memory allows."""
         found: list[FloatArray] = []
-        start, count = 0, sample_count(images)
+        start, count = 0, sample_count(inputs)
         with full_precision():
             while start < count:
                 part = slice(start, min(start + (self._fitting or count), count))
@@ -289,12 +289,12 @@ class Extractor:
                 )
         return found
 
-    def _values_at_once(self, images: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
+    def _values_at_once(self, inputs: Inputs, *, labels: Tensor | None, nudged: bool) -> FloatArray:
         if not self._features.losses:
-            return torch.cat([self._pass.values(images), *self._pass.augmentation_values(images)], dim=1).cpu().numpy()
-        outputs, penultimate = self._pass.caught(images)
+            return torch.cat([self._pass.values(inputs), *self._pass.augmentation_values(inputs)], dim=1).cpu().numpy()
+        outputs, penultimate = self._pass.caught(inputs)
         logits = outputs.detach().double()
-        augmentations = self._pass.augmentation_values(images)
+        augmentations = self._pass.augmentation_values(inputs)
         if self.device.type != "cpu":
             logits.sum().item()  # an accelerator is done with what it was given
         began = perf_counter()
@@ -302,7 +302,7 @@ class Extractor:
         if self._averaged:
             looks = [
                 blocks,
-                *(self._of_augmentation(augmentation, images, labels, nudged) for augmentation in self._averaged),
+                *(self._of_augmentation(augmentation, inputs, labels, nudged) for augmentation in self._averaged),
             ]
             blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         values = torch.cat([logits, *penultimate, *augmentations, *blocks], dim=1)
@@ -311,10 +311,10 @@ class Extractor:
         return found
 
     def _of_augmentation(
-        self, augmentation: Augmentation, images: Inputs, labels: Tensor | None, nudged: bool
+        self, augmentation: Augmentation, inputs: Inputs, labels: Tensor | None, nudged: bool
     ) -> list[Tensor]:
-        """The statistics of each loss for an augmentation of the images."""
-        outputs = self._pass.outputs(self._pass.seen(augmentation, images))
+        """The statistics of each loss for an augmentation of the inputs."""
+        outputs = self._pass.outputs(self._pass.seen(augmentation, inputs))
         return [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
 
     def _block(self, loss: str, outputs: Tensor, labels: Tensor | None, nudged: bool) -> Tensor:
@@ -405,16 +405,16 @@ class ForwardPass:
             augmentation_column(augmentation.name, name) for augmentation in self._augmentations for name in self.names
         ]
 
-    def outputs(self, images: Inputs) -> Tensor:
-        """The logits (N, K) of images (N, C, H, W), or of other inputs.
+    def outputs(self, inputs: Inputs) -> Tensor:
+        """The logits (N, K) of inputs (N, ...).
 
         Raises:
-            ModelError: the model cannot take the images, or returns something else than logits.
+            ModelError: the model cannot take the inputs, or returns something else than logits.
         """
         try:
             with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
                 # A copy, since a network may work in place on what it is given.
-                outputs = self._model(each_input(self._here(images), Tensor.clone))
+                outputs = self._model(each_input(self._here(inputs), Tensor.clone))
         except (GradscoreError, torch.OutOfMemoryError):
             raise
         except SystemExit as error:
@@ -422,8 +422,8 @@ class ForwardPass:
                 f"the code of the model ends the program in forward (SystemExit: {error}); take that out of it"
             ) from error
         except FAILURES as error:
-            raise ModelError(refusal(error, images)) from None
-        wanted = (sample_count(images), self._num_classes)
+            raise ModelError(refusal(error, inputs)) from None
+        wanted = (sample_count(inputs), self._num_classes)
         if not isinstance(outputs, Tensor) or outputs.shape != wanted:
             got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ModelError(
@@ -434,15 +434,15 @@ class ForwardPass:
         return outputs
 
     @torch.no_grad()
-    def try_out(self, images: Inputs) -> None:
+    def try_out(self, inputs: Inputs) -> None:
         """Makes sure that a few inputs (n, ...) get something finite, and that augmentations take each by itself.
 
         Raises:
             ModelError: no image has finite outputs because of weights or an augmentation that are not finite, or an
                 augmentation couples samples or uses random numbers.
-            DataError: there is no such augmentation of these images.
+            DataError: there is no such augmentation of these inputs.
         """
-        usable = self._here(rows_of(images, finite_rows(images)))
+        usable = self._here(rows_of(inputs, finite_rows(inputs)))
         count = sample_count(usable)
         if not count:
             return
@@ -463,26 +463,26 @@ class ForwardPass:
                     f"{count} samples, which have finite ones without it; correct or remove it"
                 )
 
-    def caught(self, images: Inputs) -> tuple[Tensor, list[Tensor]]:
+    def caught(self, inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
         """As `outputs`, and the penultimate features (N, D) float64 if they are wanted.
 
-        Of the first batch that is more than a few images the logits are compared with those in other company.
+        Of the first batch that is more than a few samples the logits are compared with those in other company.
 
         Raises:
             CoupledSamplesError: the output for an image depends on the others of its batch.
             ModelError: as `outputs`, or they are not for another reason.
         """
         if self._last_layer is None:
-            outputs, features = self.outputs(images), None
+            outputs, features = self.outputs(inputs), None
         else:
-            outputs, features = self._last_layer.catch(lambda: self.outputs(images))
+            outputs, features = self._last_layer.catch(lambda: self.outputs(inputs))
         if not self._is_alone and len(outputs) > WARM_UP:
-            refuse_company(self.outputs, images, outputs.detach())
+            refuse_company(self.outputs, inputs, outputs.detach())
             self._is_alone = True
         if self._last_layer is None:
             return outputs, []
         if features is None:
-            refuse_coupled(self.outputs, images, outputs.detach())
+            refuse_coupled(self.outputs, inputs, outputs.detach())
             raise ModelError(
                 f"features.penultimate: the logits are not what layer '{self._last_layer.name}' makes of one vector of "
                 "features per sample; name the linear layer that makes them, or set it to false, without a bank (an "
@@ -491,27 +491,27 @@ class ForwardPass:
         return outputs, [features.double()]
 
     @torch.no_grad()
-    def values(self, images: Inputs) -> Tensor:
+    def values(self, inputs: Inputs) -> Tensor:
         """(N, len(names)) float64; raises the same as `outputs`."""
-        outputs, penultimate = self.caught(images)
+        outputs, penultimate = self.caught(inputs)
         return torch.cat([outputs.double(), *penultimate], dim=1)
 
     @torch.no_grad()
-    def augmentation_values(self, images: Inputs) -> list[Tensor]:
+    def augmentation_values(self, inputs: Inputs) -> list[Tensor]:
         """For every augmentation (N, len(names)) float64.
 
         Raises:
-            DataError: there is no such augmentation of these images.
+            DataError: there is no such augmentation of these inputs.
             ModelError: as `outputs`.
         """
-        return [self.values(self.seen(augmentation, images)) for augmentation in self._augmentations]
+        return [self.values(self.seen(augmentation, inputs)) for augmentation in self._augmentations]
 
-    def seen(self, augmentation: Augmentation, images: Inputs) -> Tensor:
-        """An augmentation of a batch; `DataError` if there is none of these images."""
-        return augmentation(_one_tensor(self._here(images)))
+    def seen(self, augmentation: Augmentation, inputs: Inputs) -> Tensor:
+        """An augmentation of a batch; `DataError` if there is none of these inputs."""
+        return augmentation(_one_tensor(self._here(inputs)))
 
-    def _here(self, images: Inputs) -> Inputs:
-        return each_input(images, lambda each: each.to(self._device, non_blocking=True))
+    def _here(self, inputs: Inputs) -> Inputs:
+        return each_input(inputs, lambda each: each.to(self._device, non_blocking=True))
 
 
 FAILURES = (Exception,)
@@ -563,14 +563,14 @@ def _one_tensor(inputs: Inputs) -> Tensor:
     )
 
 
-def _check_alone(augmentation: Augmentation, images: Tensor) -> None:
+def _check_alone(augmentation: Augmentation, inputs: Tensor) -> None:
     """Makes sure that an augmentation of a batch is the augmentation of each sample, and the same each time."""
-    whole = augmentation(images)
-    middle = max(1, len(images) // 2)
+    whole = augmentation(inputs)
+    middle = max(1, len(inputs) // 2)
     trials = {
-        "gives other values each time; it must not use random numbers": augmentation(images),
+        "gives other values each time; it must not use random numbers": augmentation(inputs),
         "gives a sample other values in another batch; it must treat each sample by itself": torch.cat(
-            [augmentation(part) for part in (images[:middle], images[middle:]) if len(part)]
+            [augmentation(part) for part in (inputs[:middle], inputs[middle:]) if len(part)]
         ),
     }
     allowed = ROUNDING * float(whole.nan_to_num(0.0, 0.0, 0.0).abs().max())
@@ -610,15 +610,15 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
     parameter = next(model.parameters(), None)
     if parameter is None:
         raise ModelError("the model has no parameters, so there are no gradients to make features of")
-    images = each_input(rows_of(batch.inputs, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
+    inputs = each_input(rows_of(batch.inputs, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
     try:
         with torch.no_grad():
-            outputs = model(each_input(images, Tensor.clone))
+            outputs = model(each_input(inputs, Tensor.clone))
     except GradscoreError:
         raise
     except FAILURES as error:
-        raise ModelError(refusal(error, images)) from None
-    count = sample_count(images)
+        raise ModelError(refusal(error, inputs)) from None
+    count = sample_count(inputs)
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
         got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ModelError(
