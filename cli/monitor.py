@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradscore.notices import Notice, notes
+from gradscore.notices import notes
 
 from .options import (
     BatchSizeOption,
@@ -78,9 +78,7 @@ def monitor(
     """
     from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
-    from gradscore.errors import OutputError
-    from gradscore.monitoring import STATE, Monitor, check_files, write_monitor
-    from gradscore.system import some
+    from gradscore.monitoring import STATE, Monitor, came_by_folder, check_files, write_monitor
 
     check_files(out)
     watching = Monitor.load(bundle, window=window, alpha=alpha, state=out / STATE)
@@ -90,27 +88,13 @@ def monitor(
     scorer = Scorer.load(bundle, device=device, model_source=model, weights=weights, sha256=sha256)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table)
-    try:
-        files = write_monitor(watching, out, name=bundle.stem)
-    except OutputError as error:
-        # Its advice is to run the same command again, which would count the samples twice.
-        reason = getattr(error.__cause__, "strerror", None)
-        what = f"{out}: the page and the figures cannot be written: {reason}" if reason else str(error)
-        raise OutputError(
-            f"{what}. These samples are counted in {out / STATE}: do not give them again; mend that, and the next call "
-            "writes all files, with the samples that follow"
-        ) from error
+    files = write_monitor(watching, out, name=bundle.stem)
     _print(output, watching, watching.windows, rest=str(files.tables[0]))
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
-    folders = _folders_in_turn(table["sample_id"])
-    if watching.changes and folders:
-        text = (
-            f"samples came folder by folder ({some(folders, 3)}): where folders are classes, that is a change of "
-            "classes; watch samples in the order in which they came, by a table of paths or folders of days"
-        )
-        output.tell(Notice(text, "caution"))
+    if watching.changes:
+        output.tell(*came_by_folder(table["sample_id"]))
     output.tell(*notes(watching.notices), rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     lines, figures = files.tables
@@ -147,13 +131,6 @@ def _scored(
     if not tables:
         raise DataError(f"{', '.join(samples)}: there is no sample in it")
     return pd.concat(tables, ignore_index=True)
-
-
-def _folders_in_turn(names: pd.Series[str]) -> list[str]:
-    """The folders of samples that come from several, all of one after the other; none otherwise."""
-    folders = names.map(lambda name: str(PurePath(name).parent))
-    turns = folders[folders != folders.shift()]
-    return turns.map(lambda folder: PurePath(folder).name).tolist() if len(turns) == folders.nunique() > 1 else []
 
 
 def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: str) -> None:

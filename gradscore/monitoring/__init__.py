@@ -8,7 +8,7 @@ to be expected (`accuracy`), what changed (`changes`) by the evidence of `stream
 from __future__ import annotations
 
 from .accuracy import ExpectedAccuracy
-from .changes import Alarm, Change
+from .changes import Alarm, Change, came_by_folder
 from .monitor import Monitor
 from .monitor_files import STATE, check_files, write_monitor
 from .streams import Stream

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from ..notices import Notice
+from ..system import some
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .windows import Window
 
 CLASSES = "predicted class"
@@ -151,3 +157,21 @@ def describe_chance(power: float) -> str:
         return f"1 in 10^{floor(power)} by chance"
     digit = 10 ** floor(power)
     return f"1 in {floor(10**power / digit + 1e-9) * digit:,} by chance"
+
+
+def came_by_folder(names: pd.Series[str]) -> list[Notice]:
+    """Says that samples of several folders came one folder after the other, which may be what changed.
+
+    Args:
+        names: paths of samples, in the order in which they came.
+    """
+    folders = names.map(lambda name: str(PurePath(name).parent))
+    turns = folders[folders != folders.shift()]
+    if not len(turns) == folders.nunique() > 1:
+        return []
+    shown = some([PurePath(folder).name for folder in turns], 3)
+    text = (
+        f"samples came folder by folder ({shown}): where folders are classes, that is a change of classes; watch "
+        "samples in the order in which they came, by a table of paths or folders of days"
+    )
+    return [Notice(text, "caution")]

@@ -77,6 +77,7 @@ class Monitor:
         bundle: what the scorer works with.
         window: samples of a window.
         alpha: without any change, the probability that an alarm is ever raised.
+        path: the file of its state; None where that is in memory only.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Monitor:
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
-        self._path = None if state is None else Path(state)
+        self.path = None if state is None else Path(state)
         self._state = State(
             bundle=bundle.identity,
             window=self.window,
@@ -109,9 +110,9 @@ class Monitor:
             streams={name: Stream.of(values) for name, values in self._values(known_sets.calibration.columns).items()},
             sums=self._accuracy.terms.none,
         )
-        self._mark = None if self._path is None else mark_of(self._path)
-        if self._path is not None and self._mark is not None:
-            self._state = read_state(self._path, self._state)
+        self._mark = None if self.path is None else mark_of(self.path)
+        if self.path is not None and self._mark is not None:
+            self._state = read_state(self.path, self._state)
         self._opened: tuple[State | None, list[Window]] = (None, [])
         self._learnt = bool(known_sets.shifted)
 
@@ -192,8 +193,8 @@ class Monitor:
             free = self.window - state.pending_samples
             state, rows = self._with_rows(state, rows.iloc[:free]), rows.iloc[free:]
             state = self._closed(state) if state.pending_samples == self.window else state
-        if self._path is not None:
-            self._mark = write_state(self._path, state, replaces=self._mark)
+        if self.path is not None:
+            self._mark = write_state(self.path, state, replaces=self._mark)
         self._state = state
         return list(state.windows[before:])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import OutputError
 from ..reporting import GREY, Line, Part, Plot, ToolFiles, colour, time_rows, write_beside
 from ..system import FloatArray, check_target, clear_page, write_text
 from .changes import Change
@@ -52,14 +53,27 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
         The files: of the tables, the first has a line of JSON for each window, the second figures for Prometheus.
 
     Raises:
-        OutputError: one cannot be written.
+        OutputError: one cannot be written; the samples are in the state of the monitor, if it has a file of that.
     """
     folder, windows = Path(folder), monitor.windows
     lines, figures, html = folder / LINES, folder / FIGURES, folder / PAGE
-    clear_page(html)
-    write_text(lines, json_lines(windows, monitor.changes))
-    write_text(figures, prometheus(windows, monitor.changes))
-    return write_beside([lines, figures], html, lambda: _page(monitor, name), template=TEMPLATE, again="monitor again")
+    try:
+        clear_page(html)
+        write_text(lines, json_lines(windows, monitor.changes))
+        write_text(figures, prometheus(windows, monitor.changes))
+        return write_beside(
+            [lines, figures], html, lambda: _page(monitor, name), template=TEMPLATE, again="monitor again"
+        )
+    except OutputError as error:
+        if monitor.path is None:
+            raise
+        # Its advice is to run the same command again, which would count the samples twice.
+        reason = getattr(error.__cause__, "strerror", None)
+        what = f"{folder}: the page and the figures cannot be written: {reason}" if reason else str(error)
+        raise OutputError(
+            f"{what}. These samples are counted in {monitor.path}: do not give them again; mend that, and the next "
+            "call writes all files, with the samples that follow"
+        ) from error
 
 
 def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradscore.errors import OutputError
 from gradscore.monitoring import Monitor, write_monitor
 from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
 from gradscore_cli.monitor import interval_of
@@ -97,6 +98,18 @@ def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
     assert json_lines(monitor.windows, []) == files.tables[0].read_text() == ""
     assert "No sample so far" in files.html.read_text()
     assert "gradscore_monitor_samples_total 0.0" in files.tables[1].read_text()
+
+
+@pytest.mark.parametrize(("state", "is_counted"), [("state.json", True), (None, False)])
+def test_files_that_cannot_be_written_after_the_samples_were_counted(
+    bundle, table, tmp_path: Path, state: str | None, is_counted: bool
+) -> None:
+    monitor = Monitor(bundle, window=100, state=state and tmp_path / state)
+    monitor.update(table(100))
+    (tmp_path / "metrics.prom").mkdir()
+    with pytest.raises(OutputError, match=r"metrics\.prom") as caught:
+        write_monitor(monitor, tmp_path)
+    assert (f"These samples are counted in {tmp_path / 'state.json'}: do not" in str(caught.value)) == is_counted
 
 
 def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp_path: Path, monkeypatch) -> None:
