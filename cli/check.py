@@ -29,6 +29,7 @@ from .run import completed
 
 if TYPE_CHECKING:
     from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources
+    from gradscore.store import RunFolder
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
 
@@ -83,7 +84,7 @@ def check(
     """
     # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
-    from gradscore.store import RunFolder, label_warnings, refuse_doubtful_labels, refuse_run_files
+    from gradscore.store import refuse_doubtful_labels, refuse_run_files
     from gradscore.system import check_target, write_text
 
     if junit is not None and junit.resolve() == expected.resolve():
@@ -96,20 +97,7 @@ def check(
     policy = _policy(known, margins or ())
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
-    sources: Sources = "left out" if without_sources else "compared"
-    if source.is_file() or source.suffix in (".yaml", ".yml"):
-        if without_sources:
-            raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
-        summary, _, _ = completed(context, output, source, given, out=out, check_kept=True, answer=False)
-        folder, sources = RunFolder(summary.run), "extracted"
-    else:
-        if out is not None or given:
-            raise ConfigError(
-                f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size and --workers "
-                "say how a configuration is run: give the configuration in its place, or leave them out"
-            )
-        folder = RunFolder(source)
-        output.tell(*label_warnings(folder), stderr=True)
+    folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
     if update:
         refuse_doubtful_labels(folder, said=f"{expected} was not written")
     if known is None:
@@ -139,6 +127,33 @@ def check(
         return
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _run_of(
+    context: typer.Context,
+    output: Output,
+    source: Path,
+    settings: list[str],
+    *,
+    out: Path | None,
+    without_sources: bool,
+) -> tuple[RunFolder, Sources]:
+    """The run that is compared, that of a configuration made up to date, and what is done about its model and data."""
+    from gradscore.store import RunFolder, label_warnings
+
+    if source.is_file() or source.suffix in (".yaml", ".yml"):
+        if without_sources:
+            raise ConfigError("--without-sources is for a run folder; a configuration is run on its model and data")
+        summary, _, _ = completed(context, output, source, settings, out=out, check_kept=True, answer=False)
+        return RunFolder(summary.run), "extracted"
+    if out is not None or settings:
+        raise ConfigError(
+            f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size and --workers "
+            "say how a configuration is run: give the configuration in its place, or leave them out"
+        )
+    folder = RunFolder(source)
+    output.tell(*label_warnings(folder), stderr=True)
+    return folder, "left out" if without_sources else "compared"
 
 
 def _policy(expected: ExpectedFigures | None, margins: list[str] | tuple[()]) -> Policy:
