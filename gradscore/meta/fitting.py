@@ -517,10 +517,8 @@ def choose_penalty(
     if len(scores) and len(axes):
         best = judge.search([replace(best, boost=boost) for boost in boosts], best)
         best = judge.search([replace(best, boost=boost, gradients=False) for boost in boosts], best)
-    chosen = (best,)
-    if start is not None:
-        chosen = judge.best_rankings(replace(middle, boost=0.0, gradients=False))
-        best = chosen[-1]
+    chosen = (best,) if start is None else judge.best_rankings(replace(middle, boost=0.0, gradients=False))
+    best = chosen[-1]
     return Choice(
         penalties=chosen,
         score=judge.tried.get(best),
