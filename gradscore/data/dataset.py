@@ -200,7 +200,7 @@ class Selected:
     base: SampleSource
     places: NDArray[np.int64]
     labels: NDArray[np.int64] | None
-    class_names: Sequence[str] | None = None
+    class_names: Sequence[str] | None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -238,7 +238,7 @@ class ClassNames:
         unused: those of `of_labels` that no sample has.
     """
 
-    of_labels: tuple[str, ...] | None = None
+    of_labels: tuple[str, ...] | None
     of_model: tuple[str, ...] | None = None
     are_numbers: bool = False
     unused: tuple[str, ...] = ()
@@ -374,8 +374,8 @@ def name_classes(
     sources: Mapping[str, tuple[DatasetConfig, SampleSource]],
     *,
     num_classes: int,
-    given: Sequence[str] | Path | None = None,
-    model_names: Sequence[str] | None = None,
+    given: Sequence[str] | Path | None,
+    model_names: Sequence[str] | None,
 ) -> ClassNames:
     """Decides what classes are called.
 

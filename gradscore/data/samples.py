@@ -263,9 +263,9 @@ def load_batches(
     batch_size: int,
     shard_size: int | None = None,
     shards: Iterable[int] = (0,),
-    workers: int = 0,
+    workers: int,
     pin: bool = False,
-    on_error: str = "fail",
+    on_error: str,
     advice: str = "",
 ) -> Iterator[Batch]:
     """Loads the samples of some shards of a split in order.
@@ -307,7 +307,7 @@ def load_batches(
         raise _lost(f"{type(error).__name__} while it handed over a batch") from None
 
 
-def check_usable(batch: Batch, *, split: str, on_error: str, advice: str = "") -> None:
+def check_usable(batch: Batch, *, split: str, on_error: str, advice: str) -> None:
     """Makes sure that all samples of a batch can be used, unless others are to be skipped.
 
     Args:

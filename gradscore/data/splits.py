@@ -257,7 +257,7 @@ def with_auxiliary(
     base: SampleSource | None,
     samples: int | None,
     seed: int,
-    has_classes: bool = True,
+    has_classes: bool,
 ) -> tuple[DataConfig, list[str]]:
     """The settings with an entry of `ood` for each auxiliary set that is made; later ones change nothing.
 

@@ -221,9 +221,9 @@ def open_user_samples(
 def open_user_file(
     file: UserFile,
     *,
-    column: str | None = None,
-    root: Path | None = None,
-    columns: Sequence[str] | None = None,
+    column: str | None,
+    root: Path | None,
+    columns: Sequence[str] | None,
 ) -> UserSamples:
     """Opens one of several; see `open_user_samples`.
 

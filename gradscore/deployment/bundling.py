@@ -183,7 +183,6 @@ def make_bundle(
         together=test.answers,
         in_pairs=in_pairs,
         most=BATCH_TOLERANCE * tolerance(run.rounding_unit),
-        advice="leave these parameters out (features.parameters), and extract into another folder",
     )
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
@@ -418,7 +417,6 @@ def check_batches(
     together: FloatArray,
     in_pairs: FloatArray,
     most: float,
-    advice: str,
 ) -> None:
     """Makes sure that no score depends on the batch its sample comes in: that a fit left all out that is rounding.
 
@@ -428,7 +426,6 @@ def check_batches(
         together: (n, columns) logits and features of n samples in one batch.
         in_pairs: the same in batches of two.
         most: what log-odds may differ by.
-        advice: what a user can do.
 
     Raises:
         BundleError: a score of a meta model differs by more; the message names the inputs that are to blame.
@@ -443,7 +440,10 @@ def check_batches(
         if gap > most and isinstance(model, MetaModel):
             moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
             worst = [model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
-            cause = f"mostly through {', '.join(worst)}; {advice}"
+            cause = (
+                f"mostly through {', '.join(worst)}; leave these parameters out (features.parameters), and extract "
+                "into another folder"
+            )
             if (moving := moved_logits(one, other)) > LOGITS_MOVED:
                 cause = (
                     f"since the logits do, by up to {100 * moving:.2g} %: outputs of the network depend on the other "

@@ -40,7 +40,7 @@ from ..meta import (
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
 from .protocols import MetaModelSpec
-from .score_tables import MISCLASSIFICATION_MODEL, baselines_of
+from .score_tables import MISCLASSIFICATION_MODEL, baselines_of, ood_place
 
 if TYPE_CHECKING:
     from .fits import Prepared, SomeRows
@@ -204,11 +204,6 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
     there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
     found = {name: auroc_left_out(run, name) for name in there}
     return next((name for name in there if found[name] >= max(found.values()) - MARGIN), None)
-
-
-def ood_place(protocol: str) -> str:
-    """Where the OOD model of a protocol lies below the meta models of a run."""
-    return f"ood/{protocol}/all"
 
 
 def places_of_models(protocol: str | None) -> dict[str, str]:

@@ -204,7 +204,7 @@ class Numbered:
         found = pc.fill_null(pc.index_in(_column(column), value_set=self._values), len(self._values))
         return np.asarray(found.to_numpy())
 
-    def mask(self, numbers: Iterable[IntArray] = ()) -> BoolArray:
+    def mask(self, numbers: Iterable[IntArray]) -> BoolArray:
         """Which contents are among some, by number; the last entry, of contents without a number, is False."""
         mask = np.zeros(len(self._values) + 1, dtype=bool)
         for each in numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -66,11 +66,11 @@ class EvaluationReport:
     path: Path
     models: list[str]
     near_duplicates: NearDuplicates
-    not_compared: str | None = None
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    choices: Mapping[str, ScoreChoice] = field(default_factory=dict)
-    next_command: str = ""
-    without_gradients: str | None = None
+    not_compared: str | None
+    groups: Mapping[str, Sequence[str]]
+    choices: Mapping[str, ScoreChoice]
+    next_command: str
+    without_gradients: str | None
     deciding: str = DECIDING
 
     @cached_property
@@ -265,8 +265,8 @@ class Compared:
 class Comparison:
     """All comparisons, and what a reader should know."""
 
-    compared: list[Compared] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    compared: list[Compared]
+    notices: list[str]
 
 
 def compare_runs(runs: Sequence[RunFolder], *, score: str = "chosen") -> Comparison:
@@ -293,20 +293,21 @@ def compare_runs(runs: Sequence[RunFolder], *, score: str = "chosen") -> Compari
             f"compare: wanted two or more different runs, got {', '.join(str(run.path) for run in runs)}"
         )
     tables = [_blocks(run, score) for run in runs]
-    result = Comparison()
+    found: list[Compared] = []
+    notices: list[str] = []
     for run, table in zip(runs[1:], tables[1:], strict=True):
         for key, first in tables[0].items():
             if key in table:
                 compared, notice = _compare(key, first, table[key], run=run.path, score=score)
-                result.compared.append(compared)
-                result.notices.extend([notice] if notice else [])
+                found.append(compared)
+                notices += [notice] if notice else []
         lonely = [*(key for key in tables[0] if key not in table), *(key for key in table if key not in tables[0])]
         if lonely:
             names = "; ".join(", ".join(key) for key in lonely)
-            result.notices.append(f"{runs[0].path} and {run.path}: not reported by both, so left out: {names}")
-    if not result.compared:
-        raise EvaluationError(f"compare: the runs have no data set in common; {'; '.join(result.notices)}")
-    return result
+            notices.append(f"{runs[0].path} and {run.path}: not reported by both, so left out: {names}")
+    if not found:
+        raise EvaluationError(f"compare: the runs have no data set in common; {'; '.join(notices)}")
+    return Comparison(found, notices)
 
 
 def _blocks(run: RunFolder, score: str) -> dict[tuple[str, ...], pd.DataFrame]:

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ from .protocols import (
     FitIdentities,
     MetaModelSpec,
     MetaModelSpecs,
-    RowMasks,
     SplitContent,
     make_specs,
     rows_that_fit,
@@ -103,8 +102,8 @@ class FitReport:
     skipped: list[str]
     notices: list[Notice]
     path: Path
-    kept: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    kept: list[str]
+    left_out: list[str]
 
 
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
@@ -286,8 +285,8 @@ class Tables:
         rows: (N,) masks of the rows of splits of which not all are read.
     """
 
-    def __init__(self, run: RunFolder, rows: Mapping[str, BoolArray] | None = None) -> None:
-        self._run, self._rows = run, rows or {}
+    def __init__(self, run: RunFolder, rows: Mapping[str, BoolArray]) -> None:
+        self._run, self._rows = run, rows
         self._kept: dict[str, pd.DataFrame] = {}
 
     def read(self, split: str) -> pd.DataFrame:
@@ -365,16 +364,14 @@ class Prepared:
         total = sum(len(self._contents(name)) for name in self._tables.that_fit)
         return -(-total // MOST_ROWS)
 
-    def rows(self, spec: MetaModelSpec, masks: RowMasks) -> TrainingSet:
-        """The chosen samples of a spec."""
-        splits = [split for split, mask in masks.items() if mask.any()]
+    def rows(self, spec: MetaModelSpec) -> TrainingSet:
+        """The samples that fit the model of a spec."""
+        masks = {split: mask for split, mask in spec.fit.items() if mask.any()}
         return TrainingSet(
-            scaled=np.concatenate(
-                [np.empty((0, len(self.inputs.names))), *(self._scaled_rows(split, masks[split]) for split in splits)]
-            ),
-            target=np.concatenate([np.zeros(0, dtype=bool), *(spec.positive[split][masks[split]] for split in splits)]),
-            sets=np.concatenate([np.zeros(0, dtype="<U1"), *([split] * int(masks[split].sum()) for split in splits)]),
-            content=numbered(self._contents(split)[self._tables.places(split, masks[split])] for split in splits),
+            scaled=np.concatenate([self._scaled_rows(split, mask) for split, mask in masks.items()]),
+            target=np.concatenate([spec.positive[split][mask] for split, mask in masks.items()]),
+            sets=np.concatenate([[split] * int(mask.sum()) for split, mask in masks.items()]),
+            content=numbered(self._contents(split)[self._tables.places(split, mask)] for split, mask in masks.items()),
         )
 
     def some_rows(self, spec: MetaModelSpec) -> tuple[SomeRows, TrainingSet]:
@@ -533,7 +530,7 @@ class ModelFits:
     def _common(self) -> TrainingSet | None:
         """The samples in common, if there are enough auxiliary sets among them to choose by."""
         spec = self._spec_in_common
-        rows = None if spec is None else self._prepared.rows(spec, spec.fit)
+        rows = None if spec is None else self._prepared.rows(spec)
         return rows if rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS else None
 
     @cached_property
@@ -546,8 +543,7 @@ class ModelFits:
         Raises:
             EvaluationError: samples of one class only, or too few of them.
         """
-        rows = self._prepared.rows(spec, spec.fit)
-        with_alarms = spec.task == "ood"
+        rows = self._prepared.rows(spec)
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
             common = self._common
@@ -568,7 +564,7 @@ class ModelFits:
             name: fit_on_scores(self._inputs, rows, *choice.penalties, names=names)
             for name, (names, choice) in choices.items()
         }
-        if with_alarms:
+        if spec.task == "ood":
             model = add_alarms(model, rows, alarm_weights(self._inputs, chosen.left_out))
             if SCORE_LR in baselines:
                 of_scores = alarm_weights(self._inputs, choices[SCORE_LR][1].left_out)

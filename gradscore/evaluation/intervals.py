@@ -360,14 +360,6 @@ def _with_more_or_less(area: _Area, values: FloatArray, truth: BoolArray) -> tup
     return more, area.value(np.delete(values, lowest), np.delete(truth, lowest))
 
 
-def _of_aupr_in(values: FloatArray, truth: BoolArray) -> FloatArray:
-    return _of_average_precision(values, ~truth)
-
-
-def _of_aupr_out(values: FloatArray, truth: BoolArray) -> FloatArray:
-    return _of_average_precision(-values[::-1], truth[::-1])[::-1]
-
-
 def _of_average_precision(values: FloatArray, hit: BoolArray) -> FloatArray:
     """Of the mean over hits of h / n, where n samples are retrieved up to and including a hit, and h of them are hits.
 
@@ -409,8 +401,8 @@ def _mean_of_ties(parts: FloatArray, values: FloatArray) -> FloatArray:
 
 AREAS: Mapping[str, _Area] = MappingProxyType(
     {
-        "aupr_in": _Area(aupr_in, _of_aupr_in),
-        "aupr_out": _Area(aupr_out, _of_aupr_out),
+        "aupr_in": _Area(aupr_in, lambda values, truth: _of_average_precision(values, ~truth)),
+        "aupr_out": _Area(aupr_out, lambda values, truth: _of_average_precision(-values[::-1], truth[::-1])[::-1]),
         "aurc": _Area(aurc, _of_aurc),
     }
 )

@@ -125,12 +125,12 @@ class MetaModelSpecs:
             None without such.
     """
 
-    specs: list[MetaModelSpec] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    overlaps: list[Overlap] = field(default_factory=list)
-    copies: list[Copies] = field(default_factory=list)
-    copied_sets: list[Notice] = field(default_factory=list)
-    common: MetaModelSpec | None = None
+    specs: list[MetaModelSpec]
+    skipped: list[str]
+    overlaps: list[Overlap]
+    copies: list[Copies]
+    copied_sets: list[Notice]
+    common: MetaModelSpec | None
 
 
 def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol], seed: int) -> MetaModelSpecs:
@@ -225,18 +225,15 @@ class _SpecMaker:
     def specs(self, protocols: Collection[Protocol]) -> MetaModelSpecs:
         common = self._of_auxiliary()
         content = {split.info: split.content_hash for split in self._splits.values()}
-        result = MetaModelSpecs(
+        found = [*self._misclassification(), *self._ood(protocols)]
+        return MetaModelSpecs(
+            specs=[spec for spec in found if not isinstance(spec, str)],
+            skipped=[spec for spec in found if isinstance(spec, str)],
             overlaps=find_overlaps(content),
             copies=find_copies(content),
             copied_sets=copied_set_notices(content),
             common=None if isinstance(common, str) else common,
         )
-        for spec in [*self._misclassification(), *self._ood(protocols)]:
-            if isinstance(spec, str):
-                result.skipped.append(spec)
-            else:
-                result.specs.append(spec)
-        return result
 
     def _misclassification(self) -> Iterator[MetaModelSpec | str]:
         tests = [name for name in (TEST,) if name in self._splits]

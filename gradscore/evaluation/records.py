@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -435,13 +435,13 @@ class Verdict:
     baselines: int
     by_gradients: Record | None
     gradients: Gradients | None
-    caught: float | None = None
-    aurocs: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, float] = field(default_factory=dict)
-    complete: bool = True
-    is_best: bool = False
-    times: float = math.inf
-    sets: tuple[Verdict, ...] = ()
+    caught: float | None
+    aurocs: Mapping[str, float]
+    shares: Mapping[str, float]
+    complete: bool
+    is_best: bool
+    times: float
+    sets: tuple[Verdict, ...]
 
     @property
     def tells(self) -> bool:
@@ -550,7 +550,18 @@ def verdicts(
     Returns:
         Those that have an AUROC.
     """
-    return list(_verdicts(records, groups or {}, complete))
+    areas = [each for each in records if each.metric == "auroc" and each.score == CHOSEN and each.value is not None]
+    found = [
+        _verdict("wrong predictions", each, records, complete) for each in areas if each.task == "misclassification"
+    ]
+    protocol = next((each.protocol for each in areas if each.task == "ood"), None)
+    ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
+    means = {name: each for name, each in ood.items() if name.endswith(MEAN)}
+    for dataset, area in (means or ood).items():
+        group = dataset.removesuffix(MEAN)
+        sets = [_verdict(name, ood[name], records, complete) for name in (groups or {}).get(group, ()) if name in ood]
+        found.append(_verdict(group, area, records, complete, sets=sets))
+    return found
 
 
 def groups_by_set(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -568,19 +579,6 @@ def baseline_areas(records: Iterable[Record]) -> list[Record]:
     """The AUROCs of baselines among the records of one data set, the highest first."""
     found = [each for each in records if each.metric == "auroc" and plain_name(each.score) in BASELINES]
     return sorted((each for each in found if each.value is not None), key=lambda each: -(each.value or 0.0))
-
-
-def _verdicts(records: Sequence[Record], groups: Mapping[str, Sequence[str]], complete: bool) -> Iterator[Verdict]:
-    areas = [each for each in records if each.metric == "auroc" and each.score == CHOSEN and each.value is not None]
-    for area in (each for each in areas if each.task == "misclassification"):
-        yield _verdict("wrong predictions", area, records, complete)
-    protocol = next((each.protocol for each in areas if each.task == "ood"), None)
-    ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
-    means = {name: each for name, each in ood.items() if name.endswith(MEAN)}
-    for dataset, area in (means or ood).items():
-        group = dataset.removesuffix(MEAN)
-        sets = [_verdict(name, ood[name], records, complete) for name in groups.get(group, ()) if name in ood]
-        yield _verdict(group, area, records, complete, sets=sets)
 
 
 def _verdict(

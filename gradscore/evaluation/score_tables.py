@@ -69,9 +69,6 @@ LOGIT_LR = "logit_lr"
 SCORE_LR = "score_lr"
 """The same on all scores that the meta model sees: what it gains over this one, it gains by gradients."""
 
-OOD_MODEL = "ood/known/all"
-"""Where the OOD model that knows all sets lies below the meta models of a run."""
-
 MISCLASSIFICATION_MODEL = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
 
@@ -86,6 +83,11 @@ ROWS_OF_A_GROUP = 2**18
 
 Place = Path | str
 """Where a score comes from: the folder of a meta model, or the name of a baseline."""
+
+
+def ood_place(protocol: str) -> str:
+    """Where the OOD model of a protocol lies below the meta models of a run."""
+    return f"ood/{protocol}/all"
 
 
 def refuse_not_finite(run: RunFolder, split: str) -> None:
@@ -359,7 +361,7 @@ class ScoreTables:
 
     def _choice(self, spec: MetaModelSpec) -> ScoreChoice:
         """The choice for a spec: figures of sets that were left out are those of the score of the model of all sets."""
-        of_all = self._run.meta_path / OOD_MODEL
+        of_all = self._run.meta_path / ood_place("known")
         if spec.task == "ood" and spec.protocol == "leave_one_dataset_out" and of_all.is_dir():
             return ScoreChoice.of_notes(read_notes(of_all), where=of_all)
         folder = self._folder(spec)

@@ -83,17 +83,6 @@ class Histogram:
             largest = torch.stack(torch.aminmax(values)).abs().max()  # of rows, PyTorch takes twice as long
             self._count(values.new_ones(len(values), 1), values, columns, float(largest))
 
-    def add_products(self, left: Tensor, right: Tensor, columns: Tensor | None = None) -> None:
-        """Counts the elements of outer products, without writing them out where there is a compiled loop for it.
-
-        Args:
-            left: (n, o).
-            right: (n, i).
-            columns: (o * i,) values on the second axis, if there is one.
-        """
-        if left.numel() and right.numel():
-            self._count(left, right, columns, float((left.abs().amax(1) * right.abs().amax(1)).max()))
-
     def _count(self, left: Tensor, right: Tensor, columns: Tensor | None, largest: float) -> None:
         sizes = [largest] if columns is None else [largest, float(columns.abs().max())]
         if not all(map(isfinite, sizes)):
@@ -130,15 +119,19 @@ class Histogram:
         self.non_finite += other.non_finite
         self.largest = [max(pair) for pair in zip(self.largest, other.largest, strict=True)]
 
-    def add_gradient(self, gradient: PerSample, columns: Tensor | None = None) -> None:
+    def add_gradient(self, gradient: PerSample, columns: Tensor | None) -> None:
         """Counts all elements of the gradients of some samples.
+
+        Outer products are not written out where there is a compiled loop for it.
 
         Args:
             gradient: of one parameter of p elements.
             columns: (p,) values on the second axis, if there is one.
         """
         if isinstance(gradient, Factored) and gradient.is_outer_product:
-            self.add_products(gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0], columns)
+            left, right = gradient.left[:, 0, :, 0], gradient.right[:, 0, :, 0]
+            if left.numel() and right.numel():
+                self._count(left, right, columns, float((left.abs().amax(1) * right.abs().amax(1)).max()))
         elif columns is None:
             for _, block in gradient.blocks(BUDGET):
                 self.add(block)

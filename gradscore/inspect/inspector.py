@@ -489,7 +489,7 @@ def _never(step: int) -> bool:
     return False
 
 
-def check_arguments(model: object, quantities: object, *, optimizer: object = None, health: object = None) -> None:
+def check_arguments(model: object, quantities: object, *, optimizer: object, health: object) -> None:
     """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
     if not isinstance(model, nn.Module):
         raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")

@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
@@ -247,7 +247,7 @@ def decoded(content: Path | bytes, *, name: str) -> Pixels:
 
 
 def as_labels(
-    found: Sequence[Any], *, where: str, names: Sequence[str] | None = None
+    found: Sequence[Any], *, where: str, names: Sequence[str] | None
 ) -> tuple[IntArray, tuple[str, ...] | None]:
     """Whole numbers as they are; text, and truth values by their names, as classes in alphabetical order.
 
@@ -314,10 +314,10 @@ class Request:
 
     source: str
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
     base: SampleSource | None = None
     seed: int = 0
-    columns: Sequence[str] | None = None
+    columns: Sequence[str] | None
 
 
 def file_of(request: Request) -> Path:
