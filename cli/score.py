@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,6 @@ import typer
 from rich.table import Table
 
 from gradscore.errors import DataError
-from gradscore.notices import called, storable
 
 from .options import (
     ALPHA,
@@ -37,7 +36,6 @@ from .output import Output, Terminal, counting, say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gradscore.data import UserFile
     from gradscore.deployment import Scorer
 
 EXPLAINED = 5
@@ -73,8 +71,8 @@ def score(
     After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.data import check_options, name_user_files, open_user_file, refuse_inputs
-    from gradscore.deployment import Scorer, table_writer
+    from gradscore.data import check_options, name_user_files, refuse_inputs
+    from gradscore.deployment import Scorer, score_files, table_writer
 
     files = name_user_files(samples)
     if out is not None:
@@ -83,36 +81,29 @@ def score(
     output = Output(as_json=as_json, quiet=quiet)
     scorer = Scorer.load(bundle, device=device, alpha=alpha, model_source=model, weights=weights, sha256=sha256)
     explained = EXPLAINED if explain else 0
-    known = scorer.bundle.input_columns
-    counts, rows, first_error, alike = Counter[str](), list[dict[Hashable, Any]](), "", set[str]()
-    doubtful = 0
+    done, counts = Counter[str](), Counter[str]()
+    rows, first_error, alike, doubtful = list[dict[Hashable, Any]](), "", set[str](), 0
     with ExitStack() as stack:
         # Lines about samples show how far it is; others among them would be in the way.
         tell = stack.enter_context(counting(quiet=quiet or (out is None and not as_json)))
         columns = [*scorer.columns(explain=explained), "file"]
         write = None if out is None else stack.enter_context(table_writer(out, columns))
-        for file in files:
-            try:
-                images = open_user_file(file, column=column, root=root, columns=known)
-            except DataError as error:
-                raise DataError(f"{error}{scorer.files}") from None
-            what = "scoring" if len(files) == 1 else f"scoring {file.name}"
-            done = 0
-            for table in _tables(file, scorer.stream(images, batch_size=batch_size, explain=explained)):
-                done += len(table)
-                tell(what, done, len(images))
-                counts.update(table["decision"])
-                if "wrong" in scorer.bundle.detectors:
-                    doubtful += int(((table["decision"] == "accept") & (table["probability_wrong"] > 0.5)).sum())
-                first_error = first_error or next((error for error in table["error"] if error), "")
-                if write is not None:
-                    write(table)
-                elif as_json:
-                    rows += table.to_dict("records")
-                elif len(files) == len(images) == 1:
-                    _print_card(output, table.iloc[0], scorer)
-                else:
-                    _print_rows(output, table, scorer, alike)
+        scored = score_files(scorer, files, column=column, root=root, batch_size=batch_size, explain=explained)
+        for file, samples_of_file, table in scored:
+            done[file.name] += len(table)
+            tell("scoring" if len(files) == 1 else f"scoring {file.name}", done[file.name], samples_of_file)
+            counts.update(table["decision"])
+            if "wrong" in scorer.bundle.detectors:
+                doubtful += int(((table["decision"] == "accept") & (table["probability_wrong"] > 0.5)).sum())
+            first_error = first_error or next((error for error in table["error"] if error), "")
+            if write is not None:
+                write(table)
+            elif as_json:
+                rows += table.to_dict("records")
+            elif len(files) == samples_of_file == 1:
+                _print_card(output, table.iloc[0], scorer)
+            else:
+                _print_rows(output, table, scorer, alike)
     _print_summary(output, counts, doubtful=doubtful, first_error=first_error, out=out)
     decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
     output.document({**decisions, "samples": rows, "results": out})
@@ -122,16 +113,6 @@ def score(
         raise typer.Exit(2)
     if fail_on_reject and counts["reject"] + counts["error"]:
         raise typer.Exit(1)
-
-
-def _tables(file: UserFile, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The results of a file with a column `file`, which says where each sample comes from, as errors do."""
-    source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
-    try:
-        for table in tables:
-            yield table.assign(file=table["sample_id"] if source is None else source)
-    except DataError as error:
-        raise (error if file.name in str(error) else DataError(f"{file.name}: {error}")) from None
 
 
 def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:

@@ -25,7 +25,7 @@ from .known_sets import (
     is_stream,
     watched,
 )
-from .results import table_writer
+from .results import score_files, table_writer
 from .scorer import Scorer
 
 if TYPE_CHECKING:

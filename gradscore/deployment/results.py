@@ -1,9 +1,9 @@
-"""Results of scoring in a file: one table of all samples."""
+"""Results of scoring files, and a file of results: one table of all samples."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,55 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..data import UserFile, open_user_file
 from ..errors import DataError
+from ..notices import called, storable
 from ..system import replacing, write_csv
+from .scorer import Scorer
 
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 Writer = Callable[[pd.DataFrame], None]
 """Appends the rows of a table."""
+
+
+def score_files(
+    scorer: Scorer,
+    files: Iterable[UserFile],
+    *,
+    column: str | None,
+    root: Path | None,
+    batch_size: int,
+    explain: int,
+) -> Iterator[tuple[UserFile, int, pd.DataFrame]]:
+    """Scores files one after the other.
+
+    Args:
+        scorer: decides.
+        files: the files of samples.
+        column: as `open_user_file` takes it.
+        root: the same.
+        batch_size: as `Scorer.stream` takes it.
+        explain: the same.
+
+    Yields:
+        A file, how many samples it has, and the results of some of them, with a column `file` that says where each
+        comes from, as errors do.
+
+    Raises:
+        DataError: a file cannot be read at all, or holds other samples than the model takes.
+    """
+    for file in files:
+        try:
+            samples = open_user_file(file, column=column, root=root, columns=scorer.bundle.input_columns)
+        except DataError as error:
+            raise DataError(f"{error}{scorer.files}") from None
+        source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
+        try:
+            for table in scorer.stream(samples, batch_size=batch_size, explain=explain):
+                yield file, len(samples), table.assign(file=table["sample_id"] if source is None else source)
+        except DataError as error:
+            raise (error if file.name in str(error) else DataError(f"{file.name}: {error}")) from None
 
 
 @contextmanager
