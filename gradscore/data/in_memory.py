@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, default_collate
 
 from ..errors import ConfigError, DataError, reason
-from ..system import Inputs, described, each_input, rows_of, sample_count
+from ..system import NESTED, Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
 from .sources.raw_samples import UNLABELLED, Values
@@ -299,9 +299,11 @@ class _Reader:
             raise DataError(
                 f"{self.name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}"
             )
-        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized or inputs.is_nested:
-            kind = "nested tensor" if inputs.is_nested else f"tensor of {inputs.layout}"
-            raise DataError(f"{self.name}: wanted dense real numbers{argument}, got a {kind}, {inputs.dtype}")
+        if inputs.is_nested:
+            raise DataError(f"{self.name}: wanted dense real numbers{argument}, {NESTED}")
+        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:
+            got = f"a tensor of {inputs.layout}, {inputs.dtype}"
+            raise DataError(f"{self.name}: wanted dense real numbers{argument}, got {got}")
         if inputs.device.type == "meta":
             raise DataError(f"{self.name}: these tensors lie on device meta, where they hold no values; load them")
         if inputs.dim() < least:

@@ -46,7 +46,18 @@ from ..models import (
     trusting_code,
     weights_sha256,
 )
-from ..system import Device, FloatArray, Inputs, each_input, is_address, is_whole, resolve_device, rows_of, sample_count
+from ..system import (
+    Device,
+    FloatArray,
+    Inputs,
+    checked,
+    each_input,
+    is_address,
+    is_whole,
+    resolve_device,
+    rows_of,
+    sample_count,
+)
 from .bundle import Bundle, read_bundle
 from .calibration import DETECTORS, ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
@@ -86,6 +97,7 @@ class Scorer:
         input_shape: (C, H, W) of the samples the bundle was made with; names and shapes of keyword inputs.
     """
 
+    @checked
     def __init__(
         self,
         bundle: Bundle,
@@ -123,6 +135,7 @@ class Scorer:
         self._extractor.engine.warns = True  # of what extract has not said
 
     @classmethod
+    @checked
     def load(
         cls,
         path: str | Path,
@@ -131,7 +144,7 @@ class Scorer:
         device: Device | None = "auto",
         alpha: float | None = None,
         model_source: str | None = None,
-        weights: Path | None = None,
+        weights: str | Path | None = None,
         sha256: str | None = None,
         model: nn.Module | None = None,
     ) -> Self:
@@ -159,7 +172,7 @@ class Scorer:
         bundle = read_bundle(Path(path), sha256=sha256)
         bundle = bundle if alpha is None else bundle.at(alpha)
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
-        moved |= {} if weights is None else {"checkpoint": weights}
+        moved |= {} if weights is None else {"checkpoint": Path(weights)}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
         is_lost = config.checkpoint is not None and not is_address(config.checkpoint) and not config.checkpoint.exists()
         options, arguments = f"--model '{to_be_named(config.source)}'", "model_source=..."
@@ -190,6 +203,7 @@ class Scorer:
         with trusting_code(trust_code, origin=origin):
             return cls(bundle, model, device=device)
 
+    @checked
     def __call__(
         self,
         images: Images | Given | pd.DataFrame | Sequence[Given | Mapping[str, Any]],
@@ -259,6 +273,7 @@ class Scorer:
         count = self._example.shape[1]
         return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
 
+    @checked
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
     ) -> pd.DataFrame:
@@ -286,6 +301,7 @@ class Scorer:
         table.insert(0, "sample_id", [names[place] for place in kept])
         return _with_errors(table, kept, [BadSample(names[place], NOT_FINITE, place) for place in lost])
 
+    @checked
     def stream(
         self, samples: Iterable[RawSample], *, batch_size: int = 64, explain: int = 0, watch: bool = False
     ) -> Iterator[pd.DataFrame]:
@@ -352,6 +368,7 @@ class Scorer:
         """The result of no sample: columns without a row."""
         return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain, watch=watch)
 
+    @checked
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
         kinds = ["probability", "score", "p_value", *(["because", "drivers"] if explain else [])]

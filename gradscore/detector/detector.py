@@ -41,7 +41,7 @@ from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, Progress, cut, extract_given, resolved
 from ..store import RunFolder, refuse_another_order
-from ..system import Device, Inputs, as_rate, described
+from ..system import Device, Inputs, as_rate, checked, described
 from .detector_runs import (
     Folder,
     Report,
@@ -122,6 +122,7 @@ class Detector:
         >>> detector = Detector(model, losses=margin, meta={"Cs": [0.01], "cv_folds": 2})
     """
 
+    @checked
     def __init__(
         self,
         model: nn.Module,
@@ -143,7 +144,7 @@ class Detector:
 
         Raises:
             ModelError: the model is in training mode, compiled, or frozen as a whole.
-            ConfigError: `alpha` is no rate, settings that are none, unknown weights in `preprocessing`, or another
+            ConfigError: an argument of another kind, `alpha` is no rate, unknown weights in `preprocessing`, or another
                 setting in `extract`.
         """
         check_mode(model)
@@ -157,9 +158,6 @@ class Detector:
             "meta": meta,
             "evaluate": evaluate,
         }
-        for name, settings in self._sections.items():
-            if not isinstance(settings, Mapping | None):
-                raise ConfigError(f"{name}: wanted settings by name, got {type(settings).__name__}")
         self._scorer: Scorer | None = None
         self._extract = _extract_settings(extract or {})
         if callable(losses):
@@ -167,8 +165,6 @@ class Detector:
                 raise ConfigError(f"losses: a detector has a loss of logits, wanted {OF_LOGITS}")
             losses = registered(losses)
         if losses is not None:
-            if not isinstance(losses, str) and any(map(callable, losses)):
-                raise ConfigError("losses: got a function in a list; pass the function alone, losses=function")
             of_losses = {"losses": [losses] if isinstance(losses, str) else list(losses)}
             self._sections["features"] = {**(features or {}), **of_losses}
         self._scores = scores
@@ -184,6 +180,7 @@ class Detector:
         self.notices: list[Notice] = []
         """What a user should know of the features, the fits and the thresholds."""
 
+    @checked
     @np.errstate(under="ignore")
     def fit(
         self,
@@ -304,7 +301,7 @@ class Detector:
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = fitted
         for doubt in doubts:
-            warnings.warn(doubt, stacklevel=4)
+            warnings.warn(doubt, stacklevel=5)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
@@ -350,6 +347,7 @@ class Detector:
         """The run folder of the fit, which commands understand; `EvaluationError` before `fit` and after `load`."""
         return RunFolder(self._needed("its run folder").folder.path)
 
+    @checked
     def score(self, data: Any, *, explain: int = 0) -> pd.DataFrame:
         """Scores samples.
 
@@ -378,6 +376,7 @@ class Detector:
                 counter.add("scoring", each.batch.places)
         return pd.concat(tables, ignore_index=True)
 
+    @checked
     @np.errstate(under="ignore")
     def evaluate(
         self,
@@ -440,6 +439,7 @@ class Detector:
         )
         return Report(opened, shown, thumbnails, kept=folder)
 
+    @checked
     def save(
         self, path: str | Path, *, with_weights: bool | None = None, scores: str | Sequence[str] | None = None
     ) -> Path:
@@ -469,6 +469,7 @@ class Detector:
         return Path(path)
 
     @classmethod
+    @checked
     def load(
         cls,
         path: str | Path,

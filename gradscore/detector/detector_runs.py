@@ -23,7 +23,7 @@ from ..models import build_model, trusting_code, weights_sha256
 from ..notices import Notice, urgent
 from ..reporting import write_report
 from ..store import RunFolder
-from ..system import replacing
+from ..system import checked, replacing
 from .detector_sets import FitSets, Thumbnails
 
 PROTOCOLS = ["auxiliary", "in_dist_only"]
@@ -257,6 +257,7 @@ class Report:
         missing = self.evaluation.not_compared
         return [*self.evaluation.notices, *([] if missing is None else [Notice(missing)])]
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Writes the page: one HTML file that needs nothing but a browser.
 

@@ -80,15 +80,7 @@ class SampleForm:
         return self.checked(samples, want_labels=want_labels)
 
     def several(self, kind: str, sets: Mapping[str, Any] | None, *, labelled: bool) -> dict[str, Samples]:
-        """Sets of samples by name.
-
-        Raises:
-            DataError: they have no names.
-        """
-        if sets is not None and not isinstance(sets, Mapping):
-            raise DataError(
-                f"{kind}: wanted sets of samples by name, such as {kind}={{'noise': loader}}, got {type(sets).__name__}"
-            )
+        """Sets of samples by name."""
         return {
             name: self.samples(data, f"{kind} {name}", split=f"{kind}.{name}", labelled=labelled)
             for name, data in (sets or {}).items()

@@ -13,7 +13,7 @@ from torch.utils.data import Subset
 
 from ..config import Config, check_features
 from ..data import FILL, FIT, TEST, BadSample, Batch, SampleDataset, empty_rows, load_batches, samples_of
-from ..errors import ConfigError, CoupledSamplesError, EngineError, ModelError
+from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
 from ..extractor import FAILURES, ForwardPass, input_dtype, refusal
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
@@ -30,7 +30,19 @@ from ..models import (
 from ..pipeline import cut, open_datasets
 from ..statistics import reduce_gradients
 from ..store import raw_labels
-from ..system import Inputs, each_input, finite_rows, full_precision, resolve_device, rows_of, sample_count, some
+from ..system import (
+    Inputs,
+    checked,
+    each_input,
+    finite_rows,
+    full_precision,
+    is_number,
+    is_whole,
+    resolve_device,
+    rows_of,
+    sample_count,
+    some,
+)
 from .checks import (
     OF_SAMPLES,
     Diagnosis,
@@ -68,6 +80,7 @@ layer moves the logits of the digits model by 9e-2.
 """
 
 
+@checked
 def check_model(
     model: nn.Module,
     batch: Any,
@@ -102,7 +115,8 @@ def check_model(
         Remarks and how each parameter is covered.
 
     Raises:
-        ConfigError: no such loss, one of given labels, or labels of another number than the inputs.
+        ConfigError: no such loss, one of given labels, labels of another number than the inputs, or figures that are
+            none.
         DataError: a loader of what cannot be used.
         ModelError: the model is no module.
 
@@ -124,6 +138,12 @@ def check_model(
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         batch = each_input(given.inputs, lambda tensor: tensor.to(device))
         labels = given.labels if labels is None and bool((given.labels >= 0).any()) else labels
+    if not all(isinstance(each, Tensor) for each in (batch.values() if isinstance(batch, Mapping) else [batch])):
+        raise DataError("batch: wanted a tensor (N, ...) for each keyword argument")
+    if not (declared_accuracy is None or (is_number(declared_accuracy) and 0 <= declared_accuracy <= 1)):
+        raise ConfigError(f"declared_accuracy: wanted a share from 0 to 1, got {declared_accuracy!r}")
+    if not (num_classes is None or (is_whole(num_classes) and num_classes >= 1)):
+        raise ConfigError(f"num_classes: wanted how many outputs there should be, got {num_classes!r}")
     count = sample_count(batch)
     if labels is not None and labels.shape != (count,):
         raise ConfigError(f"labels have shape {tuple(labels.shape)} for {count} inputs; wanted ({count},)")

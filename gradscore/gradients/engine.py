@@ -18,7 +18,7 @@ from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, reason
-from ..system import Inputs, each_input, rows_of, sample_count
+from ..system import Inputs, checked, each_input, rows_of, sample_count
 from .graph import Gradients, Graph, backward_to, read_graph, visited
 from .per_sample import Dense, PerSample
 from .plan import Collection, Plan, Sink, make_plan, try_plan
@@ -72,6 +72,7 @@ class Engine:
             "frozen".
     """
 
+    @checked
     def __init__(self, parameters: Mapping[str, Tensor], *, self_check: bool = True, warns: bool = True) -> None:
         self.parameters = dict(parameters)
         self._names: dict[int, list[str]] = {}

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image, planned_splits
-from ..errors import ConfigError, DataError, GradscoreError
+from ..errors import DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface, trusting_code
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
-from ..system import check_target, clear_page, make_folder, only_writer, replacing, write_csv
+from ..system import check_target, checked, clear_page, make_folder, only_writer, replacing, write_csv
 from .last_layers import check_class_sizes
 from .ranking import Audit, check_names, ranked
 
@@ -37,6 +37,7 @@ AS_IT_IS = Interface()
 
 
 @np.errstate(under="ignore")
+@checked
 def audit(
     model: nn.Module,
     data: Any,
@@ -82,8 +83,6 @@ def audit(
         >>> audit(model, (samples, labels)).table["sample_id"].iloc[0]
         '390'
     """
-    if not isinstance(penultimate, str | None):
-        raise ConfigError(f"penultimate: wanted the name of a linear layer of the model, got {penultimate!r}")
     options = section(ExtractConfig, {"batch_size": batch_size, "seed": seed}, where="extract")
     interface = Interface(output=output, one_logit=one_logit)
     samples = given_samples(model, data, preprocessing=preprocessing)

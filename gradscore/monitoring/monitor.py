@@ -18,7 +18,18 @@ from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..notices import printable, storable
-from ..system import FloatArray, as_rate, closest, file_sha256, held, make_folder, parse_json, sha256, write_text
+from ..system import (
+    FloatArray,
+    as_rate,
+    checked,
+    closest,
+    file_sha256,
+    held,
+    make_folder,
+    parse_json,
+    sha256,
+    write_text,
+)
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
 from .changes import CLASSES, Alarm, Change, changes_of
 from .streams import NOVELTY, Novelty, Stream, after_window
@@ -80,6 +91,7 @@ class Monitor:
         path: the file of its state; None where that is in memory only.
     """
 
+    @checked
     def __init__(
         self, bundle: Bundle, *, window: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
     ) -> None:
@@ -117,6 +129,7 @@ class Monitor:
         self._learnt = bool(known_sets.shifted)
 
     @classmethod
+    @checked
     def load(
         cls, path: str | Path, *, window: int = 1000, alpha: float = ALPHA, state: str | Path | None = None
     ) -> Self:
@@ -168,6 +181,7 @@ class Monitor:
         """What changed so far, in order, each with the alarms that speak for it."""
         return changes_of(self.windows, usual=self._accuracy.usual)
 
+    @checked
     def update(self, table: pd.DataFrame) -> list[Window]:
         """Takes samples in the order in which they came; with a state, it is written.
 

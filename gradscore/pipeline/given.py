@@ -8,7 +8,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ from ..gradients import GradientWarning
 from ..losses import is_of_logits, registered
 from ..models import Interface, trusting_code
 from ..store import RunFolder, RunWriter
+from ..system import checked
 from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
 from .loop import Counter, Pace, Progress, RowExtractor, cut, write_rows
 
@@ -43,6 +44,7 @@ SPLIT = "given"
 """What the samples of a table without a run folder are called."""
 
 
+@checked
 def features(
     model: nn.Module,
     data: Any,
@@ -114,8 +116,6 @@ def features(
         ['lead_of_the_first/2.weight/l2', 'lead_of_the_first/2.bias/l2']
     """
     check_mode(model)
-    if tokens not in get_args(Tokens):
-        raise ConfigError(f"tokens: wanted one of {', '.join(get_args(Tokens))}, got {tokens!r}")
     if callable(losses) and is_of_logits(losses):
         losses = registered(losses)
     chosen = {"statistics": statistics} if callable(losses) else {"losses": losses, "statistics": statistics}
@@ -244,7 +244,7 @@ def warn_of_overflow(table: pd.DataFrame) -> None:
             f"{table['sample_id'].iloc[first]}, {column}: its inputs or the weights are not finite, or "
             "outputs or gradients overflow; check the sample, then try float64, or find the layer (gradscore.inspect)",
             GradientWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -265,7 +265,7 @@ def _warn_of_zeros(table: pd.DataFrame) -> None:
     }
     for name, what in advice.items():
         warnings.warn(
-            f"{name}: its gradients are zero for all {len(table)} samples; {what}", GradientWarning, stacklevel=3
+            f"{name}: its gradients are zero for all {len(table)} samples; {what}", GradientWarning, stacklevel=4
         )
 
 

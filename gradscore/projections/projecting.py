@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import trusting_code, weights_sha256
 from ..pipeline import Counter, Progress, cut, open_split
-from ..system import only_writer
+from ..system import checked, only_writer
 from .gradient_stream import GradientStream, find_loss, gradients_of, logit_gradients
 from .projection import Projection
 from .projection_table import About, ProjectionFolder, Projections
@@ -32,6 +32,7 @@ SAME = 1e-3
 since another number of threads, or of samples in a batch, may round otherwise."""
 
 
+@checked
 def project(
     model: nn.Module,
     data: Any,

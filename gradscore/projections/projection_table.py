@@ -18,6 +18,7 @@ from ..store import ShardRows, package_versions, read_shard, shard_path, write_s
 from ..system import (
     FloatArray,
     IntArray,
+    checked,
     file_sha256,
     is_leftover,
     is_whole,
@@ -106,8 +107,15 @@ class Projections:
     notices: Sequence[str] = ()
 
     @classmethod
+    @checked
     def concatenated(cls, parts: Sequence[Projections]) -> Projections:
-        """The samples of some projections that were made alike, one part after the other; without notices."""
+        """The samples of one or more projections that were made alike, one part after the other; without notices.
+
+        Raises:
+            EvaluationError: there are none.
+        """
+        if not parts:
+            raise EvaluationError("parts: wanted projections to put one after the other, got none")
         return cls(
             values=np.concatenate([each.values for each in parts]),
             scale=np.concatenate([each.scale for each in parts]),
@@ -132,6 +140,7 @@ class Projections:
         """(N,) float64, the L2 norms of the projections: about those of the gradients."""
         return self._own_norms() * self.scale
 
+    @checked
     def dot(self, other: Projections | None = None) -> FloatArray:
         """Products of projections: on average over seeds those of the gradients.
 
@@ -147,6 +156,7 @@ class Projections:
         that = self._comparable(other)
         return np.concatenate(list(self._products(that, self.scale, that.scale)))
 
+    @checked
     def cosines(self, other: Projections | None = None) -> FloatArray:
         """Cosines between projections, 0 where one of the two is zero.
 
@@ -162,6 +172,7 @@ class Projections:
         that = self._comparable(other)
         return np.concatenate(list(self._products(that, self._inverse_norms(), that._inverse_norms()))).clip(-1, 1)
 
+    @checked
     def nearest(
         self, queries: Projections | None = None, *, count: int = 10, similarity: Similarity = "cosine"
     ) -> Nearest:
@@ -177,12 +188,10 @@ class Projections:
             For each of the queries; of equal similarities the first sample is nearer.
 
         Raises:
-            EvaluationError: the two were projected in different ways, or another count or similarity.
+            EvaluationError: the two were projected in different ways, or another count.
         """
         if not is_whole(count) or count < 1:
             raise EvaluationError(f"count: wanted 1 neighbour or more, got {count!r}")
-        if similarity not in ("cosine", "dot"):
-            raise EvaluationError(f"similarity: wanted 'cosine' or 'dot', got {similarity!r}")
         asking = self._comparable(queries)
         own, own_places = self.own_places(queries)
         wanted = min(count, len(self) - int(np.bincount(own).max(initial=0)))
@@ -197,6 +206,7 @@ class Projections:
             similarities.append(np.take_along_axis(found, order, axis=1))
         return Nearest(places=np.concatenate(places), similarities=np.concatenate(similarities))
 
+    @checked
     def own_places(self, queries: Projections | None = None) -> tuple[IntArray, IntArray]:
         """Which of some samples are among these, by name and content, and where.
 
@@ -431,6 +441,7 @@ class ProjectionFolder:
         write_text(self.path / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
 
 
+@checked
 def load_projections(path: str | Path) -> Projections:
     """Reads the projections that `project` wrote.
 

@@ -5,6 +5,7 @@ Nothing comes in from other packages but `errors`. Everything here may be used e
 
 from __future__ import annotations
 
+from .arguments import checked
 from .files import (
     GIT_IGNORE,
     address_problem,
@@ -54,6 +55,7 @@ from .settings import (
     without_repeats,
 )
 from .tensors import (
+    NESTED,
     SQUARABLE,
     BoolArray,
     Device,
@@ -66,6 +68,7 @@ from .tensors import (
     finite_rows,
     full_precision,
     import_torchvision,
+    is_number,
     is_whole,
     product,
     repeatable_kernels,

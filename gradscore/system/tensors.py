@@ -22,6 +22,13 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+NESTED = (
+    "got a nested tensor, whose samples have shapes of their own; pad them to one shape, as to_padded_tensor(0.0) "
+    "does, with a mask where the model takes one"
+)
+"""What is said of samples that are one."""
+
+
 def is_whole(value: object) -> TypeIs[int | np.integer[Any]]:
     """Whether it is an integer of Python's or NumPy's; a truth value, which Python takes for one, is none.
 
@@ -30,6 +37,11 @@ def is_whole(value: object) -> TypeIs[int | np.integer[Any]]:
         (True, True, False, False)
     """
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeIs[float | np.floating[Any] | np.integer[Any]]:
+    """Whether something is a number of Python's or NumPy's, whole or not."""
+    return is_whole(value) or isinstance(value, float | np.floating)
 
 
 def as_rate(value: object) -> float | None:

@@ -183,7 +183,7 @@ def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
 
 
 def test_a_function_in_a_list_is_refused() -> None:
-    with pytest.raises(ConfigError, match="pass the function alone"):
+    with pytest.raises(ConfigError, match="losses: wanted text, a list of text, one function or None"):
         make(losses=[lambda logits: logits.sum(1)])
 
 
@@ -426,12 +426,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
     ),
     "OOD sets without names": (
         lambda: make().fit((X, Y), ood=[FAR]),
-        DataError,
-        "ood: wanted sets .* by name.*got list",
+        ConfigError,
+        "ood: wanted a dict with names as keys or None, got .*list",
     ),
     "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
     "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a rate between 0 and 1, got '0.1'"),
-    "a list of settings": (lambda: make(meta=[1]), ConfigError, "meta: wanted settings by name, got list"),
+    "a list of settings": (
+        lambda: make(meta=[1]),
+        ConfigError,
+        "meta: wanted a dict with names as keys .*list",
+    ),
     "one auxiliary set": (lambda: make().fit((X, Y), auxiliary="fog"), ConfigError, "no synthetic set 'fog'"),
     "not fitted": (lambda: make().score(X), EvaluationError, "not fitted"),
 }

@@ -113,7 +113,7 @@ REFUSED = {
     "a batch size": ({"batch_size": 8}, ConfigError, "batch_size: does not go with losses"),
     "a loss as well": ({"loss": "label"}, ConfigError, "loss: does not go with losses"),
     "one logit": ({"one_logit": True}, ConfigError, "one_logit: does not go with losses"),
-    "a name": ({"losses": "label"}, ConfigError, "losses: wanted a function .* got str"),
+    "a name": ({"losses": "label"}, ConfigError, "losses: wanted one function or None, got 'label'"),
     "no parameter": ({"parameters": "tail.*"}, ConfigError, "tail"),
     "a loss of the batch": ({"losses": averaged_over_the_batch}, CoupledSamplesError, "number of\\s+tokens"),
     "one loss for all": ({"losses": lambda m, b: of_texts(m, b).sum()}, EngineError, "one value for each sample"),
