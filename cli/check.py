@@ -40,7 +40,7 @@ def check(
     expected: Annotated[Path, typer.Option("--expected", metavar="FILE", help="The expected figures, a JSON file.")],
     update: Annotated[
         bool,
-        typer.Option("--update", help="Show the difference, then make this run the expected figures; exits with 0."),
+        typer.Option("--update", help="Show the difference, then make this run the expected figures."),
     ] = False,
     margins: Annotated[
         list[str] | None,

@@ -157,7 +157,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting of the configuration, such as evaluate.seed=1; repeatable.",
+        help="Override a setting of the configuration, such as evaluate.near_duplicates=ignore; repeatable.",
         show_default=False,
     ),
 ]

@@ -433,7 +433,7 @@ class FitIdentities:
             raise EvaluationError(
                 f"{folder}: this meta model was fitted with other samples, features or settings than the run has now "
                 f"({some(found, 3)}), so it may have seen what is reported; run "
-                f"`gradscore fit-meta {self._run.path}` again"
+                f"`gradscore fit-meta {self._run.path}` again, with the settings that are given here by --set, if any"
             )
 
     def _samples(self, split: str, spec: MetaModelSpec) -> str:

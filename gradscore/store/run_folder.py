@@ -128,8 +128,8 @@ class RunFolder:
         for override in overrides:
             if override.partition(".")[0].strip() not in sections:
                 raise ConfigError(
-                    f"override '{override}': wanted a setting of {' or '.join(sections)}; others are part of what was "
-                    "extracted: change the configuration and extract again"
+                    f"override '{override}': wanted a setting of {' or '.join(sections)}; those of meta are for "
+                    "`gradscore fit-meta`, and all others for `gradscore extract` with the changed configuration"
                 )
         text = dump_config(self.config)
         return RunFolder(self.path, config=parse_config(text, where=str(self.path / CONFIG), overrides=overrides))
