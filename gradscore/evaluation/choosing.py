@@ -20,6 +20,7 @@ from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
     BASELINE_PREFIX,
+    LEAST_SLOPE,
     MARGIN,
     META,
     MetaInputs,
@@ -95,7 +96,8 @@ class ScoreChooser:
             choice = replace(choice, score=start)  # it is that baseline, which costs less
         if choice.score in models:
             return choice
-        line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets)
+        least = LEAST_SLOPE if choice.score == _start_alone(model) else 0.0
+        line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets, least=least)
         if line is None:  # without probabilities, it cannot decide
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])

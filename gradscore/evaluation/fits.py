@@ -23,6 +23,7 @@ from ..losses import refuse_with_labels
 from ..meta import (
     BASELINE_PREFIX,
     DESCRIPTION,
+    FEW_ERRORS,
     META,
     MOST_ROWS,
     Choice,
@@ -64,9 +65,6 @@ LEAST_REFERENCE = 2
 """Samples of the bank that have to be left: a neighbour, and one to compare it with."""
 
 _NO_AXES = np.empty((0, 0))
-
-FEW_ERRORS = 10
-"""Of fewer wrong predictions the reader is told that hardly anything can be learnt."""
 
 FEW_UNSEEN, MOST_UNSEEN = 0.02, 0.1
 """Shares of samples that may be of classes which others lack before the reader is told: of those that fit and those
@@ -195,8 +193,8 @@ def _few(run: RunFolder, models: Sequence[Fitted]) -> list[Notice]:
     samples = f"{rows} samples in {FIT} are few: scores hardly know what is ordinary; give at least {FEW_TO_FIT}"
     errors = [
         Notice(
-            f"few wrong predictions in {FIT} to learn from ({each.model.notes['n_positive']}): the score for them is "
-            "little more than the baseline it starts from; give more labelled samples",
+            f"few wrong predictions in {FIT} to learn from ({each.model.notes['n_positive']}, wanted at least "
+            f"{FEW_ERRORS}): the score for them is the baseline it starts from; give more labelled samples",
             "caution",
         )
         for each in models

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
 from .fitting import (
+    FEW_ERRORS,
+    LEAST_SLOPE,
     MOST_ROWS,
     Choice,
     Penalty,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, wraps
 from inspect import signature
 from pathlib import Path
+from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -35,6 +36,9 @@ NUMBERS = {int, float, NoneType}
 
 _LONGEST = 60
 """So many characters of an argument are shown."""
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 2 * _LONGEST
 
 
 def checked(function: Called) -> Called:
@@ -119,6 +123,8 @@ def _fits(value: object, kind: Any) -> bool:
     if of is Sequence:  # arrays and series are some, too; sets have no order
         if not isinstance(value, Collection) or isinstance(value, Mapping | set | frozenset | bytes):
             return False
+        if inside[0] in (Any, object):
+            return getattr(value, "ndim", 1) > 0
         return getattr(value, "ndim", 1) > 0 and all(_fits(each, inside[0]) for each in value)
     return isinstance(value, of)
 
@@ -143,5 +149,5 @@ def _shown(value: object) -> str:
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     if not isinstance(value, str | bytes | int | float | list | tuple | dict | set | NoneType):
         return kind
-    text = repr(value)
+    text = " ".join(_SHORT.repr(value).split())  # in one line, and made of the first few entries alone
     return f"{text if len(text) <= _LONGEST else text[:_LONGEST] + '...'} ({kind})" if value is not None else text

@@ -28,11 +28,13 @@ def write_run(
     in_gradients: float,
     planted: float = 0.0,
     different: int = SIZE,
+    mislabelled: bool = False,
 ) -> RunFolder:
     """A run on four OOD sets, which are as far off in logits and gradients as is said.
 
     `planted` shifts the logits of what is to be found in `a` and in
-    `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ.
+    `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ;
+    if `mislabelled`, its one wrong prediction is the one that looks least like it.
     """
 
     def rows(split: str) -> ShardRows:
@@ -44,6 +46,8 @@ def write_run(
         if split in ("ood.a", "in_dist.test"):
             margin -= planted * (wrong + 2 * far)
             other -= 3 * planted
+        if mislabelled and split == "in_dist.fit":
+            wrong = np.arange(SIZE) == margin.argmax()
         contents = np.arange(SIZE) % (different if split == "in_dist.fit" else SIZE)
         sizes = generator.lognormal(0.0, 0.5, (SIZE, 2)) * np.exp(in_gradients * far)
         return rows_of(
@@ -119,6 +123,18 @@ def test_a_model_that_is_the_baseline_it_starts_from_makes_room_for_it(
     assert choice["score"] == "msp"
     assert choice["log_odds"][0] > 0
     assert choice_of(run, "ood/leave_one_dataset_out/a")["score"] == "meta"
+
+
+def test_one_wrong_label_does_not_turn_the_score_round(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5, mislabelled=True)
+    report = fit_run(run)
+    assert any("(1, wanted at least 10): the score for them is the baseline" in each for each in report.notices)
+    assert choice_of(run, "misclassification/in_dist_only/all")["score"] == "msp"
+    found = [each for each in evaluate_run(run).records if (each.dataset, each.metric) == ("in_dist.test", "auroc")]
+    areas = {each.score: each.value for each in found}
+    assert areas["chosen"] == areas["meta"] == areas["msp"]
+    assert areas["msp"] is not None
+    assert areas["msp"] > 0.6
 
 
 def test_the_chosen_score_is_the_one_that_is_reported(tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ def test_what_a_fit_starts_from_is_not_held_back():
     np.testing.assert_allclose(found, wanted.decision_function(NEW[:, [start]]), rtol=1e-2, atol=1e-2)
 
 
+def test_a_start_that_nothing_corrects_never_turns_round():
+    start = INPUTS.names[place("msp")]
+    turned = TrainingSet(scaled=ROWS.scaled, target=ROWS.scaled[:, place("msp")] < -1, sets=ROWS.sets)
+    model = fit_logistic(INPUTS, turned, Penalty(C=1.0, boost=0.0, gradients=False, start=start))
+    assert model.arrays["coefficients"][place("msp")] > 0
+    share = 1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))
+    assert share.mean() == pytest.approx(turned.target.mean())
+
+
 def test_only_a_fit_that_starts_from_the_tempered_probability_looks_at_it():
     table = make_table(seed=0, positive=TRUTH, augmentation=True)
     inputs = make_inputs(table[~TRUTH], augmentation=True)

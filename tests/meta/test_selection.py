@@ -172,6 +172,15 @@ def test_what_ranks_best_corrects_a_start_and_so_does_what_is_stronger_and_as_go
     assert judge.best_rankings(alone) == ((stronger, best) if share < 1 else (best,))
 
 
+@pytest.mark.parametrize(("few", "corrected"), [(9, False), (10, True)])
+def test_a_few_wrong_predictions_correct_no_start(few, corrected):
+    rows = starting(others=3.0)
+    kept = np.flatnonzero(~TRUTH).tolist() + np.flatnonzero(TRUTH)[:few].tolist()
+    rows = replace(rows, scaled=rows.scaled[kept], target=TRUTH[kept], sets=rows.sets[kept])
+    found = choose_penalty(INPUTS, rows, CONFIG, axes=AXES, from_start=True).penalties
+    assert any(penalty.boost for penalty in found) is corrected
+
+
 def test_with_nothing_to_hold_out_a_start_stays_alone():
     rows = replace(starting(others=0.5), target=np.arange(240) == 0)
     assert [each.boost for each in choose_penalty(INPUTS, rows, CONFIG, axes=AXES, from_start=True).penalties] == [0.0]
