@@ -203,7 +203,6 @@ class Scorer:
         with trusting_code(trust_code, origin=origin):
             return cls(bundle, model, device=device)
 
-    @checked
     def __call__(
         self,
         images: Images | Given | pd.DataFrame | Sequence[Given | Mapping[str, Any]],
@@ -273,7 +272,6 @@ class Scorer:
         count = self._example.shape[1]
         return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
 
-    @checked
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
     ) -> pd.DataFrame:

@@ -181,7 +181,6 @@ class Monitor:
         """What changed so far, in order, each with the alarms that speak for it."""
         return changes_of(self.windows, usual=self._accuracy.usual)
 
-    @checked
     def update(self, table: pd.DataFrame) -> list[Window]:
         """Takes samples in the order in which they came; with a state, it is written.
 

@@ -247,7 +247,12 @@ REFUSED = {
     ),
     "one loss, each token": (mean_of_text, {"tokens": "each"}, EngineError, r"of shape \(5, tokens\)"),
     "each token of a named loss": (["uniform"], {"tokens": "each"}, ConfigError, "one value for each sample"),
-    "a function in a list": ([mean_of_text], {}, ConfigError, r"losses=function.*got a function in a list"),
+    "a function in a list": (
+        [mean_of_text],
+        {},
+        ConfigError,
+        r"losses: wanted text, .*one function.*, got \[<function",
+    ),
     "settings of classifiers": (each_token, {"batch_size": 4}, ConfigError, "batch_size: does not go with"),
 }
 

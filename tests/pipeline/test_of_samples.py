@@ -237,7 +237,7 @@ def test_a_table_is_no_batches_for_a_loss() -> None:
 
 
 MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a function": (lambda: lambda x: x, ModelError, "wanted a classifier as a torch.nn.Module, got function"),
+    "a function": (lambda: lambda x: x, ModelError, "model: wanted a torch.nn.Module, got function"),
     "in training mode": (lambda: nn.Linear(4, 3), ModelError, r"call model.eval\(\)"),
     "frozen": (lambda: nn.Linear(4, 3).eval().requires_grad_(False), ModelError, "requires_grad_"),
     "of other inputs": (lambda: nn.Linear(5, 3).eval(), ModelError, r"cannot take inputs of shape \(4,\)"),

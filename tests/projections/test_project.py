@@ -189,7 +189,7 @@ def test_products_are_compared_with_the_same_projection_only():
     for count in (1.5, True, "3"):
         with pytest.raises(EvaluationError, match="count: wanted 1 neighbour or more"):
             one.nearest(count=count)
-    with pytest.raises(EvaluationError, match="similarity: wanted 'cosine' or 'dot', got 'l2'"):
+    with pytest.raises(ConfigError, match="similarity: wanted one of cosine, dot, got 'l2'"):
         one.nearest(similarity="l2")
 
 
