@@ -92,11 +92,12 @@ class ScoreChooser:
         samples, rows = self._prepared.some_rows(spec)
         models = {META: model, **regressions}
         choice = self._judged(spec, samples, rows, models)
-        if choice.score == META and (start := _start_alone(model)):
+        start = _start_alone(model)
+        if choice.score == META and start is not None:
             choice = replace(choice, score=start)  # it is that baseline, which costs less
         if choice.score in models:
             return choice
-        least = LEAST_SLOPE if choice.score == _start_alone(model) else 0.0
+        least = LEAST_SLOPE if choice.score == start else 0.0
         line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets, least=least)
         if line is None:  # without probabilities, it cannot decide
             return replace(choice, score=META)

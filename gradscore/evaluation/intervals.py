@@ -38,9 +38,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import expit, logit
-from scipy.stats import binom, binomtest, norm, rankdata
+from scipy.stats import binom, binomtest, norm
 
 from ..errors import EvaluationError
+from ..meta import Placements
 from ..system import BoolArray, FloatArray
 from .metrics import Metric, aupr_in, aupr_out, aurc, checked, checked_probabilities
 
@@ -84,25 +85,6 @@ class DifferenceTest:
     error: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placements:
-    """The parts an AUROC is the mean of, over positives or over negatives.
-
-    Attributes:
-        of_positives: (P,) share of negatives below each positive, a tie counting one half.
-        of_negatives: (Q,) share of positives above each negative.
-    """
-
-    of_positives: FloatArray
-    of_negatives: FloatArray
-
-    def __sub__(self, other: Placements) -> Placements:
-        """What the samples contribute to the difference of two AUROCs."""
-        return Placements(
-            of_positives=self.of_positives - other.of_positives, of_negatives=self.of_negatives - other.of_negatives
-        )
-
-
 def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
     """Where the samples of a data set stand among those of the other class.
 
@@ -114,13 +96,9 @@ def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
         The placements, or None with fewer than two samples of either class.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if min(positives, negatives) < 2:
+    if min(truth.sum(), (~truth).sum()) < 2:
         return None
-    ranks = rankdata(values)
-    beaten = (ranks[truth] - rankdata(values[truth])) / negatives
-    beating = 1.0 - (ranks[~truth] - rankdata(values[~truth])) / positives
-    return Placements(of_positives=beaten, of_negatives=beating)
+    return Placements.of(values, truth)
 
 
 def mean_auroc_interval(sets: Sequence[Placements]) -> Interval:

@@ -15,13 +15,12 @@ from scipy.stats import norm, rankdata
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
-from ..meta import CHOSEN, MARGIN, META
+from ..meta import CHOSEN, MARGIN, META, Placements
 from ..system import BoolArray, FloatArray, sha256, some
 from .duplicates import NearDuplicates, count_distinct
 from .intervals import (
     Bounds,
     DifferenceTest,
-    Placements,
     area_bounds,
     brier_interval,
     mean_auroc_interval,

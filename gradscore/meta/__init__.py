@@ -41,3 +41,4 @@ from .inputs import (
     tolerance,
 )
 from .models import MetaModel, contributions, drivers, loudest_group, read_notes
+from .placements import Placements

@@ -22,6 +22,7 @@ from ..system import BoolArray, FloatArray, product
 from .alarms import DISTANCES, OWN, Alarms, weights_of
 from .inputs import BASELINE_PREFIX, MetaInputs
 from .models import MetaModel, prevalence_shift
+from .placements import Placements
 from .regression import Regression
 
 _ONE_CLASS = {OWN: 2.0, **dict.fromkeys(DISTANCES, 1.0), "energy": 0.5, "ash": 0.5}
@@ -649,20 +650,26 @@ class _Judge:
 
         Returns:
             The penalties, the strongest first.
+
+        Source: DeLong, DeLong and Clarke-Pearson 1988, for the standard error.
         """
         if not self._folds or self._rows.target.sum() < FEW_ERRORS:
             return (alone,)
         self.search([alone], alone)
-        placed: dict[Penalty, tuple[FloatArray, FloatArray]] = {}
+        placed: dict[Penalty, Placements] = {}
         for penalty in sorted(self._odds, key=lambda each: (each.C * each.boost**2, each.gradients)):
             odds = np.empty(len(self._rows.target))
             for (_, out), each in zip(self._folds, self._odds[penalty], strict=True):
                 odds[out] = each[out]
-            placed[penalty] = _placements(odds, self._rows.target)
+            placed[penalty] = Placements.of(odds, self._rows.target)
         order = list(placed)
-        best = max(order, key=lambda each: placed[each][0].mean())
-        up_to_best = order[: order.index(best) + 1]
-        return tuple(each for each in up_to_best if _as_good(placed[each], placed[best]))
+        best = max(order, key=lambda each: placed[each].of_positives.mean())
+
+        def is_as_good(penalty: Penalty) -> bool:
+            gap = placed[best] - placed[penalty]
+            return bool(gap.of_positives.mean() <= ERRORS * np.sqrt(gap.variance))
+
+        return tuple(each for each in order[: order.index(best) + 1] if is_as_good(each))
 
     def _score(self, penalty: Penalty) -> float:
         target, sets = self._rows.target, self._rows.sets
@@ -717,31 +724,6 @@ def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
         below, up_to = (np.searchsorted(ordinary, values, side=side) for side in ("left", "right"))
         found[str(name)] = int((below + up_to).sum()) / (2 * len(values) * len(ordinary))  # a tie counts one half
     return found
-
-
-def _placements(scores: FloatArray, target: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """The share of negatives below each positive, and of positives above each negative; ties count one half."""
-    positive, negative = scores[target], scores[~target]
-    below, above = (
-        (np.searchsorted(np.sort(others), values, "left") + np.searchsorted(np.sort(others), values, "right"))
-        / (2 * len(others))
-        for values, others in ((positive, negative), (-negative, -positive))
-    )
-    return below, above
-
-
-def _as_good(one: tuple[FloatArray, FloatArray], best: tuple[FloatArray, FloatArray]) -> bool:
-    """Whether the AUROC of one score is at most `ERRORS` standard errors of the difference below another's.
-
-    Args:
-        one: the placements of positives and negatives by it.
-        best: those by the other score, of the same samples.
-
-    Source: DeLong, DeLong and Clarke-Pearson 1988.
-    """
-    gaps = [theirs - ours for ours, theirs in zip(one, best, strict=True)]
-    variance = sum(gap.var(ddof=1) / len(gap) for gap in gaps)
-    return bool(gaps[0].mean() <= ERRORS * np.sqrt(variance))
 
 
 def _label(penalty: Penalty) -> str:

@@ -1,0 +1,41 @@
+"""What the AUROC of a score is the mean of, sample by sample; its variance, and that of differences, are theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scipy.stats import rankdata
+
+from ..system import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placements:
+    """The parts an AUROC is the mean of, over positives or over negatives.
+
+    Attributes:
+        of_positives: (P,) share of negatives below each positive, a tie counting one half.
+        of_negatives: (Q,) share of positives above each negative.
+    """
+
+    of_positives: FloatArray
+    of_negatives: FloatArray
+
+    @classmethod
+    def of(cls, scores: FloatArray, positive: BoolArray) -> Placements:
+        """Where samples stand among those of the other class, by finite scores (N,); both classes are there."""
+        ranks = rankdata(scores)
+        beaten = (ranks[positive] - rankdata(scores[positive])) / (~positive).sum()
+        beating = 1.0 - (ranks[~positive] - rankdata(scores[~positive])) / positive.sum()
+        return cls(of_positives=beaten, of_negatives=beating)
+
+    def __sub__(self, other: Placements) -> Placements:
+        """What the samples contribute to the difference of two AUROCs."""
+        return Placements(
+            of_positives=self.of_positives - other.of_positives, of_negatives=self.of_negatives - other.of_negatives
+        )
+
+    @property
+    def variance(self) -> float:
+        """DeLong's, of the AUROC or of the difference; wanted are two samples of either class."""
+        return float(sum(each.var(ddof=1) / len(each) for each in (self.of_positives, self.of_negatives)))
