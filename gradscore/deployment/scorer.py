@@ -51,6 +51,7 @@ from ..system import (
     FloatArray,
     Inputs,
     checked,
+    checked_but,
     each_input,
     is_address,
     is_whole,
@@ -203,6 +204,7 @@ class Scorer:
         with trusting_code(trust_code, origin=origin):
             return cls(bundle, model, device=device)
 
+    @checked_but("images", "sample_ids")
     def __call__(
         self,
         images: Images | Given | pd.DataFrame | Sequence[Given | Mapping[str, Any]],
@@ -272,6 +274,7 @@ class Scorer:
         count = self._example.shape[1]
         return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
 
+    @checked_but("batch", "sample_ids")
     def judge(
         self, batch: Inputs, *, sample_ids: Sequence[str] | None = None, explain: int = 0, watch: bool = False
     ) -> pd.DataFrame:

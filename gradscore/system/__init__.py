@@ -5,7 +5,7 @@ Nothing comes in from other packages but `errors`. Everything here may be used e
 
 from __future__ import annotations
 
-from .arguments import checked
+from .arguments import checked, checked_but
 from .files import (
     GIT_IGNORE,
     address_problem,

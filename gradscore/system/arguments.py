@@ -63,6 +63,15 @@ def checked(function: Called) -> Called:
             ...
         gradscore.errors.ConfigError: area: unit: wanted text or None, got ['m'] (list)
     """
+    return checked_but()(function)
+
+
+def checked_but(*left: str) -> Callable[[Called], Called]:
+    """As `checked`, but that the function checks arguments of these names itself, unless they are nested tensors."""
+    return lambda function: _checked(function, left)
+
+
+def _checked(function: Called, left: Collection[str]) -> Called:
     name = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     parameters = signature(function)
 
@@ -83,7 +92,7 @@ def checked(function: Called) -> Called:
             if _is_nested(given.get(argument)):
                 raise DataError(f"{name}: {argument}: {NESTED}")
             is_number = set(get_args(kind) or [kind]) <= NUMBERS
-            if argument in given and not is_number and not _fits(given[argument], kind):
+            if argument in given and argument not in left and not is_number and not _fits(given[argument], kind):
                 error = ModelError if kind is nn.Module else ConfigError
                 raise error(f"{name}: {argument}: wanted {_words(kind)}, got {_shown(given[argument])}")
         return function(*positional, **named)
