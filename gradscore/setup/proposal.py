@@ -157,7 +157,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         _propose_preprocessing(made, found, sets, shapes, architecture)
     elif noun in ("rows", "samples"):
         _propose_levels(made, f"of each {'column' if noun == 'rows' else 'channel or column'} in training, a list")
-    _propose_data(made, sets, noun, class_names, found.tables)
+    archives = {each.path for others in tables.values() for each in others if each.source == "npz"}
+    _propose_data(made, sets, noun, class_names, [path for path in found.tables if path not in archives])
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
@@ -343,12 +344,16 @@ def _propose_data(
     known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
     above = {each.path: _above(each, tables) for each in sets}
-    ood = [each for each in sets if each not in in_dist and _is_ood(each, known) and above[each.path] is None]
+    numbered = [each for each in sets if each not in in_dist and _may_number(each, known)]
+    ood = [
+        each for each in sets if each not in (*in_dist, *numbered) and _is_ood(each, known) and above[each.path] is None
+    ]
     parts = _dealt(in_dist)
     for each in sets:
         if each not in ood and all(each is not part.samples for part in parts.values()):
             lacking = "it has other classes" if each.classes else f"its {called} have no classes"
             lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
+            lacking = f"its classes are numbers, which {MAY_NUMBER}" if each in numbered else lacking
             lacking = SCORED if each.name.lower() in TO_DECIDE else lacking
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
@@ -436,6 +441,8 @@ NOT_TRAINED = "must not have trained the network"
 
 SCORED = "by its name it holds samples to decide, which gradscore score does"
 
+MAY_NUMBER = "may be those of the network's classes; name it in data.in_dist if they are"
+
 NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
 
 
@@ -461,6 +468,12 @@ def _above(of: SampleSet, tables: Sequence[Path]) -> Path | None:
     if of.is_table or of.classes or of.role == "ood":
         return None
     return next((table for table in tables if of.path.resolve().is_relative_to(table.parent.resolve())), None)
+
+
+def _may_number(of: SampleSet, known: Collection[str]) -> bool:
+    """Whether the classes of a file of samples are numbers that may be those of known classes that have names."""
+    numbers = {str(place) for place in range(len(known))}
+    return of.is_table and of.role != "ood" and of.classes != () and {*of.classes} <= numbers
 
 
 def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:

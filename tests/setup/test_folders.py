@@ -177,3 +177,31 @@ def test_images_that_a_table_may_name_are_not_ood(tmp_path: Path) -> None:
     assert sources(made) == ({"fit": "folder:val", "test": "folder:test"}, ["folder:textures"])
     (remark,) = (each for each in made.remarks if each.startswith(f"{tmp_path / 'scans' / 'photos'}: not used"))
     assert f"since {tmp_path / 'scans' / 'list.csv'} may say their classes; name it in data.ood if" in remark
+
+
+NUMBERED = {
+    "a name that says nothing": ("test4", 3),
+    "the name of a part": ("holdout", 3),
+    "some of the classes": ("more", 2),
+}
+
+
+@pytest.mark.parametrize(("name", "classes"), NUMBERED.values(), ids=NUMBERED)
+def test_numbers_that_may_be_the_known_classes_are_not_ood(tmp_path: Path, name: str, classes: int) -> None:
+    for part in ("val", "test"):
+        for called in ("cat", "dog", "emu"):
+            images(tmp_path / part / called, count=2)
+    images(tmp_path / "noise")
+    np.savez(tmp_path / f"{name}.npz", images=np.zeros((12, 8, 6), np.uint8), labels=np.arange(12) % classes)
+    made = propose([tmp_path], base=tmp_path)
+    assert sources(made) == ({"fit": "folder:val", "test": "folder:test"}, ["folder:noise"])
+    (remark,) = made.remarks
+    assert remark.startswith(f"{tmp_path / name}.npz: not used, since its classes are numbers, which may be those of ")
+    assert "name it in data.in_dist if they are; name it in data.ood if its samples are of none" in remark
+
+
+def test_an_archive_of_more_numbers_than_classes_is_ood(tmp_path: Path) -> None:
+    for called in ("cat", "dog", "emu"):
+        images(tmp_path / "val" / called, count=2)
+    np.savez(tmp_path / "mnist.npz", images=np.zeros((40, 8, 6), np.uint8), labels=np.arange(40) % 10)
+    assert sources(propose([tmp_path], base=tmp_path))[1] == ["npz:mnist.npz"]
