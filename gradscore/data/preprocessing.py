@@ -191,7 +191,8 @@ class Preprocessing:
                 name.
 
         Returns:
-            (C, H, W) float32 of an image; of numbers float32, int64 or bool, of their shape; several by name.
+            (C, H, W) float32 of an image; of numbers float32, int64 or bool, of their shape, one number alone as (1,);
+            several by name.
 
         Raises:
             DataError: the image has another number of channels than mean and std; settings that are for images alone;
@@ -215,10 +216,10 @@ class Preprocessing:
                 "the samples are text, and this model has no tokenizer: use a model with one (transformers:<folder>), "
                 "or make token ids of the text in a python: source"
             )
-        return self._of_values(raw)
+        return self._of_values(np.atleast_1d(raw))
 
     def _of_values(self, values: Values) -> Tensor:
-        array = np.ascontiguousarray(values)
+        array = np.asarray(values, order="C")  # ascontiguousarray would give a single number an axis
         kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
         with np.errstate(over="ignore"):  # what becomes infinite is refused as such
             found = torch.from_numpy(array.astype(kind))

@@ -9,9 +9,11 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
+from torch.utils.data import default_collate
 
-from gradscore.data import open_source
+from gradscore.data import Preprocessing, PreprocessingConfig, SampleDataset, collate, open_source
 from gradscore.data.sources.raw_samples import UnreadableSampleError
 from gradscore.errors import DataError, ModelError
 from gradscore.models import trusting_code
@@ -251,6 +253,28 @@ BAD_CODE = {
 def test_functions_that_give_no_data(code: Path, function: str, wanted: tuple) -> None:
     with pytest.raises(wanted[0], match=wanted[1]):
         open_source(f"python:{code}:{function}")
+
+
+PLANS = np.array([2, 0, 1, 1])
+WITH_ONE_NUMBER = """
+import numpy as np
+
+def rows():
+    arrays = np.load({path!r})
+    return [{{"numbers": row, "plan": {plan}}} for row, plan in zip(arrays["numbers"], arrays["plan"])]
+"""
+
+
+@pytest.mark.parametrize("plan", ["", "plan", "int(plan)", "np.array(plan)"])
+@trusting_code()
+def test_one_number_of_a_sample_beside_others_comes_as_from_a_loader(tmp_path: Path, plan: str) -> None:
+    np.savez(tmp_path / "rows.npz", numbers=VECTORS, plan=PLANS)
+    (tmp_path / "data.py").write_text(WITH_ONE_NUMBER.format(path=str(tmp_path / "rows.npz"), plan=plan))
+    source = open_source(f"python:{tmp_path / 'data.py'}:rows" if plan else f"npz:{tmp_path / 'rows.npz'}")
+    samples = SampleDataset(source, Preprocessing(PreprocessingConfig()), labelled=False)
+    found = collate([samples[place] for place in range(4)]).inputs
+    wanted = default_collate([{"numbers": row, "plan": plan} for row, plan in zip(VECTORS, PLANS, strict=True)])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
 def test_code_does_not_run_without_trust(code: Path) -> None:
