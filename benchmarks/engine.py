@@ -1,8 +1,9 @@
 """Speed, memory and accuracy beside an ordinary training step and `torch.func.vmap`.
 
     python benchmarks/engine.py --write docs/benchmarks.md
+    python benchmarks/engine.py --device cuda --samples 512
 
-Six statistics (max, min, mean, standard deviation, L1 and L2 norm) of every parameter's per-sample gradient, of 64
+Six statistics (max, min, mean, standard deviation, L1 and L2 norm) of every parameter's per-sample gradient, of
 random 32x32 images. A training step is forward and backward of the same model and batch. `gradscore` is given the
 outputs of a forward pass, as `GradientMetricCollector` is; what `extract` does is measured with one loss and with two.
 Runs alternate in one process, and a ratio is the median of those of neighbours. `--clock cpu` with one thread holds on
@@ -32,6 +33,7 @@ from gradscore.config import FeaturesConfig
 from gradscore.extractor import Extractor
 from gradscore.gradients import Engine, prepare, reference_gradients
 from gradscore.statistics import reduce_gradients
+from gradscore.system import full_precision
 
 STATISTICS = ("max", "min", "mean", "std", "l1", "l2")
 LIMITS = {
@@ -90,6 +92,12 @@ def with_vmap(model: nn.Module, batch: Tensor) -> list[Tensor]:
     return found
 
 
+def wait() -> None:
+    """Until an accelerator has done what it was given."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
 def alternate(runs: int, clock: Callable[[], float], *functions: Callable[[], object]) -> np.ndarray:
     """Seconds (runs, functions) of functions that take turns; first runs are not counted.
 
@@ -99,14 +107,18 @@ def alternate(runs: int, clock: Callable[[], float], *functions: Callable[[], ob
     for run in range(runs + 1):
         for place, function in enumerate(functions):
             function()
+            wait()
             start = clock()
             function()
+            wait()
             seconds[run, place] = clock() - start
     return seconds[1:]
 
 
-def processor() -> str:
+def computes(device: str) -> str:
     """What computes: PyTorch's own products, and with them all ratios, depend on it."""
+    if device != "cpu":
+        return torch.get_device_module(device).get_device_name()
     vectors = torch.backends.cpu.get_cpu_capability()
     names = Path("/proc/cpuinfo")
     named = [line for line in names.read_text().splitlines() if line.startswith("model name")] if names.exists() else []
@@ -116,8 +128,10 @@ def processor() -> str:
 def rounds(function: Callable[[], object], options: argparse.Namespace) -> int:
     """How often two or three functions as slow as this one can take turns in the time there is."""
     function()
+    wait()
     start = time.perf_counter()
     function()
+    wait()
     return max(5, int(options.seconds / (3 * (time.perf_counter() - start))))
 
 
@@ -126,14 +140,15 @@ def self_check(model: nn.Module, batch: Tensor) -> None:
     prepare(Engine(dict(model.named_parameters())), model, batch[:3], upstream)
 
 
-def error(name: str, samples: int, dtype: torch.dtype) -> float:
+def error(name: str, samples: int, dtype: torch.dtype, device: str) -> float:
     """Largest difference to the reference in float64, relative to the norm (L1, L2) or the largest element."""
     truth_model, truth_batch = build(name).double(), images(samples).double()
     parameters = dict(truth_model.named_parameters())
     logits = truth_model(truth_batch)
     gradient = upstream(logits)
-    model, batch = build(name).to(dtype), images(samples).to(dtype)
-    found = gradscore(Engine(dict(model.named_parameters())), model, batch, gradient=gradient.to(dtype))
+    model, batch = build(name).to(device, dtype), images(samples).to(device, dtype)
+    engine = Engine(dict(model.named_parameters()))
+    found = gradscore(engine, model, batch, gradient=gradient.to(device, dtype))
     worst = 0.0
     for index, gradients in reference_gradients(logits, gradient, parameters):
         for parameter, values in gradients.items():
@@ -150,29 +165,32 @@ def error(name: str, samples: int, dtype: torch.dtype) -> float:
     return worst
 
 
-def peak(name: str, what: str, threads: int) -> float:
+def peak(name: str, what: str, options: argparse.Namespace) -> float:
     """Peak memory in MiB above that of the loaded model and batch, in a process of its own."""
-    command = [sys.executable, __file__, "--memory-of", name, what, "--threads", str(threads)]
+    command = [sys.executable, __file__, "--memory-of", name, what, "--threads", str(options.threads)]
+    command += ["--device", options.device, "--samples", str(options.samples)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def print_peak(name: str, what: str) -> None:
-    model, batch = build(name), images(64)
+def print_peak(name: str, what: str, options: argparse.Namespace) -> None:
+    model, batch = build(name).to(options.device), images(options.samples).to(options.device)
     engine = Engine(dict(model.named_parameters()), self_check=False)
-    small = images(2)
+    small = batch[:2]
     work = {
         "step": functools.partial(step, model),
         "gradscore": functools.partial(gradscore, engine, model),
     }[what]
     work(small)  # loads the libraries
-    before = high_water_mark()
+    before = high_water_mark(options.device)
     work(batch)
     work(batch)
-    print(high_water_mark() - before)
+    print(high_water_mark(options.device) - before)
 
 
-def high_water_mark() -> float:
-    """Most memory this process ever held, in MiB; Linux only."""
+def high_water_mark(device: str) -> float:
+    """Most memory this process ever held, in MiB, on an accelerator or, on Linux, by the processor."""
+    if device != "cpu":
+        return float(torch.get_device_module(device).max_memory_allocated()) / 2**20
     status = Path("/proc/self/status").read_text()
     return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -185,18 +203,18 @@ def quartiles(ratios: np.ndarray) -> str:
 def table(options: argparse.Namespace) -> str:
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
     compiled = "with" if kernels.row_sums(torch.ones(1, 1)) is not None else "without"
-    settings = f"Batch 64, {options.threads} thread(s), float32, {options.clock} time, alternating runs"
+    settings = f"Batch {options.samples}, {options.threads} thread(s), float32, {options.clock} time, alternating runs"
     columns = ["model", "gradscore ms", "ratio (quartiles)", "limit"]
     columns += ["times as fast as vmap"]
     columns += ["self-check, share of 1,000 samples", "error float32", "error float64", "peak MiB: step", "gradscore"]
     lines = [
-        f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {processor()}.",
+        f"{settings}, torch {torch.__version__}, {compiled} the extra `fast`, {computes(options.device)}.",
         "",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
     ]
     for name in options.models:
-        model, batch = build(name), images(64)
+        model, batch = build(name).to(options.device), images(options.samples).to(options.device)
         engine = Engine(dict(model.named_parameters()))
         one_step = functools.partial(step, model, batch)
         whole = functools.partial(gradscore, engine, model, batch)
@@ -205,12 +223,12 @@ def table(options: argparse.Namespace) -> str:
         _, ours, extracted = np.median(seconds, 0)
         check = np.median(alternate(3, clock, functools.partial(self_check, model, batch)))
         slow = alternate(options.vmap_runs, clock, functools.partial(with_vmap, model, batch), whole)
-        memory = [peak(name, what, options.threads) for what in ("step", "gradscore")]
-        errors = [error(name, 4, dtype) for dtype in (torch.float32, torch.float64)]
+        memory = [peak(name, what, options) for what in ("step", "gradscore")]
+        errors = [error(name, 4, dtype, options.device) for dtype in (torch.float32, torch.float64)]
         cells = [name, f"{1e3 * ours:.1f}"]
         cells += [quartiles(seconds[:, 1] / seconds[:, 0]), f"{LIMITS[name]}"]
         cells += [f"{np.median(slow[:, 0] / slow[:, 1]):.1f}"]
-        cells += [f"{check / (check + 1000 / 64 * extracted):.1%}"]
+        cells += [f"{check / (check + 1000 / options.samples * extracted):.1%}"]
         cells += [*(f"{each:.1e}" for each in errors), *(f"{each:.0f}" for each in memory)]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], file=sys.stderr, flush=True)
@@ -223,15 +241,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="time for the alternating runs of a model")
     parser.add_argument("--vmap-runs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--samples", type=int, default=64, help="of a batch")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--write", type=Path, help="put the table into this file, in the place of an earlier one")
     parser.add_argument("--memory-of", nargs=2, metavar=("MODEL", "WHAT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.memory_of:
-        print_peak(*options.memory_of)
+        with full_precision():
+            print_peak(*options.memory_of, options)
         return
-    put_table(Path(__file__).name, table(options), options.write)
+    with full_precision():
+        put_table(Path(__file__).name, table(options), options.write)
 
 
 if __name__ == "__main__":
