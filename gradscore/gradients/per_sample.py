@@ -240,6 +240,10 @@ class Convolved(PerSample):
         """Whether one or two axes are convolved, one image per sample, none of them empty."""
         return len(self.kernel) <= 2 and self.left.shape[1] == 1 and bool(self.left.numel() and self.image.numel())
 
+    def _suits_shifts(self) -> bool:
+        """Whether to copy shifted images: on an accelerator few operations are faster than little memory."""
+        return len(self.kernel) <= 2 and self.left.shape[1] == 1 and self.device.type == "cpu"
+
     def by_groups(self) -> tuple[Tensor, Tensor]:
         """Of one image per sample, (N, G, O, h, w) and (N, G, I, H, W); a line has height 1."""
         samples, _, channels, *size = self.image.shape
@@ -262,7 +266,7 @@ class Convolved(PerSample):
             yield from window_blocks(self, budget)
         elif suits_groups(self):
             yield from grouped_blocks(self, min(budget, GROUPED_ELEMENTS))
-        elif len(self.kernel) <= 2 and self.left.shape[1] == 1:
+        elif self._suits_shifts():
             yield from shifted_blocks(self, budget)
         else:
             copied = self.image.shape[2] * prod(self.kernel) * self.left.shape[1] * prod(self.left.shape[4:])
@@ -283,7 +287,7 @@ class Convolved(PerSample):
             return [by_tap.permute(0, 3, 4, 2, 1).flatten()]
         if suits_groups(self):
             return [entries]
-        if len(self.kernel) <= 2 and self.left.shape[1] == 1:
+        if self._suits_shifts():
             # A part is of one vertical tap, and has horizontal taps before channels.
             return [by_tap[:, :, :, tap].transpose(2, 3).flatten() for tap in range(taps[0])]
         return None

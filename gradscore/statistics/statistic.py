@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..gradients import Dense, Engine, Factored, PerSample, sample_slices
+from ..gradients import Dense, Engine, Factored, PerSample, Tied, sample_slices
 from ..system import Registry
 from .measure import (
     SMALL_ELEMENTS,
     Array,
     Moments,
+    PivotedSums,
     UnwrittenSums,
     Wanted,
     has_closed_form,
@@ -26,6 +27,8 @@ from .measure import (
     measure_together,
     of_all_unwritten,
     of_outer_products,
+    of_pivoted_sums,
+    sums_or_moments,
     sums_to_wait,
 )
 
@@ -240,6 +243,7 @@ class Pool:
     ) -> None:
         self._parameters, self._groups, self._wanted = parameters, groups, wanted
         self._samples, self._device = samples, device
+        self._small_elements = SMALL_ELEMENTS if device.type == "cpu" else WAITING_ELEMENTS // 4
         self._owners: dict[str, list[Hashable]] = {}
         for group, names in groups.items():
             for name in names:
@@ -250,6 +254,7 @@ class Pool:
         self._small: dict[str, Tensor] = {}
         self._outer: dict[str, Factored] = {}
         self._unwritten: dict[str, UnwrittenSums] = {}
+        self._sums: dict[str, PivotedSums] = {}
         self._waiting = 0
 
     def take(self, name: str, rows: slice, gradient: PerSample) -> None:
@@ -268,11 +273,17 @@ class Pool:
         if waits and has_closed_form(gradient):
             self._outer[name] = gradient
             self._waiting += gradient.left.numel() + gradient.right.numel()
-        elif waits and isinstance(gradient, Dense) and gradient.values.numel() <= SMALL_ELEMENTS:
+        elif waits and isinstance(gradient, Dense) and gradient.values.numel() <= self._small_elements:
             self._small[name] = gradient.values.reshape(len(gradient), -1)
             self._waiting += gradient.values.numel()
         elif waits and (unwritten := sums_to_wait(gradient, self._wanted)) is not None:
             self._unwritten[name] = unwritten
+        elif waits and gradient.device.type != "cpu" and not isinstance(gradient, Tied):
+            found = sums_or_moments(gradient, self._wanted)
+            if isinstance(found, Moments):
+                self._add(name, rows, found)
+            else:
+                self._sums[name] = PivotedSums(*(each.to(self._device) for each in found))
         else:
             self._add(name, rows, measure(gradient, self._wanted))
         if self._waiting > WAITING_ELEMENTS:
@@ -285,6 +296,9 @@ class Pool:
         if self._unwritten:
             elements = [self._parameters[name].numel() for name in self._unwritten]
             self._add_all(self._unwritten, of_all_unwritten(list(self._unwritten.values()), elements, self._wanted))
+        if self._sums:
+            elements = [self._parameters[name].numel() for name in self._sums]
+            self._add_all(self._sums, of_pivoted_sums(list(self._sums.values()), elements, self._wanted))
         for name in self._owners:
             size = self._parameters[name].numel() * (1 + self._parameters[name].is_complex())
             if name not in self._seen and size:

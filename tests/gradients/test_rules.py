@@ -223,8 +223,9 @@ LAYERS = {
 
 @pytest.mark.parametrize("case", [*LAYERS.values(), *MODELS.values()], ids=[*LAYERS, *MODELS])
 def test_equals_the_reference(case, device):
-    truth = reference_of(*outputs_of(case))
     parameters, outputs, grad_outputs = outputs_of(case, device)
+    # On that device: PyTorch's own kernels of CUDA have some numbers of hardswish and weight norm in float32.
+    truth = {name: each.cpu() for name, each in reference_of(parameters, outputs, grad_outputs).items()}
     engine = Engine(parameters)
     dense = streamed(engine, outputs, grad_outputs)
     blocks = blocks_streamed(engine, outputs, grad_outputs, budget=50)
