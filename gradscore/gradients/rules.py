@@ -269,10 +269,10 @@ def batch_norm(use: Use, gradients: Gradients) -> PerSample:
         if found is not None:
             products, use.memo[SUMS] = found.unbind()
             return Dense(products.mul_(scale))
-    found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
     if image.device.type != "cpu":  # few operations are faster there than little memory
-        products = image.sub(mean.view(channels)).mul_(gradient).flatten(2)
-        return Dense((products.sum(2) if image.dim() > 2 else products.flatten(1)).mul_(scale))
+        products = (image - mean.view(channels)).mul_(gradient)
+        return Dense((products.flatten(2).sum(2) if image.dim() > 2 else products).mul_(scale))
+    found = torch.empty(image.shape[:2], dtype=image.dtype, device=image.device)
     for rows in sample_slices(len(image), image[0].numel(), NORM_BUDGET):
         centred = (image[rows] - mean.view(channels)).mul_(gradient[rows])
         torch.sum(centred.flatten(2), 2, out=found[rows]) if image.dim() > 2 else found[rows].copy_(centred)

@@ -386,21 +386,19 @@ class PivotedSums(NamedTuple):
 
     @classmethod
     def of(cls, block: Tensor, wanted: Wanted, pivot: Tensor | None = None) -> PivotedSums:
-        """Those of elements (n, p) or (parts, n, p), some of which a pivot of the same samples may come from."""
-        over, rows = (1, (-1, 1)) if block.dim() == 2 else ((0, 2), (1, -1, 1))
-        nothing = block.new_zeros(block.shape[-2], dtype=torch.float64)
+        """Those of elements (n, p); with the pivot (n,) of other elements of the same samples, if there were any."""
+        nothing = block.new_zeros(len(block), dtype=torch.float64)
         if pivot is None:
-            pivot = (block if block.dim() == 2 else block[0])[:, 0].double() if wanted.mean else nothing
+            pivot = block[:, 0].double() if wanted.mean else nothing
         largest = smallest = total = distance = magnitudes = nothing
         if wanted.extrema:
-            ends = torch.aminmax(block, dim=1) if block.dim() == 2 else (block.amin(over), block.amax(over))
-            smallest, largest = ends
+            smallest, largest = torch.aminmax(block, dim=1)
         if wanted.mean or wanted.deviation:
-            apart = block - pivot.view(rows)
-            total = apart.sum(over) if wanted.mean else nothing
-            distance = torch.linalg.vector_norm(apart, 2, over) if wanted.deviation else nothing
+            apart = block - pivot.unsqueeze(1)
+            total = apart.sum(1) if wanted.mean else nothing
+            distance = torch.linalg.vector_norm(apart, 2, 1) if wanted.deviation else nothing
         if wanted.orders:
-            magnitudes = torch.linalg.vector_norm(block.float(), 1, over)
+            magnitudes = torch.linalg.vector_norm(block.float(), 1, 1)
         return cls(largest, smallest, pivot, total, distance, magnitudes)
 
     def joined(self, other: PivotedSums) -> PivotedSums:
@@ -464,15 +462,15 @@ def sums_or_moments(gradient: PerSample, wanted: Wanted) -> PivotedSums | Moment
     sums: dict[int, PivotedSums] = {}
     moments = None
     for rows, block in gradient.blocks(ACCELERATOR_ELEMENTS):
-        if has_pivot(block, wanted):
-            before = sums.get(rows.start)
-            found = PivotedSums.of(block, wanted, None if before is None else before.pivot)
-            sums[rows.start] = found if before is None else before.joined(found)
-            continue
-        if moments is None:
-            moments = Moments.of_zeros(len(gradient), 0, wanted, gradient.device)
         for part in block if block.dim() == 3 else (block,):
-            if part.shape[-1]:
+            if has_pivot(part, wanted):
+                before = sums.get(rows.start)
+                found = PivotedSums.of(part, wanted, None if before is None else before.pivot)
+                sums[rows.start] = found if before is None else before.joined(found)
+                continue
+            if moments is None:
+                moments = Moments.of_zeros(len(gradient), 0, wanted, gradient.device)
+            if part.shape[1]:
                 moments.merge(rows, measure_exactly(part, wanted))
     zeros = gradient.implicit_zeros
     if moments is not None:
