@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from ..columns import LOGIT, augmentation_column
 from ..config import AUTO, Config, FeaturesConfig
 from ..data import Augmentation, Batch, augmentation_name, open_augmentations
-from ..errors import GradscoreError, ModelError, reason
-from ..gradients import Engine, prepare, refuse_company, refuse_coupled
+from ..errors import EngineError, GradscoreError, ModelError, reason
+from ..gradients import Engine, is_looked_at, prepare, refuse_company, refuse_coupled, refuse_memory
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     Head,
@@ -40,6 +40,9 @@ WARM_UP = 3
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision of the network by its name in the settings; gradients and statistics keep float32 and float64."""
+
+LATER = 4
+"""One in so many samples of a later batch is looked at in other company, which takes that share of a forward pass."""
 
 ROUNDING = 1e-5
 """Largest change of an augmentation with the batch, relative to its largest value: a hundred roundings of float32."""
@@ -390,7 +393,8 @@ class ForwardPass:
         self._autocast = AUTOCAST.get(autocast or "")
         self._last_layer = last_layer
         self._augmentations = augmentations
-        self._is_alone = False
+        self._batches = 0
+        self._first: tuple[Inputs, Tensor] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -466,7 +470,8 @@ class ForwardPass:
     def caught(self, inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
         """As `outputs`, and the penultimate features (N, D) float64 if they are wanted.
 
-        Of the first batch that is more than a few samples the logits are compared with those in other company.
+        The logits of the first batch that is more than a few samples are compared with those in other company, and
+        those of some samples of the second, the fourth, the eighth and so on: a network may couple some batches only.
 
         Raises:
             CoupledSamplesError: the output for an image depends on the others of its batch.
@@ -476,9 +481,10 @@ class ForwardPass:
             outputs, features = self.outputs(inputs), None
         else:
             outputs, features = self._last_layer.catch(lambda: self.outputs(inputs))
-        if not self._is_alone and len(outputs) > WARM_UP:
-            refuse_company(self.outputs, inputs, outputs.detach())
-            self._is_alone = True
+        if len(outputs) > WARM_UP:
+            self._batches += 1
+            if is_looked_at(self._batches, sparser=2):
+                self._refuse_company(inputs, outputs.detach())
         if self._last_layer is None:
             return outputs, []
         if features is None:
@@ -489,6 +495,19 @@ class ForwardPass:
                 "audit of labels needs one)"
             )
         return outputs, [features.double()]
+
+    @torch.no_grad()
+    def _refuse_company(self, inputs: Inputs, logits: Tensor) -> None:
+        if self._first is None:
+            refuse_company(self.outputs, inputs, logits)
+            few = each_input(rows_of(inputs, slice(WARM_UP)), Tensor.clone)
+            self._first = few, self.outputs(few)
+            return
+        try:
+            refuse_company(self.outputs, inputs, logits, every=LATER)
+            refuse_memory(self.outputs, *self._first)
+        except EngineError as error:
+            raise type(error)(f"batch {self._batches}, after others that did not show it: {error}") from error
 
     @torch.no_grad()
     def values(self, inputs: Inputs) -> Tensor:

@@ -9,7 +9,16 @@ parameter is covered, tries that against the reference, and carries it out in on
 
 from __future__ import annotations
 
-from .engine import Engine, GradientWarning, prepare, reference_gradients, refuse_company, refuse_coupled
+from .engine import (
+    Engine,
+    GradientWarning,
+    is_looked_at,
+    prepare,
+    reference_gradients,
+    refuse_company,
+    refuse_coupled,
+    refuse_memory,
+)
 from .graph import Gradients, read_graph
 from .per_sample import Block, Convolved, Dense, Factored, PerSample, TableRows, Tied, Total, sample_slices
 from .plan import Sink

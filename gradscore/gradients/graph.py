@@ -271,6 +271,17 @@ def _may_move_samples(node: Node, samples: int) -> bool:
     return dim == 0 or dim < len(shape) - 1 or not any(size % samples == 0 for size in shape[:-1])
 
 
+def may_hide_samples(node: Node, samples: int) -> bool:
+    """Whether samples may after all lie along the last axis, where `signature` takes elements to be moved in each."""
+    shape = output_shape(node, 0)
+    return (
+        node.name() in ALONG_AN_AXIS
+        and len(shape) > 0
+        and shape[-1] % samples == 0
+        and not _may_move_samples(node, samples)
+    )
+
+
 def _on_the_host(several: Sequence[Tensor]) -> list[Tensor]:
     """Whole numbers in memory; those of an accelerator by one copy."""
     away = [each.flatten().long() for each in several if each.device.type != "cpu"]

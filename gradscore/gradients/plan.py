@@ -4,7 +4,8 @@ A plan is made on the first batch, tried there (`try_plan`), and holds for every
 may send rows of samples to where its numbers say. A product with a matrix of zeros and ones deals rows out as an index
 does, without one that could be looked at: experts that get their tokens by such a product, pooling of graphs of several
 sizes. So does a mask over samples that were broadcast to one another. What a probe finds there holds for its batch
-alone. No list of such ways is complete: so the second batch of a graph is looked at as well (`Plan.agrees`).
+alone. No list of such ways is complete: so the second batch of a graph is looked at as well (`Plan.agrees`), later ones
+now and then (`Plan.keeps_apart`), and each where a function of the user's own may do anything (`Plan.is_found_again`).
 
 `Collection` carries a plan out, in one backward pass in which rules turn output gradients into per-sample gradients.
 """
@@ -32,6 +33,7 @@ from .graph import (
     backward_to,
     is_parameter_side,
     is_renaming,
+    may_hide_samples,
     output_shape,
     visited,
 )
@@ -56,6 +58,9 @@ TABLES = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 HIDDEN = ("CopySlices", "SegmentReduceBackward0")
 """Nodes that may move rows to where nobody can see."""
 
+ROW_BY_ROW = ("ConvolutionBackward0", "GridSampler2DBackward0", "GridSampler3DBackward0")
+"""Nodes that keep apart what lies along their first axis, and may move what lies along others."""
+
 JOINING = ("CatBackward0", "ConstantPadNdBackward0", "StackBackward0")
 """Nodes whose inputs are smaller than their output, and yet used once."""
 
@@ -73,6 +78,7 @@ class Plan:
         parameter_side: parameters with an edge for which `is_parameter_side` holds.
         batched: nodes that keep apart what lies along their first axis alone: the samples have to lie there.
         holds_once: whether the plan may hold for its batch alone.
+        is_doubtful: whether a node may move rows of samples in another batch, which has to be looked at in each.
     """
 
     uses: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -82,6 +88,7 @@ class Plan:
     parameter_side: frozenset[str] = frozenset()
     batched: tuple[int, ...] = ()
     holds_once: bool = False
+    is_doubtful: bool = False
 
     def resized(self, graph: Graph, samples: int) -> Plan | None:
         """The plan for another graph of equal signature, or None if the shapes of its nodes tell that it differs."""
@@ -98,16 +105,44 @@ class Plan:
 
     def agrees(self, other: Plan) -> bool:
         """Whether samples of another batch of such a graph lie as those of this plan's do, as far as both tell."""
-        both = ((layout, other.layouts.get(place)) for place, layout in self.layouts.items())
-        alike = all(
-            that is not None
-            and (
-                not (one.certain and that.certain)
-                or (one.axis, one.repeats, one.neighbours) == (that.axis, that.repeats, that.neighbours)
-            )
-            for one, that in both
-        )
+        alike = all(_lie_alike(layout, other.layouts.get(place)) for place, layout in self.layouts.items())
         return alike and not other.holds_once and other.references.keys() <= self.references.keys()
+
+    def is_found_again(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
+        """Whether a probe finds the samples of a batch where this plan, resized to it, has them."""
+        order = graph.order
+        found = probe(outputs, grad_outputs, graph, [order[place] for place in self.layouts])
+        return all(_lie_alike(layout, found.get(order[place])) for place, layout in self.layouts.items())
+
+    def keeps_apart(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph, *, seed: int) -> bool:
+        """Whether half of the samples leave the rows of the others at zero: one pass, for a probe's two and its marks.
+
+        Args:
+            outputs: as for `make_plan`; the plan is resized to it.
+            grad_outputs: as for `make_plan`.
+            graph: as for `make_plan`.
+            seed: chooses the half.
+        """
+        samples, order = len(outputs), graph.order
+        silent = torch.zeros(samples, dtype=torch.bool)
+        silent[torch.randperm(samples, generator=torch.Generator().manual_seed(seed))[: samples // 2]] = True
+        certain = {order[place]: layout for place, layout in self.layouts.items() if layout.certain}
+        host = torch.device("cpu")
+        rows = {each: silent[each.owners(host)].nonzero().flatten().to(outputs.device) for each in {*certain.values()}}
+        found: list[Tensor] = []
+
+        def visit(node: Node, gradients: Gradients) -> None:
+            layout = certain[node]
+            gradient = gradients[layout.output]
+            if gradient is not None:
+                others = gradient.index_select(layout.axis, rows[layout]).movedim(layout.axis, 0).flatten(1)
+                # What is no number says nothing: zero times infinity is none, either.
+                found.append((others.abs().amax(1) > 0).any().to(outputs.device))
+
+        seeds = moderate(grad_outputs)
+        seeds[silent.nonzero().flatten().to(outputs.device)] = 0
+        backward_to(outputs, seeds, graph, list(certain), visit, retain_graph=True)
+        return not found or not bool(torch.stack(found).any())  # an accelerator is waited for once
 
     def is_outdated(self, outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
         """True if a node has to be probed again: a gradient arrives at an uncertain layout, or alternatives differ.
@@ -134,6 +169,14 @@ class Plan:
 
         backward_to(outputs, grad_outputs, graph, list(doubted), visit, retain_graph=True)
         return bool(found) and bool(torch.stack(found).any())  # an accelerator is waited for once
+
+
+def _lie_alike(one: Layout, that: Layout | None) -> bool:
+    """Whether samples lie alike in two batches, as far as both tell."""
+    if that is None:
+        return False
+    alike = (one.axis, one.repeats, one.neighbours) == (that.axis, that.repeats, that.neighbours)
+    return alike or not (one.certain and that.certain)
 
 
 def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
@@ -182,11 +225,13 @@ def make_plan(outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> Plan:
         parameter_side=frozenset(name for name, edges in uses.items() if any(map(is_parameter_side, edges))),
         batched=tuple(place for node, place in graph.places.items() if _is_batched(node, met)),
         holds_once=any(_mixes(node, met, samples) for node in graph.places),
+        is_doubtful=any(_may_mix(node, samples) for node in graph.places),
     )
     with_samples = {edge.node for edge in met if known[edge.node] is not None}
     passed = graph.above(with_samples)
     if not plan.holds_once:
-        plan.holds_once = _deals_out(outputs, grad_outputs, graph, with_samples | passed)
+        deals_out = _deals_out(outputs, grad_outputs, graph, with_samples | passed)
+        plan.holds_once, plan.is_doubtful = bool(deals_out), plan.is_doubtful or deals_out is None
     for name, edges in uses.items():
         for edge in edges:
             layout, place = known[edge.node], graph.places[edge.node]
@@ -282,8 +327,15 @@ def _mixes(node: Node, uses: Container[Edge], samples: int) -> bool:
     return output_shape(node, 0)[0] % samples != 0
 
 
-def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Container[Node]) -> bool:
-    """Whether what samples make may be sent to other samples, as numbers say that are no index.
+def _may_mix(node: Node, samples: int) -> bool:
+    """Whether a node that moves no rows of samples in a batch may do so in another: nobody can look into it."""
+    if hasattr(node, "_forward_cls") or may_hide_samples(node, samples):  # a function in Python, for one
+        return True
+    return node.name() in ROW_BY_ROW and output_shape(node, 0)[0] % samples != 0
+
+
+def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Container[Node]) -> bool | None:
+    """Whether what samples make may be sent to other samples, as numbers say that are no index; None if in doubt.
 
     A mask can do so once samples were broadcast to one another, and so can a product that adds samples up: along the
     axis on which samples lie in the result.
@@ -304,10 +356,10 @@ def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Conta
     found = probe(outputs, grad_outputs, graph, list(candidates)) if candidates else {}
     for node, axes in candidates.items():
         layout = found.get(node)
-        # Of what only zeros reach nothing is said: where something else arrives, it is looked at anew.
         if layout is None or (layout.certain and any(each.axis in axes for each in (layout, *layout.alternatives))):
             return True
-    return False
+    # Of what little but zeros reaches nothing is said.
+    return None if any(layout is not None and not layout.certain for layout in found.values()) else False
 
 
 def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from gradscore.errors import CoupledSamplesError
+from gradscore.errors import CoupledSamplesError, EngineError
 from gradscore.gradients import Engine, GradientWarning
 from gradscore.gradients.engine import OFTEN
 
@@ -152,6 +152,88 @@ def test_samples_in_another_order(way) -> None:
     assert_reference(engine, model(x[x[:, 0].argsort()]))
     for _ in range(3):
         assert_reference(engine, model(numbers(8, 5)))
+
+
+class Undone(torch.autograd.Function):
+    """As `Reordered`, with an order that is saved as a tensor."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        return torch.empty_like(gradient).index_copy(0, order, gradient), None
+
+
+def by_grid(x: Tensor, order: Tensor) -> Tensor:
+    places = torch.stack([torch.zeros_like(x[:, 0]), (2 * order + 1) / len(x) - 1], 1)[None, :, None]
+    return F.grid_sample(x.t()[None, :, :, None], places, mode="nearest", align_corners=False)[0, :, :, 0].t()
+
+
+def by_where(x: Tensor, order: Tensor) -> Tensor:
+    rows = [x[place : place + 1].expand(len(x), -1) for place in range(len(x))]
+    return sum(torch.where((order == place)[:, None], row, torch.zeros_like(x)) for place, row in enumerate(rows))
+
+
+HIDDEN_WAYS = {
+    "function": Undone.apply,
+    "gather along the last axis": lambda x, order: x.t().gather(1, order.expand(x.shape[1], -1)).t(),
+    "convolution": lambda x, order: F.conv1d(x[None], one_hot(x, order)[:, :, None])[0],
+    "grid": by_grid,
+    "where": by_where,
+}
+
+
+def keyed(samples: int, *, alike: bool) -> Tensor:
+    found = numbers(samples, 5)
+    found[:, 0] = 1.0 if alike else torch.arange(samples).flip(0)
+    return found
+
+
+class SortedInside(nn.Module):
+    """Sorts what a first layer makes and puts it back, by their first number; those that are alike stay."""
+
+    def __init__(self, picked) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(5, 12), nn.Linear(12, 12), nn.Linear(12, 3)
+        self.picked = picked
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = x[:, 0].argsort(stable=True)
+        found = self.middle(self.picked(torch.tanh(self.first(x)), order))
+        return self.last(self.picked(torch.tanh(found), order.argsort()))
+
+
+@pytest.mark.parametrize("way", HIDDEN_WAYS.values(), ids=HIDDEN_WAYS)
+def test_samples_that_keep_their_order_in_the_first_batches(way) -> None:
+    model = SortedInside(way)
+    engine = engine_of(model)
+    for samples, alike in ((3, True), (3, True), (6, True), (12, True), (6, False), (12, False), (6, True), (4, False)):
+        assert_reference(engine, model(keyed(samples, alike=alike)))
+
+
+def test_what_is_found_after_batches_that_were_not_looked_at_is_said(monkeypatch) -> None:
+    monkeypatch.setattr("gradscore.gradients.plan._may_mix", lambda *_: False)
+    model = SortedInside(Undone.apply)
+    engine = engine_of(model)
+    for samples in (3, 3, 6, 6, 6):
+        assert_reference(engine, model(keyed(samples, alike=True)))
+    with pytest.raises(EngineError, match="may be those of other samples"):
+        assert_reference(engine, model(keyed(6, alike=False)))
+    for samples in (6, 12):
+        assert_reference(engine, model(keyed(samples, alike=False)))
+
+
+def test_the_first_batch_after_the_second_is_looked_at(monkeypatch) -> None:
+    monkeypatch.setattr("gradscore.gradients.plan._may_mix", lambda *_: False)
+    model = SortedInside(Undone.apply)
+    engine = engine_of(model)
+    for samples, alike in ((3, True), (3, True), (6, False), (6, True), (12, False)):
+        assert_reference(engine, model(keyed(samples, alike=alike)))
 
 
 class SortedTexts(nn.Module):

@@ -120,3 +120,33 @@ def test_experts_that_take_only_so_many_of_a_batch_are_refused(losses: list[str]
     with pytest.raises(CoupledSamplesError, match="changes with the"):
         gradscore.features(Experts(0.5).eval(), x, **settings)
     assert len(gradscore.features(Experts(1.0).eval(), x, **settings)) == len(x)
+
+
+class Normalised(Scaled):
+    """Takes the mean of a batch off where one of its numbers is large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x - x.mean(0) if x.max() > 5 else x)
+
+
+class Counted(Scaled):
+    """Changes what it does after so many samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += len(x)
+        return super().forward(x if self.seen < 150 else 2 * x)
+
+
+LATE = {"mean of a batch": (Normalised, "other images"), "counter": (Counted, "keeps something from one batch")}
+
+
+@pytest.mark.parametrize(("kind", "message"), LATE.values(), ids=LATE)
+def test_samples_that_depend_on_each_other_in_later_batches(kind: type[nn.Module], message: str) -> None:
+    x = torch.rand(160, 6, generator=torch.Generator().manual_seed(1))
+    x[60:] *= 10
+    with pytest.raises(CoupledSamplesError, match=rf"batch (8|16), after others .*{message}"):
+        gradscore.features(kind().eval(), x, losses=["pseudo_label"], statistics=["l2"], batch_size=10)
