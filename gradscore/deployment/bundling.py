@@ -159,9 +159,11 @@ def make_bundle(
     for name, (others, words) in advised.items():
         instead = calibrated(others, right, whole=whole, alpha=alpha)
         then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
-        about_baselines.append(
-            f"{words}; this bundle would then catch {then} of {DETECTORS[name].what}, not {_caught(name, rejections)}"
-        )
+        now = _caught(name, rejections)
+        shares = f"{count_or_percent(*then)} of {DETECTORS[name].what}, not {count_or_percent(*now)}"
+        here = "on this run" + (", whose sets were fitted," if name == "ood" else "")
+        would = f"{here} it would catch fewer:" if then < now else "this bundle would then catch"
+        about_baselines.append(f"{words}; {would} {shares}")
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
@@ -283,11 +285,11 @@ def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str
     ]
 
 
-def _caught(detector: str, rejections: Sequence[Rejections]) -> str:
-    """What all detectors together catch of the samples that one of them is to find."""
+def _caught(detector: str, rejections: Sequence[Rejections]) -> tuple[float, int]:
+    """The share of the samples that one detector is to find which all together catch, and how many these are."""
     kinds = [each for each in rejections if each.what != RIGHT and (each.what == WRONG) == (detector == "wrong")]
     rejected, samples = (sum(getattr(each, name) for each in kinds) for name in ("rejected", "samples"))
-    return count_or_percent(rejected / samples, samples)
+    return rejected / samples, samples
 
 
 def _about_request(what: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:

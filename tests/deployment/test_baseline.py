@@ -101,10 +101,24 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
         f"in the report energy catches more of {what} (52 %, not 50 %): {when}let it decide: gradscore bundle "
-        f"--score {which}=energy; this bundle would then catch {then} of {all_of}, not {now}"
-        for what, when, which, all_of, now, then in [
-            ("wrong predictions", "", "wrong", "wrong predictions", *caught("wrong predictions", made, "wrong=energy")),
-            ("noise", "if you expect such samples, ", "ood", "OOD samples", *caught("noise", made, "ood=energy")),
+        f"--score {which}=energy; {here} it would catch fewer: {then} of {all_of}, not {now}"
+        for what, when, which, all_of, now, then, here in [
+            (
+                "wrong predictions",
+                "",
+                "wrong",
+                "wrong predictions",
+                *caught("wrong predictions", made, "wrong=energy"),
+                "on this run",
+            ),
+            (
+                "noise",
+                "if you expect such samples, ",
+                "ood",
+                "OOD samples",
+                *caught("noise", made, "ood=energy"),
+                "on this run, whose sets were fitted,",
+            ),
         ]
     ]
 
