@@ -115,6 +115,10 @@ def _named(name: str) -> list[UserFile]:
     if is_address(name):
         return _named(str(fetched(name)))
     path = Path(name)
+    try:
+        path.exists()
+    except OSError as error:  # a name too long for a file, for one
+        raise DataError(f"{name:.80}: cannot be looked up as a file: {error.strerror}; check the path") from None
     if path.is_dir():
         inside = [found for found in path.rglob("*") if found.is_file() or found.suffix.lower() in IMAGE_SUFFIXES]
         inside = [found for found in inside if not is_hidden(found, path)]

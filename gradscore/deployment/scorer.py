@@ -58,6 +58,7 @@ from ..system import (
     resolve_device,
     rows_of,
     sample_count,
+    some,
 )
 from .bundle import Bundle, read_bundle
 from .calibration import DETECTORS, ScoreInputs, p_values
@@ -207,7 +208,7 @@ class Scorer:
     @checked_but("images", "sample_ids")
     def __call__(
         self,
-        images: Images | Given | pd.DataFrame | Sequence[Given | Mapping[str, Any]],
+        images: Images | Given | pd.DataFrame | pd.Series | Sequence[Given | Mapping[str, Any]],
         *,
         sample_ids: Sequence[str] | None = None,
         explain: int = 0,
@@ -225,8 +226,9 @@ class Scorer:
             sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
-                table (by the names of their columns, where they have some), texts, numbers (N, ...), or mappings of
-                these by keyword input; one that cannot be used has a row with the error.
+                table (by the names of their columns, where they have some), texts, a column of them among these,
+                numbers (N, ...), or mappings of these by keyword input; one that cannot be used has a row with the
+                error.
             watch: add what `gradscore.Monitor` watches, in columns `watched_*`.
 
         Returns:
@@ -241,10 +243,12 @@ class Scorer:
         """
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
-            samples = raw_samples(images, floats=floats, columns=self.bundle.input_columns)
+            given = as_texts(images, self.bundle.input_columns) if self.takes_texts else images
+            samples = raw_samples(given, floats=floats, columns=self.bundle.input_columns)
             return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
-        if isinstance(images, pd.DataFrame):
-            raise DataError("samples: got a data frame, whose rows are scored as the table's with raw=True")
+        if isinstance(images, pd.DataFrame | pd.Series):
+            kind = "data frame" if isinstance(images, pd.DataFrame) else "column"
+            raise DataError(f"samples: got a {kind}, whose rows are scored as the table's with raw=True")
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             batch = self._as_taken(self._tensors(images))
@@ -265,6 +269,12 @@ class Scorer:
         if not isinstance(self._example, Tensor):
             return f"a mapping of arrays or tensors {', '.join(map(str, self.input_shape))}, (N, ...) each"
         return None if self._example.dim() == 4 else f"one array or tensor {(*'N', *self.input_shape)}".replace("'", "")
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether samples are texts, of which the preprocessing of the bundle makes tokens."""
+        parts = [self._example] if isinstance(self._example, Tensor) else [*self._example.values()]
+        return self._preprocess.takes_text and not any(each.is_floating_point() for each in parts)
 
     @property
     def files(self) -> str:
@@ -514,9 +524,10 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
             try:
                 found += [image for source in open_user_samples([str(each)], columns=columns) for image in source]
             except DataError as error:
+                said = f"{error}; a text or other sample itself comes with raw=True"
                 if is_one:
-                    raise DataError(f"{error}; a text or other sample itself comes with raw=True") from None
-                found.append(RawSample(str(each), None, str(error)))
+                    raise DataError(said) from None
+                found.append(RawSample(str(each), None, str(error) if takes is None else said))
         else:
             found.append(RawSample(str(place), _pixels(each, place, takes)))
     return found
@@ -581,8 +592,60 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
     ]
 
 
+def as_texts(given: Any, columns: Sequence[str] | None) -> Any:
+    """Texts in a column or an array as a list, empty for nothing; what are no texts stays as it is.
+
+    Args:
+        given: as `raw_samples` takes it, or a column, or an array of text.
+        columns: the one of the texts in tables and rows with names; None where its name is not known.
+
+    Raises:
+        DataError: a table or row without this column, a table of several where its name is not known, or other values
+            than texts.
+    """
+    if isinstance(given, pd.DataFrame) or (isinstance(given, Mapping) and columns is not None):
+        given = pd.Series(_text_of(given, columns, "the table"), dtype=object)
+    if isinstance(given, pd.Series) or (isinstance(given, np.ndarray) and given.ndim == 1):
+        given = given.tolist()
+    if not isinstance(given, list | tuple):
+        return given
+    found = []
+    for place, each in enumerate(given):
+        named = each._asdict() if hasattr(each, "_asdict") else each
+        if columns is not None and isinstance(named, pd.Series | Mapping):
+            named = _text_of(named, columns, f"sample {place}")
+        if pd.api.types.is_scalar(named) and not isinstance(named, str):
+            if not pd.isna(named):
+                raise DataError(f"raw: wanted texts, got {type(named).__name__} in sample {place}")
+            named = ""
+        found.append(named)
+    return found
+
+
+def _text_of(given: Any, columns: Sequence[str] | None, where: str) -> Any:
+    """What a table or a row has in the column of the texts: the only one where its name is not known."""
+    keys = [*(given.index if isinstance(given, pd.Series) else given)]
+    names = [str(name) for name in keys]
+    if columns is None and len(names) != 1:
+        raise DataError(
+            f"raw: this bundle takes texts, and it is not known in which column of {where} ({some(names)}) they are; "
+            "give that column alone, table[column]"
+        )
+    wanted = names[0] if columns is None else columns[0]
+    if wanted not in names:
+        raise DataError(
+            f"raw: wanted the texts in column {wanted!r} of {where}, got {some(names)}; give the column that has them "
+            "alone, table[column]"
+        )
+    if names.count(wanted) > 1:
+        raise DataError(f"raw: {where}: column {wanted!r} is there twice; leave one of them out")
+    return given[keys[names.index(wanted)]]
+
+
 def _gap(values: Raw, columns: Sequence[str] | None) -> str:
-    """Which of its known columns a row has no finite number in; empty where there is one in each."""
+    """Which of its known columns a row has no finite number in, or that a text is empty; else empty."""
+    if isinstance(values, str) and not values.strip():
+        return "an empty text" if columns is None else f"nothing in column {columns[0]!r}"
     if columns is None or not isinstance(values, np.ndarray) or values.shape != (len(columns),):
         return ""
     place = next(iter(np.flatnonzero(~np.isfinite(values)).tolist()), None)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gradscore.config import Config
 from gradscore.data import open_user_samples
 from gradscore.deployment import Scorer, make_bundle, write_bundle
-from gradscore.deployment.scorer import raw_samples
+from gradscore.deployment.scorer import as_texts, raw_samples
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.duplicates import find_near_duplicates as search
@@ -388,7 +388,10 @@ def save_texts(folder: Path, name: str, seed: int) -> dict[str, Any]:
     return {"source": f"csv:{folder}/{name}.csv"}
 
 
-def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def of_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFolder, Scorer]:
+    """The folder of a run of texts, the run, and a scorer of its bundle."""
+    tmp_path = tmp_path_factory.mktemp("texts")
     made = [{"name": each, "source": f"synthetic:{each}"} for each in ("shuffled_tokens", "swapped_fields")]
     data = {
         "auxiliary": [],
@@ -399,23 +402,86 @@ def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(tmp_path: 
     config = make_config(tmp_path, "tokens and masks", data=data, model=model)
     extract(config)
     run = RunFolder(config.run)
-    assert run.manifest.class_names == ["cow", "ant", "bee"]
-    labels = run.read("in_dist.test")["label"].tolist()
-    assert labels == [[1, 2, 0][place] for place in labels_of(2)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         fit_run(run)
         evaluate_run(run)
     write_bundle(tmp_path / "b", make_bundle(run, alpha=0.5))
-    samples = open_user_samples([str(tmp_path / "test.csv")])[0]
-    scorer = Scorer.load(tmp_path / "b")
+    return tmp_path, run, Scorer.load(tmp_path / "b")
+
+
+def test_text_is_scored_with_the_tokenizer_and_the_names_of_its_model(of_texts) -> None:
+    folder, run, scorer = of_texts
+    assert run.manifest.class_names == ["cow", "ant", "bee"]
+    labels = run.read("in_dist.test")["label"].tolist()
+    assert labels == [[1, 2, 0][place] for place in labels_of(2)]
+    samples = open_user_samples([str(folder / "test.csv")])[0]
     found = pd.concat(list(scorer.stream(samples, batch_size=16)))
     assert (found["error"] == "").all()
-    texts = pd.read_csv(tmp_path / "test.csv")["text"].tolist()
+    texts = pd.read_csv(folder / "test.csv")["text"].tolist()
     assert scorer(texts, raw=True)["score_wrong"].tolist() == pytest.approx(found["score_wrong"].tolist(), rel=1e-3)
     assert scorer(texts[0], raw=True)["prediction"].tolist() == found["prediction"].tolist()[:1]
     assert found["prediction"].tolist() == run.read("in_dist.test")["prediction"].tolist()
     assert set(found["prediction_name"]) <= {"cow", "ant", "bee"}
+
+
+FORMS_OF_TEXTS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a table": lambda table: table,
+    "a column": lambda table: table["text"],
+    "an array of objects": lambda table: table["text"].to_numpy(object),
+    "an array of text": lambda table: table["text"].to_numpy(str),
+    "a mapping": lambda table: {"text": table["text"].tolist()},
+    "rows": lambda table: table.to_dict("records"),
+    "rows of pandas": lambda table: [row for _, row in table.iterrows()],
+    "named tuples": lambda table: [*table.itertuples()],
+}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_TEXTS.values(), ids=FORMS_OF_TEXTS)
+def test_texts_of_a_program_come_in_columns_and_rows_too(of_texts, form: Callable[[pd.DataFrame], Any]) -> None:
+    folder, _, scorer = of_texts
+    table = pd.read_csv(folder / "test.csv")[:5]
+    pd.testing.assert_frame_equal(scorer(form(table), raw=True), scorer(table["text"].tolist(), raw=True))
+
+
+def test_empty_texts_are_refused_wherever_they_come_from(of_texts, tmp_path: Path) -> None:
+    _, _, scorer = of_texts
+    (tmp_path / "t.csv").write_text('text\na good day\n""\n" "\n')
+    pd.DataFrame({"text": ["a good day", "", " "]}).to_parquet(tmp_path / "t.parquet")
+    frame = pd.DataFrame({"text": ["a good day", None, " "]})
+    found = [
+        *(scorer(str(tmp_path / f"t.{suffix}")) for suffix in ("csv", "parquet")),
+        *(scorer(given, raw=True) for given in (["a good day", "", " "], frame)),
+    ]
+    assert [table["decision"].eq("error").tolist() for table in found] == [[False, True, True]] * 4
+    assert all(table["error"].str.contains("nothing in column 'text'")[1:].all() for table in found)
+
+
+NO_TEXTS: dict[str, tuple[Any, dict[str, bool], str]] = {
+    "no such column": (pd.DataFrame({"body": ["a"]}), {"raw": True}, "wanted the texts in column 'text' of the table"),
+    "a column twice": (pd.DataFrame([["a", "b"]], columns=["text"] * 2), {"raw": True}, "'text' is there twice"),
+    "a number": (["a", 5], {"raw": True}, "wanted texts, got int in sample 1"),
+    "a column without raw": (pd.Series(["a"]), {}, "got a column, .*with raw=True"),
+    "a text too long for a path": ("word " * 300, {}, "File name too long; .*with raw=True"),
+}
+
+
+@pytest.mark.parametrize(("given", "options", "message"), NO_TEXTS.values(), ids=NO_TEXTS)
+def test_texts_that_cannot_be_scored(of_texts, given: Any, options: dict[str, bool], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        of_texts[2](given, **options)
+
+
+def test_texts_that_are_taken_for_paths_say_how_texts_come(of_texts) -> None:
+    found = of_texts[2](["a good day", "word " * 300])
+    assert found["decision"].tolist() == ["error", "error"]
+    assert found["error"].str.endswith("a text or other sample itself comes with raw=True").all()
+
+
+def test_the_only_column_of_a_table_has_the_texts_where_its_name_is_not_known() -> None:
+    assert as_texts(pd.DataFrame({"any": ["a", None]}), None) == ["a", ""]
+    with pytest.raises(DataError, match=r"not known in which column of the table \(any, other\)"):
+        as_texts(pd.DataFrame({"any": ["a"], "other": ["b"]}), None)
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -118,6 +118,8 @@ class ColumnSource:
         if None in values:
             raise self._empty(index, [name for name, value in zip(self.columns, values, strict=True) if value is None])
         if self.kind == "text":
+            if not str(values[0]).strip():
+                raise self._empty(index, self.columns)
             return str(values[0])
         if self.kind == "image":
             found = pixels_of(values[0])
