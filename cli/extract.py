@@ -146,6 +146,8 @@ def _ray_options(where: str | None, *, workers: int | None, gpus_per_worker: flo
         if workers is not None or gpus_per_worker is not None:
             raise ConfigError("--num-workers and --gpus-per-worker say how Ray computes; add --ray, or leave them out")
         return None
+    if not where:
+        raise ConfigError("--ray '': wanted an address, local or auto; is a variable of the shell not set?")
     from gradscore.distributed import RayOptions  # imports PyTorch
 
     return RayOptions(where, workers, gpus_per_worker)

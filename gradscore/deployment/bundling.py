@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,7 @@ def _deployed_models(
 
     Between them, by the detector that a baseline should decide by the report: what decides then, and advice to do so.
     """
-    nothing = f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first"
+    nothing = f"{run.path}: no meta models; run `gradscore fit-meta {quote(str(run.path))}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = MetaInputs.load(run.inputs_path)
@@ -250,8 +251,8 @@ def _deployed_models(
             if wanting:
                 raise BundleError(
                     f"{run.path}: the configuration asks for a meta model in {run.meta_path / wanting[0]}, and there "
-                    f"is none; run `gradscore fit-meta {run.path}`, which says so if it cannot be fitted, or have a "
-                    f"baseline decide: --score {name}=NAME, in Python scores=['{name}=NAME']"
+                    f"is none; run `gradscore fit-meta {quote(str(run.path))}`, which says so if it cannot be fitted, "
+                    f"or have a baseline decide: --score {name}=NAME, in Python scores=['{name}=NAME']"
                 )
             notices.append(f"no detector '{name}': no model was fitted for it")
     if not found:

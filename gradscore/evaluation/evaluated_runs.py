@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import pandas as pd
@@ -131,7 +132,7 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
             "into another folder"
         )
     if not run.meta_path.is_dir():
-        raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {run.path}` first")
+        raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {quote(str(run.path))}` first")
     with changing(run.path, [run.evaluation_path.name]):
         near = find_near_duplicates(run)
         found = specs_of(run)

@@ -30,6 +30,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -433,7 +434,8 @@ class FitIdentities:
             raise EvaluationError(
                 f"{folder}: this meta model was fitted with other samples, features or settings than the run has now "
                 f"({some(found, 3)}), so it may have seen what is reported; run "
-                f"`gradscore fit-meta {self._run.path}` again, with the settings that are given here by --set, if any"
+                f"`gradscore fit-meta {quote(str(self._run.path))}` again, with the settings that are given here by "
+                "--set, if any"
             )
 
     def _samples(self, split: str, spec: MetaModelSpec) -> str:

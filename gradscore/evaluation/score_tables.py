@@ -195,7 +195,7 @@ class ScoreTables:
             if folder in self._models and missing:
                 raise StoreError(
                     f"{folder / missing[0]}: missing, though the meta model beside it has to beat it; run "
-                    f"`gradscore fit-meta {run.path}` again"
+                    f"`gradscore fit-meta {quote(str(run.path))}` again"
                 )
         there = {place.name for place in self._models}
         self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
@@ -529,10 +529,12 @@ def _reading(folder: Path) -> Iterator[Path]:
         yield path
     except FileNotFoundError:
         raise StoreError(
-            f"{path}: there are no scores; run `gradscore evaluate {folder.parent}` to write them"
+            f"{path}: there are no scores; run `gradscore evaluate {quote(str(folder.parent))}` to write them"
         ) from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise StoreError(f"{path}: damaged ({error}); run `gradscore evaluate {folder.parent}` again") from None
+        raise StoreError(
+            f"{path}: damaged ({error}); run `gradscore evaluate {quote(str(folder.parent))}` again"
+        ) from None
 
 
 def _is_of(task: str, protocol: str, dataset: str) -> pc.Expression:

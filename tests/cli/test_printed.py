@@ -2,12 +2,16 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import gradscore
+from gradscore.errors import StoreError
+from gradscore.evaluation.score_tables import ScoreFile
 from gradscore.reporting.pages import render
 from gradscore_cli.output import Bar, Terminal, figures_table, json_text, progress_bar, say
 
@@ -103,3 +107,17 @@ def test_warnings_and_logs_of_libraries_are_printable() -> None:
     done = subprocess.run([sys.executable, "-c", SAY], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[:3] == [r"warning: a\x1b[2Jb", "c (UserWarning)", r"d\x9bb"]
     assert "--- Logging error ---" in done.stderr
+
+
+COMMAND = re.compile(r"`gradscore [a-z-]+ \{(?!quote\()[^}]*(?:path|folder|parent)[^}]*\}")
+
+
+def test_paths_in_commands_of_messages_are_quoted() -> None:
+    """Or a command with a space in a path would be another one when it is pasted."""
+    sources = {path: path.read_text(encoding="utf-8") for path in Path(gradscore.__file__).parent.rglob("*.py")}
+    assert [str(path) for path, text in sources.items() if COMMAND.search(text)] == []
+
+
+def test_a_command_that_makes_scores_can_be_pasted(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"run `gradscore evaluate '.*/my run'` to write them"):
+        ScoreFile(tmp_path / "my run" / "evaluation").table()
