@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -98,6 +98,7 @@ class SampleSet:
         columns: of a table, by what they are taken to hold, `labels`, `ids` or `inputs`, though their names do not say
             so.
         left_out: other columns of it, with their types.
+        may_label: of a table without classes the columns of whole numbers that may be classes.
     """
 
     path: Path
@@ -106,6 +107,7 @@ class SampleSet:
     count: int
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     left_out: Sequence[str] = ()
+    may_label: Sequence[str] = ()
 
     @property
     def is_table(self) -> bool:
@@ -380,7 +382,10 @@ def look_at_tables(
                 noun = "rows"
             else:
                 noun = "arrays"
-            found.setdefault(noun, []).append(_set_of(path, source, columns, left_out))
+            made = _set_of(path, source, columns, left_out)
+            if source.labels is None and kind != "npz":
+                made = replace(made, may_label=_may_label(table_columns(path)))
+            found.setdefault(noun, []).append(made)
         except (GradscoreError, OSError) as error:
             unused.append(f"{path}: not used: {str(error).splitlines()[0]}")
     return found, unused
@@ -462,6 +467,17 @@ def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
 
     found = [field.name for field in table.schema if is_text(field.type) and are_classes(field.name)]
     return found[-1] if len(found) == 1 or found[-1:] == table.column_names[-1:] else None
+
+
+def _may_label(table: pa.Table) -> list[str]:
+    """The columns that hold the whole numbers from 0 on, or truth values, each of them several times."""
+
+    def are_classes(name: str) -> bool:
+        counts = Counter(table.column(name).to_pylist())
+        return 1 < len(counts) <= table.num_rows / FEW and {*counts} == {*range(len(counts))}
+
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
+    return [name for name in whole if are_classes(name)]
 
 
 def _set_of(path: Path, source: SampleSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:

@@ -352,6 +352,8 @@ def _propose_data(
     for each in sets:
         if each not in ood and all(each is not part.samples for part in parts.values()):
             lacking = "it has other classes" if each.classes else f"its {called} have no classes"
+            if each.may_label:
+                lacking += f", unless {some(list(each.may_label))} holds them: then {NAME_LABELS}"
             lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
             lacking = f"its classes are numbers, which {MAY_NUMBER}" if each in numbered else lacking
             lacking = SCORED if each.name.lower() in TO_DECIDE else lacking
@@ -442,6 +444,8 @@ NOT_TRAINED = "must not have trained the network"
 SCORED = "by its name it holds samples to decide, which gradscore score does"
 
 MAY_NUMBER = "may be those of the network's classes; name it in data.in_dist if they are"
+
+NAME_LABELS = "name it in data.in_dist with arguments: {labels: COLUMN}"
 
 NAME_AS_OOD = "name it in data.ood if its samples are of none of the network's classes"
 

@@ -205,3 +205,15 @@ def test_an_archive_of_more_numbers_than_classes_is_ood(tmp_path: Path) -> None:
         images(tmp_path / "val" / called, count=2)
     np.savez(tmp_path / "mnist.npz", images=np.zeros((40, 8, 6), np.uint8), labels=np.arange(40) % 10)
     assert sources(propose([tmp_path], base=tmp_path))[1] == ["npz:mnist.npz"]
+
+
+def test_columns_of_whole_numbers_that_may_be_the_classes_are_said(tmp_path: Path) -> None:
+    for name in ("train", "valid", "test"):
+        rows = "\n".join(f"{row}.5,{row % 40},{row % 2},{row % 3}" for row in range(60))
+        (tmp_path / f"{name}.csv").write_text(f"spend,age,is_member,churn\n{rows}\n")
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    remarks = propose([tmp_path], base=tmp_path).remarks
+    for name in ("train", "valid", "test"):
+        said = f"{tmp_path / name}.csv: not used, since its rows have no classes, unless is_member, churn holds them: "
+        (remark,) = (each for each in remarks if each.startswith(said))
+        assert "then name it in data.in_dist with arguments: {labels: COLUMN}; name it in data.ood if" in remark
