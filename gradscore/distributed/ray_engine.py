@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import Config, dump_config, parse_config
 from ..errors import DistributedError, GradscoreError, MissingExtraError, StoreError
-from ..models import is_code_trusted, trusting_code
+from ..models import is_code_trusted
 from ..pipeline import ExtractSummary, OnBatch, Progress, RunPlan, complete_run
 from ..system import file_sha256
 from .shares import Shard, identity_of, make_shard
@@ -53,7 +53,6 @@ def extract_with_ray(
     options: RayOptions,
     *,
     out: Path | None = None,
-    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> ExtractSummary:
     """Computes the feature tables of a run as `gradscore.pipeline.extract` does, by workers of a Ray cluster.
@@ -65,7 +64,6 @@ def extract_with_ray(
         config: the settings.
         options: where it is computed.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: called after every shard.
 
     Returns:
@@ -80,10 +78,8 @@ def extract_with_ray(
         raise MissingExtraError(
             "--ray: the package ray is not installed; run `pip install 'gradscore[ray]'` and the same command again"
         )
-    plan = RunPlan.of(config, out=out, trust_code=trust_code)
-    with trusting_code(trust_code):
-        job = Job.of(plan)
-    with closing(_Workers(plan, job, options)) as workers:
+    plan = RunPlan.of(config, out=out)
+    with closing(_Workers(plan, Job.of(plan), options)) as workers:
         return complete_run(
             plan,
             make_shards=workers.make_shards,

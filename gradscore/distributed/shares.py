@@ -98,7 +98,6 @@ def extract_share(
     share: Share,
     *,
     out: Path | None = None,
-    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> ShareSummary:
     """Computes the shards of one share of a run, or what is missing of them; `merge` makes a run of all shares.
@@ -109,14 +108,13 @@ def extract_share(
         config: the settings.
         share: which shards.
         out: the run folder, instead of `config.run`.
-        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: called after every batch.
 
     Raises:
         StoreError: the run folder was begun with other inputs or settings, or has a damaged share.
         GradscoreError: as `gradscore.pipeline.extract`.
     """
-    plan = RunPlan.of(config, out=out, trust_code=trust_code)
+    plan = RunPlan.of(config, out=out)
     config, run = plan.config, plan.config.run
     before, changed = check_target(run, config, plan.inputs)
     shards = table_shards(plan)[share.index :: share.count]
@@ -176,14 +174,13 @@ def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: 
     return computed
 
 
-def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = None) -> ExtractSummary:
+def merge(run: Path, *, progress: Progress | None = None) -> ExtractSummary:
     """Makes a finished run of the shares in its folder; nothing is computed but what the first samples show.
 
     A run that is finished is left as it is.
 
     Args:
         run: the run folder that the shares were written into.
-        trust_code: allow a `python:` model and augmentations, whose code is run.
         progress: called with how many samples are there.
 
     Returns:
@@ -195,7 +192,7 @@ def merge(run: Path, *, trust_code: bool = False, progress: Progress | None = No
     """
     run = run.absolute()
     folder = RunFolder(run)
-    plan = RunPlan.of(folder.config, out=run, trust_code=trust_code)
+    plan = RunPlan.of(folder.config, out=run)
     records: list[ShareRecord] = []
     if not is_complete(run, folder.manifest):
         if folder.manifest.finished:

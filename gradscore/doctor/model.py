@@ -25,7 +25,6 @@ from ..models import (
     group_parameters,
     refuse_foreign,
     refuse_probabilities,
-    trusting_code,
 )
 from ..pipeline import cut, open_datasets
 from ..statistics import reduce_gradients
@@ -280,7 +279,7 @@ OF_OUTPUTS = ("inputs", "outputs", "num_classes", "no parameters", "hidden param
 """Topics of problems that samples of other splits would show once more."""
 
 
-def check_config(config: Config, *, samples: int = 256, trust_code: bool = False) -> Diagnosis:
+def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     """Builds the classifier of a configuration and checks it with inputs of `in_dist.test`, or else `in_dist.fit`.
 
     Samples of all splits are read, and some of each go through the model.
@@ -288,7 +287,6 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     Args:
         config: the settings.
         samples: so many inputs are drawn at random, with the seed of the configuration.
-        trust_code: allow a `python:` model, whose code is run.
 
     Returns:
         As `check_model`.
@@ -300,11 +298,10 @@ def check_config(config: Config, *, samples: int = 256, trust_code: bool = False
     """
     device = resolve_device(config.extract.device)
     check_features(config.features)
-    with trusting_code(trust_code):
-        built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
-        model = built.model.to(device)
-        group_parameters(model, config.features.parameters, granularity=config.features.granularity)
-        datasets = open_datasets(config)
+    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    model = built.model.to(device)
+    group_parameters(model, config.features.parameters, granularity=config.features.granularity)
+    datasets = open_datasets(config)
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
     own, are_names = raw_labels(config.data, spec, datasets[split].class_names)
     batch = Batch.joined(list(_drawn(config, datasets[split], samples, name=split)))

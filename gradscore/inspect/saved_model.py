@@ -19,7 +19,7 @@ from ..errors import AmplifiedRoundingError, ConfigError, DataError, ModelError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import build_model, trusting_code
+from ..models import build_model
 from ..pipeline import Progress, open_datasets
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
@@ -113,7 +113,6 @@ def inspect_config(
     samples: int = 256,
     batch_size: int = 32,
     loss: str | None = None,
-    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
@@ -125,7 +124,6 @@ def inspect_config(
         samples: at most so many of each split, drawn at random with the seed of the configuration.
         batch_size: samples in a batch; what is measured per batch depends on it.
         loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
-        trust_code: allow a `python:` model, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -146,10 +144,9 @@ def inspect_config(
     names = list(dict.fromkeys(quantities or QUANTITIES))
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
-    with trusting_code(trust_code):
-        built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
-        model = built.model.to(device)
-        datasets = open_datasets(config)
+    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    model = built.model.to(device)
+    datasets = open_datasets(config)
     notices: list[str] = []
     groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
     found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)

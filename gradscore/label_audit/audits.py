@@ -15,7 +15,7 @@ from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
 from ..data import FIT, Pixels, Samples, are_images, is_image, planned_splits
 from ..errors import DataError, GradscoreError
 from ..extractor import count_classes
-from ..models import Interface, trusting_code
+from ..models import Interface
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
 from ..system import check_target, checked, clear_page, make_folder, only_writer, replacing, write_csv
@@ -137,7 +137,6 @@ def audit_config(
     config: Config,
     *,
     split: str = FIT,
-    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Audit, Callable[[int], Pixels | None]]:
     """Audits the labels of a split.
@@ -147,7 +146,6 @@ def audit_config(
     Args:
         config: the settings.
         split: which samples; all of them need labels.
-        trust_code: allow a `python:` model or data, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -160,8 +158,7 @@ def audit_config(
         DataError: samples that cannot be used or have no label, or a class with too few.
         EngineError: gradients that cannot be computed.
     """
-    with trusting_code(trust_code):
-        opened = open_split(config, split, loss="label", command="audit")
+    opened = open_split(config, split, loss="label", command="audit")
     dataset = opened.dataset
     if dataset.labels is not None:  # as open_split made sure
         check_class_sizes(dataset.labels)

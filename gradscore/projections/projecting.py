@@ -17,7 +17,7 @@ from ..config import Config
 from ..data import FIT, Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
-from ..models import trusting_code, weights_sha256
+from ..models import weights_sha256
 from ..pipeline import Counter, Progress, cut, open_split
 from ..system import checked, only_writer
 from .gradient_stream import GradientStream, find_loss, gradients_of, logit_gradients
@@ -115,7 +115,6 @@ def project_config(
     seed: int = 0,
     out: str | Path | None = None,
     like: About | None = None,
-    trust_code: bool = False,
     progress: Progress | None = None,
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
@@ -130,7 +129,6 @@ def project_config(
         seed: as for `project`.
         out: as for `project`.
         like: what the projections are to be compared with.
-        trust_code: allow a `python:` model or data, whose code is run.
         progress: told after every batch.
 
     Returns:
@@ -146,8 +144,7 @@ def project_config(
     """
     find_loss(loss)
     projection = Projection(dim, seed)
-    with trusting_code(trust_code):
-        opened = open_split(config, split, loss=loss, command="project")
+    opened = open_split(config, split, loss=loss, command="project")
     with logit_gradients(
         opened.model, opened.samples, config.features.parameters, loss=loss, batch_size=config.extract.batch_size
     ) as stream:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from gradscore.config import load_config
 from gradscore.inspect import inspect_config
+from gradscore.models import trusting_code
 from gradscore_cli.main import app
 
 NET = """
@@ -137,7 +138,8 @@ def test_a_folder_that_cannot_be_written_keeps_an_earlier_inspection(config_file
 
 def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path, drawn: dict[str, Figure]) -> None:
     inspect(config_file, "--trust-code", "--samples", 12, "--quantities", "mean_gsnr", "--out", tmp_path / "page")
-    found = inspect_config(load_config(config_file), quantities=["mean_gsnr"], samples=12, trust_code=True)
+    with trusting_code():
+        found = inspect_config(load_config(config_file), quantities=["mean_gsnr"], samples=12)
     largest = []
     for group, (quantity,) in found.groups.items():
         axes = drawn[f"gsnr-map-{group}"].axes[0]

@@ -17,6 +17,7 @@ from distributed_runs import content, settings
 from gradscore.config import Config, dump_config
 from gradscore.distributed import RayOptions, extract_with_ray
 from gradscore.errors import DataError
+from gradscore.models import trusting_code
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 
@@ -27,14 +28,23 @@ import os, signal, sys
 from pathlib import Path
 from gradscore.config import load_config
 from gradscore.distributed import RayOptions, extract_with_ray
+from gradscore.models import trusting_code
 
 def end_midway(split, done, total):
     if split == "in_dist.bank":
         os.kill(os.getpid(), signal.SIGKILL)
 
-extract_with_ray(load_config(Path(sys.argv[1])), RayOptions(address=sys.argv[2], workers=1), trust_code=True,
-                 progress=end_midway)
+with trusting_code():
+    options = RayOptions(address=sys.argv[2], workers=1)
+    extract_with_ray(load_config(Path(sys.argv[1])), options, progress=end_midway)
 """
+
+
+@pytest.fixture(autouse=True)
+def trusting() -> Iterator[None]:
+    """The code of the models is the tests' own."""
+    with trusting_code():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +102,7 @@ def test_the_run_is_that_of_one_process(
 ) -> None:
     disturb(config)
     options = RayOptions(address=cluster.address, workers=workers)
-    summary = extract_with_ray(config, options, out=tmp_path / "run", trust_code=True)
+    summary = extract_with_ray(config, options, out=tmp_path / "run")
     assert content(tmp_path / "run") == content(local)
     assert [split.samples for split in summary.splits] == [30, 20, 48, 9]
     assert not (config.run.parent / "kill-one").exists()
@@ -107,7 +117,7 @@ def test_a_node_is_removed_during_the_run(cluster: Any, config: Config, local: P
         del nodes[: split == "in_dist.test"]
 
     options = RayOptions(address=cluster.address, workers=4)
-    extract_with_ray(config, options, out=tmp_path / "run", trust_code=True, progress=remove)
+    extract_with_ray(config, options, out=tmp_path / "run", progress=remove)
     assert nodes == []
     assert content(tmp_path / "run") == content(local)
 
@@ -119,10 +129,10 @@ def test_a_killed_driver_goes_on(cluster: Any, config: Config, local: Path, tmp_
     assert subprocess.run(command, env=os.environ, check=False).returncode == -9
     assert not RunFolder(tmp_path / "run").manifest.finished
     options = RayOptions(address=cluster.address, workers=1)
-    summary = extract_with_ray(config, options, trust_code=True)
+    summary = extract_with_ray(config, options)
     assert [split.computed for split in summary.splits[:2]] == [0, 0]
     assert content(tmp_path / "run") == content(local)
-    assert extract_with_ray(config, options, trust_code=True).was_complete
+    assert extract_with_ray(config, options).was_complete
 
 
 def test_what_goes_wrong_at_a_worker_comes_back_as_it_is(cluster: Any, tmp_path: Path) -> None:
@@ -134,4 +144,4 @@ def test_what_goes_wrong_at_a_worker_comes_back_as_it_is(cluster: Any, tmp_path:
     given = config.model_dump(mode="json")
     broken = Config.model_validate(given | {"data": given["data"] | {"ood": [source]}})
     with pytest.raises(DataError, match=r"split ood.broken, sample .*a\.png"):
-        extract_with_ray(broken, RayOptions(address=cluster.address, workers=1), trust_code=True)
+        extract_with_ray(broken, RayOptions(address=cluster.address, workers=1))

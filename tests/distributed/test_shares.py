@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +17,7 @@ from distributed_runs import content, settings
 from gradscore.config import Config, dump_config, parse_config
 from gradscore.distributed import Share, extract_share, merge
 from gradscore.errors import ConfigError, StoreError
+from gradscore.models import trusting_code
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder, RunWriter, verify_run
 
@@ -27,8 +28,17 @@ import sys
 from pathlib import Path
 from gradscore.config import load_config
 from gradscore.distributed import Share, extract_share
-extract_share(load_config(Path(sys.argv[1])), Share.parsed(sys.argv[2]), trust_code=True)
+from gradscore.models import trusting_code
+with trusting_code():
+    extract_share(load_config(Path(sys.argv[1])), Share.parsed(sys.argv[2]))
 """
+
+
+@pytest.fixture(autouse=True)
+def trusting() -> Iterator[None]:
+    """The code of the models is the tests' own."""
+    with trusting_code():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +52,7 @@ def local(config: Config) -> Path:
 
 
 def in_shares(config: Config, out: Path, shares: Sequence[str]) -> list[Any]:
-    return [extract_share(config, Share.parsed(name), out=out, trust_code=True) for name in shares]
+    return [extract_share(config, Share.parsed(name), out=out) for name in shares]
 
 
 SHARES = {
@@ -59,7 +69,7 @@ def test_merged_shares_are_the_run_of_one_process(
 ) -> None:
     in_shares(config, tmp_path / "run", shares)
     assert not RunFolder(tmp_path / "run").manifest.finished
-    summary = merge(tmp_path / "run", trust_code=True)
+    summary = merge(tmp_path / "run")
     assert content(tmp_path / "run") == content(local)
     assert verify_run(tmp_path / "run").not_recorded == []
     assert [split.samples for split in summary.splits] == [30, 20, 48, 9]
@@ -75,7 +85,7 @@ def in_folders(tmp_path: Path, *configs: Config) -> Path:
 
 def test_shares_copied_from_folders_of_their_own(config: Config, local: Path, tmp_path: Path) -> None:
     run = in_folders(tmp_path, config, config)
-    merge(run, trust_code=True)
+    merge(run)
     assert content(run) == content(local)
 
 
@@ -86,7 +96,7 @@ COPIED = {"other inputs": "extract.part_size=9", "other settings": "meta.seed=3"
 def test_copied_shares_that_do_not_belong_together_are_refused(config: Config, tmp_path: Path, setting: str) -> None:
     run = in_folders(tmp_path, config, with_setting(config, setting))
     with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
-        merge(run, trust_code=True)
+        merge(run)
     assert not RunFolder(run).manifest.finished
 
 
@@ -98,18 +108,18 @@ def test_processes_at_once_of_which_one_is_killed(config: Config, local: Path, t
     other = subprocess.Popen([*command, "1/2"])
     assert (killed.wait(), other.wait()) == (-9, 0)
     with pytest.raises(StoreError, match=r"(is|are) missing"):
-        merge(tmp_path / "run", trust_code=True)
-    again = extract_share(config, Share(0, 2), trust_code=True)
+        merge(tmp_path / "run")
+    again = extract_share(config, Share(0, 2))
     assert 0 < again.computed < 30 + 48
-    merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run")
     assert content(tmp_path / "run") == content(local)
 
 
 def test_a_finished_run_is_left_alone(config: Config, tmp_path: Path) -> None:
     in_shares(config, tmp_path / "run", ["0/1"])
-    merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run")
     assert in_shares(config, tmp_path / "run", ["0/2"])[0].was_complete
-    assert merge(tmp_path / "run", trust_code=True).was_complete
+    assert merge(tmp_path / "run").was_complete
 
 
 def test_what_a_finished_run_lost_is_named(config: Config, local: Path, tmp_path: Path) -> None:
@@ -118,7 +128,7 @@ def test_what_a_finished_run_lost_is_named(config: Config, local: Path, tmp_path
     with pytest.raises(
         StoreError, match=r"was finished, and features/ood\.noise/part-00000\.parquet went missing since"
     ):
-        merge(tmp_path / "run", trust_code=True)
+        merge(tmp_path / "run")
     extract(config, out=tmp_path / "run", trust_code=True)
     assert content(tmp_path / "run") == content(local)
 
@@ -164,7 +174,7 @@ def test_what_does_not_belong_together_is_refused(config: Config, tmp_path: Path
     in_shares(config, tmp_path / "run", ["0/2", "1/2"])
     damage(tmp_path / "run")
     with pytest.raises(StoreError, match=re.escape(message.replace("{run}", str(tmp_path / "run")))):
-        merge(tmp_path / "run", trust_code=True)
+        merge(tmp_path / "run")
     assert not RunFolder(tmp_path / "run").manifest.finished
 
 
@@ -188,7 +198,7 @@ def test_settings_left_to_gradscore_are_the_same_in_every_share(config: Config, 
     )
     whole = extract(automatic, out=tmp_path / "whole", trust_code=True).run
     in_shares(automatic, tmp_path / "run", ["0/2", "1/2"])
-    merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run")
     assert RunFolder(whole).config.features.penultimate is True
     assert content(tmp_path / "run") == content(whole)
 
@@ -211,14 +221,14 @@ def test_a_share_says_its_settings_itself(config: Config, tmp_path: Path) -> Non
     in_shares(config, tmp_path / "run", ["0/2", "1/2"])
     (tmp_path / "run/config.yaml").write_text(dump_config(with_setting(config, "meta.seed=3")))
     with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
-        merge(tmp_path / "run", trust_code=True)
+        merge(tmp_path / "run")
 
 
 def test_where_things_lie_and_how_fast_they_go_may_differ(config: Config, local: Path, tmp_path: Path) -> None:
     harmless = ["extract.workers=1", "model.prefix=net.", "run=x"]
     in_shares(config, tmp_path / "run", ["0/2"])
     in_shares(parse_config(dump_config(config), where="test", overrides=harmless), tmp_path / "run", ["1/2"])
-    merge(tmp_path / "run", trust_code=True)
+    merge(tmp_path / "run")
     assert content(tmp_path / "run") == content(local)
 
 
@@ -243,8 +253,8 @@ def test_a_merge_that_is_killed_at_its_end(
     with monkeypatch.context() as patched:
         patched.setattr(RunWriter, "finish", finish)
         with pytest.raises(KeyboardInterrupt):
-            merge(tmp_path / "run", trust_code=True)
-    merge(tmp_path / "run", trust_code=True)
+            merge(tmp_path / "run")
+    merge(tmp_path / "run")
     assert content(tmp_path / "run") == content(local)
 
 

@@ -1,5 +1,6 @@
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,10 +16,17 @@ from gradscore.pipeline import RunPlan
 from gradscore.system import file_sha256
 
 
+@pytest.fixture(autouse=True)
+def trusting() -> Iterator[None]:
+    """The code of the models is the tests' own."""
+    with trusting_code():
+        yield
+
+
 def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"--ray: the package ray is not installed"):
-        extract_with_ray(settings(tmp_path), RayOptions(), trust_code=True)
+        extract_with_ray(settings(tmp_path), RayOptions())
 
 
 UNREACHABLE = {"address": "127.0.0.1:{}", "client": "ray://127.0.0.1:{}", "in brackets": "[::1]:{}"}
@@ -63,8 +71,7 @@ def test_workers_trust_code_where_the_caller_does(tmp_path: Path, monkeypatch: p
         "gradscore.distributed.ray_engine.complete_run",
         lambda _plan, make_shards, **_: jobs.append(make_shards.__self__._job),
     )
-    with trusting_code():
-        extract_with_ray(settings(tmp_path), RayOptions())
+    extract_with_ray(settings(tmp_path), RayOptions())
     assert [job.trust_code for job in jobs] == [True]
 
 
@@ -83,5 +90,5 @@ def test_a_ray_of_its_own_joins_no_cluster_that_the_environment_names(
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr("gradscore.distributed.ray_engine.find_spec", lambda name: name)
     with pytest.raises(DistributedError, match="--ray local: "):
-        extract_with_ray(settings(tmp_path), RayOptions(), trust_code=True)
+        extract_with_ray(settings(tmp_path), RayOptions())
     assert given == ["local"]

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.doctor import check_config
 from gradscore.doctor.checks import Diagnosis
 from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.models import trusting_code
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
@@ -153,18 +155,25 @@ SOUND = {
 }
 
 
+@pytest.fixture(autouse=True)
+def trusting() -> Iterator[None]:
+    """The code of the models is the tests' own."""
+    with trusting_code():
+        yield
+
+
 @pytest.mark.parametrize("model", SOUND.values(), ids=SOUND)
 def test_what_doctor_passes_gets_through(home: Path, tmp_path: Path, model: dict) -> None:
     config = zoo_config(home, tmp_path, model)
-    diagnosis = check_config(config, trust_code=True)
+    diagnosis = check_config(config)
     assert diagnosis.usable, problems(diagnosis)
-    extract(config, trust_code=True)
+    extract(config)
     run = RunFolder(config.run)
     fit_run(run)
     assert evaluate_run(run).warnings == []
-    bundle = make_bundle(run, alpha=0.2, trust_code=True, model_source=config.model.source)
+    bundle = make_bundle(run, alpha=0.2, model_source=config.model.source)
     write_bundle(tmp_path / "b.gradscore", bundle)
-    scorer = Scorer.load(tmp_path / "b.gradscore", trust_code=True, model_source=config.model.source)
+    scorer = Scorer.load(tmp_path / "b.gradscore", model_source=config.model.source)
     logits = run.read(TEST)[[f"logit_{place}" for place in range(10)]].to_numpy()
     raw = (load_digits().images[150:170] * 255 / 16).round().astype(np.uint8)[:, None]
     assert scorer(torch.from_numpy(raw))["prediction"].tolist() == logits[:20].argmax(1).tolist()
@@ -176,7 +185,7 @@ def problems(diagnosis: Diagnosis) -> str:
 
 def test_another_number_of_classes_does_not_pass(home: Path, tmp_path: Path) -> None:
     config = zoo_config(home, tmp_path, at("python:net.py:plain", num_classes=12))
-    assert "returns 10 logits, num_classes says 12" in problems(check_config(config, trust_code=True))
+    assert "returns 10 logits, num_classes says 12" in problems(check_config(config))
 
 
 def test_classes_by_name_may_be_put_in_order(home: Path, tmp_path: Path) -> None:
@@ -188,7 +197,7 @@ def test_classes_by_name_may_be_put_in_order(home: Path, tmp_path: Path) -> None
         Image.fromarray((image * 15.9).astype(np.uint8)).save(folder / f"{place}.png")
     part = {"source": f"folder:{tmp_path / 'digits'}"}
     data = {"auxiliary": [], "in_dist": {"fit": part, "test": part}}
-    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:renamed"), data=data), trust_code=True))
+    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:renamed"), data=data)))
     assert "set data.class_names to [j, a, b, c, d, e, f, g, h, i], or set label_map to {a: 1, b: 2" in found
 
 
@@ -199,5 +208,5 @@ def test_an_ood_set_that_the_model_cannot_take_does_not_pass(home: Path, tmp_pat
     config = zoo_config(home, tmp_path, at("python:net.py:plain"))
     data = config.model_dump(mode="json")["data"]
     data["ood"].append({"name": "far", "source": f"folder:{tmp_path}/far"})
-    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:plain"), data=data), trust_code=True))
+    found = problems(check_config(zoo_config(home, tmp_path, at("python:net.py:plain"), data=data)))
     assert re.search(r"samples of ood.far: the model cannot take images of shape \(1, 20, 20\)", found), found

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from gradscore.config import Config, dump_config
 from gradscore.distributed import Share, extract_share
 from gradscore.errors import ConfigError, StoreError
+from gradscore.models import trusting_code
 from gradscore.objects import working_copy
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder, verify_run
@@ -129,10 +130,10 @@ def test_goes_on_elsewhere_after_a_kill(bucket: Bucket, config_file: str, local:
 
 def test_shares_at_once_have_copies_of_their_own(bucket: Bucket, config: Config, local: Path, tmp_path: Path) -> None:
     address = bucket.address("runs/a")
-    with working_copy(address) as one, working_copy(address) as other:
+    with trusting_code(), working_copy(address) as one, working_copy(address) as other:
         assert one.path != other.path
-        extract_share(config, Share(0, 2), out=one.path, trust_code=True, progress=one.telling())
-        extract_share(config, Share(1, 2), out=other.path, trust_code=True, progress=other.telling())
+        extract_share(config, Share(0, 2), out=one.path, progress=one.telling())
+        extract_share(config, Share(1, 2), out=other.path, progress=other.telling())
     assert command("merge", address, "--trust-code").exit_code == 0
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
 

@@ -17,6 +17,7 @@ from gradscore.doctor import check_model
 from gradscore.errors import ConfigError, DataError
 from gradscore.evaluation import fit_run
 from gradscore.inspect import inspect_config
+from gradscore.models import trusting_code
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
@@ -101,9 +102,10 @@ def test_a_detector_is_not_fitted_to_given_labels(net: nn.Module, samples) -> No
 
 def test_other_looks_at_a_model_use_losses_without_labels(small_run: Path, tmp_path: Path, net: nn.Module) -> None:
     config = with_losses(small_run, tmp_path, ["label"], ood=False)
-    found = inspect_config(config, quantities=["grad_hist_1d"], samples=8, trust_code=True)
+    with trusting_code():
+        found = inspect_config(config, quantities=["grad_hist_1d"], samples=8)
     assert found.samples["in_dist.test"] == 8
     with pytest.raises(ConfigError, match="'label' looks at given labels, and OOD samples have none"):
-        inspect_config(config, loss="label", trust_code=True)
+        inspect_config(config, loss="label")
     with pytest.raises(ConfigError, match="loss 'label' looks at given labels"):
         check_model(net, torch.rand(4, 1, 8, 8), loss="label")
