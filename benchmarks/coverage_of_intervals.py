@@ -246,7 +246,7 @@ def of_realised_rate(n: int, alpha: float, sets: int) -> Tally:
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
             limit = threshold(np.random.default_rng(FIRST_SEED + seed).random(n), alpha)
-            yield limit.realised_rate(level=0.9), 1.0 - limit.value
+            yield limit.realised_rate(), 1.0 - limit.value
 
     return tally(each())
 

@@ -121,11 +121,11 @@ def calibrated(
         alpha: bound of the rate, on average over calibrations.
 
     Raises:
-        EvaluationError: `alpha` is out of range, or there are too few samples for it; the message says how many are
-            needed.
+        EvaluationError: there are too few samples for it; the message says how many are needed.
+        ConfigError: `alpha` is out of range.
     """
     whole = right if whole is None else whole
-    if len(right) < (needed := samples_needed(_in_range(alpha) / len(models))):
+    if len(right) < (needed := samples_needed(as_rate(alpha, "alpha") / len(models))):
         copies = len(whole) - len(right)
         beside = f"; {copies} more are copies of these, or of samples of in_dist.fit" if copies else ""
         raise EvaluationError(
@@ -221,8 +221,8 @@ class FalseAlarms:
     n: int
     rank: int
 
-    def realised_rate(self, *, level: float = 0.9) -> tuple[float, float]:
-        """Where the false-alarm rate of this very calibration lies with probability `level`.
+    def realised_rate(self) -> tuple[float, float]:
+        """Where the false-alarm rate of this very calibration lies in nine of ten cases.
 
         The bound alpha is one on average over calibrations; for scores without ties the rate given the calibration
         follows a beta distribution with parameters k and n + 1 - k.
@@ -230,7 +230,7 @@ class FalseAlarms:
         Source: Vovk, 2012.
         """
         law = beta(self.rank, self.n + 1 - self.rank)
-        return float(law.ppf((1 - level) / 2)), float(law.ppf((1 + level) / 2))
+        return float(law.ppf(0.05)), float(law.ppf(0.95))
 
     def chance_of(self, rejected: int, samples: int) -> float:
         """How probable it is that so many of new samples, or more, are rejected: at most, where scores have ties."""
@@ -286,7 +286,8 @@ def threshold(calibration: ArrayLike, alpha: float, *, levels: ArrayLike | None 
         levels: (n,) ascending; the bound that holds where the k largest scores are flagged, k / (n + 1) without.
 
     Raises:
-        EvaluationError: alpha is out of range, a score is not finite, or there are too few calibration samples.
+        EvaluationError: a score is not finite, or there are too few calibration samples.
+        ConfigError: alpha is out of range.
 
     Example:
         >>> threshold([1.0, 2.0, 3.0, 4.0], alpha=0.4).value
@@ -296,7 +297,7 @@ def threshold(calibration: ArrayLike, alpha: float, *, levels: ArrayLike | None 
     n = len(values)
     bounds = np.arange(1, n + 1) / (n + 1) if levels is None else np.asarray(levels, dtype=np.float64)
     # Shares are quotients rounded once, as decimals are read: 29 of 100 equals 0.29.
-    rank = int(np.searchsorted(bounds, _in_range(alpha), side="right"))
+    rank = int(np.searchsorted(bounds, as_rate(alpha, "alpha"), side="right"))
     if not rank:
         detectors = ceil(bounds[0] * (n + 1) - 1e-9) if n else 1
         raise EvaluationError(_too_few(alpha, samples_needed(alpha / detectors), n))
@@ -313,7 +314,7 @@ def samples_needed(alpha: float) -> int:
         19
     """
     # 0.07 is 7/100, not the nearest float.
-    return ceil(1 / Fraction(repr(_in_range(alpha)))) - 1
+    return ceil(1 / Fraction(repr(as_rate(alpha, "alpha")))) - 1
 
 
 def _too_few(alpha: float, needed: int, got: int) -> str:
@@ -321,13 +322,6 @@ def _too_few(alpha: float, needed: int, got: int) -> str:
         f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {got}; "
         "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
     )
-
-
-def _in_range(alpha: float) -> float:
-    rate = as_rate(alpha)
-    if rate is None:
-        raise EvaluationError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
-    return rate
 
 
 def _finite(values: ArrayLike, name: str) -> FloatArray:

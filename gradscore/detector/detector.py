@@ -148,9 +148,6 @@ class Detector:
                 setting in `extract`.
         """
         check_mode(model)
-        rate = as_rate(alpha)
-        if rate is None:
-            raise ConfigError(f"alpha: wanted a rate between 0 and 1, got {alpha!r}")
         self._sections = {
             "preprocessing": preprocessing,
             "features": features,
@@ -169,7 +166,7 @@ class Detector:
             self._sections["features"] = {**(features or {}), **of_losses}
         self._scores = scores
         self.model = model
-        self._alpha = rate
+        self._alpha = as_rate(alpha, "alpha")
         self._interface = Interface(output=output, one_logit=one_logit)
         self._recipe = {"source": recipe} if isinstance(recipe, str) else recipe
         self._preprocess: Preprocessing | None = None
@@ -222,8 +219,7 @@ class Detector:
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
         """
-        if as_rate(holdout) is None:
-            raise ConfigError(f"holdout: wanted a share between 0 and 1, got {holdout!r}")
+        as_rate(holdout, "holdout")
         folder = Folder(run)
         with self._interface.attached(self.model):
             given = self._given(data, split=FIT)

@@ -21,6 +21,7 @@ from ..models import (
     BuiltModel,
     Interface,
     build_model,
+    check_logits,
     check_module,
     group_parameters,
     refuse_foreign,
@@ -194,11 +195,7 @@ def _logits(model: nn.Module, batch: Inputs) -> Tensor:
     found = []
     for start in range(0, sample_count(batch), FORWARD):
         part = rows_of(batch, slice(start, start + FORWARD))
-        count = sample_count(part)
-        logits = model(each_input(part, Tensor.clone))
-        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count or logits.shape[1] < 2:
-            got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise ModelError(f"wanted logits of shape ({count}, classes), got {got}; let forward return those")
+        logits = check_logits(model(each_input(part, Tensor.clone)), sample_count(part))
         refuse_probabilities(logits)
         found.append(logits)
     return torch.cat(found)

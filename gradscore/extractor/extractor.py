@@ -24,8 +24,10 @@ from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     Head,
     LastLayer,
+    check_logits,
     coarsest_dtype,
     find_last_layer,
+    first_parameter,
     group_parameters,
     refuse_foreign,
     refuse_probabilities,
@@ -626,10 +628,8 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
         ModelError: it cannot take them, or returns something else than logits of two or more classes.
     """
     check_mode(model)
-    parameter = next(model.parameters(), None)
-    if parameter is None:
-        raise ModelError("the model has no parameters, so there are no gradients to make features of")
-    inputs = each_input(rows_of(batch.inputs, slice(WARM_UP)), lambda tensor: tensor.to(parameter.device))
+    device = first_parameter(model).device
+    inputs = each_input(rows_of(batch.inputs, slice(WARM_UP)), lambda tensor: tensor.to(device))
     try:
         with torch.no_grad():
             outputs = model(each_input(inputs, Tensor.clone))
@@ -637,13 +637,7 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
         raise
     except FAILURES as error:
         raise ModelError(refusal(error, inputs)) from None
-    count = sample_count(inputs)
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != count or outputs.shape[1] < 2:
-        got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ModelError(
-            f"model outputs: wanted logits of shape ({count}, classes), got {got}; let forward return those"
-        )
-    return int(outputs.shape[1])
+    return check_logits(outputs, sample_count(inputs)).shape[1]
 
 
 def input_dtype(model: nn.Module) -> torch.dtype:

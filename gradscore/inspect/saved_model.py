@@ -15,11 +15,11 @@ from torch.utils.data import Subset
 
 from ..config import Config
 from ..data import TEST, BadSample, SampleDataset, planned_splits, split_samples
-from ..errors import AmplifiedRoundingError, ConfigError, DataError, ModelError
+from ..errors import AmplifiedRoundingError, ConfigError, DataError
 from ..extractor import ForwardPass
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
-from ..models import build_model
+from ..models import build_model, first_parameter
 from ..pipeline import Progress, open_datasets
 from ..system import Registry, full_precision, resolve_device
 from .findings import Finding
@@ -185,9 +185,7 @@ def _chosen_groups(
     """
     if config.data.in_dist.test is None:
         raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
-    device = next((parameter.device for parameter in model.parameters()), None)
-    if device is None:
-        raise ModelError("the model has no parameters, so there are no gradients to look at")
+    device = first_parameter(model).device
     classes = config.model.num_classes
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
 

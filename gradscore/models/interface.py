@@ -176,6 +176,14 @@ def _of_another_task(returned: object) -> str:
     return f"model outputs: wanted logits of shape (samples, classes), got {got}; {OTHER_MODELS}"
 
 
+def check_logits(outputs: object, count: int) -> Tensor:
+    """Makes sure, by a `ModelError`, that a model returned (count, K) logits of two or more classes."""
+    if isinstance(outputs, Tensor) and outputs.dim() == 2 and len(outputs) == count and outputs.shape[1] >= 2:
+        return outputs
+    got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+    raise ModelError(f"model outputs: wanted logits of shape ({count}, classes), got {got}; let forward return those")
+
+
 def refuse_probabilities(logits: Tensor) -> None:
     """Refuses outputs that went through a softmax or a sigmoid: scores are made of what entered it.
 

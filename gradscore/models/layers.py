@@ -32,6 +32,13 @@ ROOT = "."
 """The group of the parameters that the outermost module owns itself, for granularity `module`."""
 
 
+def first_parameter(model: nn.Module) -> nn.Parameter:
+    """The first parameter of a model, which says where it lies; a `ModelError` where it has none."""
+    for parameter in model.parameters():
+        return parameter
+    raise ModelError("the model has no parameters, so there are no gradients to look at")
+
+
 def group_parameters(
     model: nn.Module, patterns: Iterable[str], *, granularity: Granularity = "parameter"
 ) -> dict[str, list[str]]:
@@ -49,9 +56,8 @@ def group_parameters(
         ModelError: the model has no parameters.
         ConfigError: a pattern matches none of them.
     """
+    first_parameter(model)
     names = [name for name, _ in model.named_parameters()]
-    if not names:
-        raise ModelError("the model has no parameters, so there are no gradients to make features of")
     chosen = set()
     for place, pattern in enumerate(patterns):
         if pattern == LAST_LAYER:

@@ -105,12 +105,10 @@ class Monitor:
 
         Raises:
             MonitorError: the state is damaged or not of this bundle.
-            DataError: windows too small, or alpha out of range.
+            DataError: windows too small.
+            ConfigError: alpha out of range.
         """
-        rate = as_rate(alpha)
-        if rate is None:
-            raise DataError(f"alpha: wanted a probability between 0 and 1, got {alpha!r}; 0.01 is usual")
-        self.bundle, self.window, self.alpha = bundle, checked_window(window), rate
+        self.bundle, self.window, self.alpha = bundle, checked_window(window), as_rate(alpha, "alpha")
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
         self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)

@@ -44,14 +44,16 @@ def is_number(value: object) -> TypeIs[float | np.floating[Any] | np.integer[Any
     return is_whole(value) or isinstance(value, float | np.floating)
 
 
-def as_rate(value: object) -> float | None:
-    """A number of Python's or NumPy's between 0 and 1, as its digits read; None for anything else, 0 and 1 as well.
+def as_rate(value: object, name: str) -> float:
+    """A number of Python's or NumPy's between 0 and 1, as its digits read; a `ConfigError` for anything else.
 
     Example:
-        >>> as_rate(np.float32(0.1)), as_rate(0), as_rate("0.1")
-        (0.1, None, None)
+        >>> as_rate(np.float32(0.1), "alpha")
+        0.1
     """
-    return float(str(value)) if isinstance(value, float | np.floating) and 0 < value < 1 else None
+    if isinstance(value, float | np.floating) and 0 < value < 1:
+        return float(str(value))
+    raise ConfigError(f"{name}: wanted a number between 0 and 1, got {value!r}")
 
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]

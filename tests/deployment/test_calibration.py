@@ -17,7 +17,7 @@ from gradscore.deployment.calibration import (
     neighbouring_levels,
     p_values,
 )
-from gradscore.errors import EvaluationError
+from gradscore.errors import ConfigError, EvaluationError
 from gradscore.store import RunFolder
 
 DRAWS, NEW = 1000, 100
@@ -104,7 +104,7 @@ def test_without_enough_samples_predicted_right_there_is_no_threshold(right: int
 @pytest.mark.parametrize("alpha", [-1.0, 0.0, 1.0, 1.5])
 def test_a_rate_out_of_range_is_named_as_it_was_given(alpha: float) -> None:
     frame = World(1.0, (0.0, 0.0), 0.0).samples(50, np.random.default_rng(0))
-    with pytest.raises(EvaluationError, match=f"alpha: wanted a rate between 0 and 1, got {alpha}$"):
+    with pytest.raises(ConfigError, match=f"alpha: wanted a number between 0 and 1, got {alpha}$"):
         calibrated(MODELS, frame, alpha=alpha)
 
 

@@ -429,8 +429,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         ConfigError,
         "ood: wanted a dict with names as keys or None, got .*list",
     ),
-    "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a share .*got 'x'"),
-    "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a rate between 0 and 1, got '0.1'"),
+    "a share in words": (lambda: make().fit((X, Y), holdout="x"), ConfigError, "holdout: wanted a number .*got 'x'"),
+    "a rate in words": (lambda: make(alpha="0.1"), ConfigError, "alpha: wanted a number between 0 and 1, got '0.1'"),
     "a list of settings": (
         lambda: make(meta=[1]),
         ConfigError,

@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import gradscore
-from gradscore.errors import DataError, MonitorError, OutputError
+from gradscore.errors import ConfigError, DataError, MonitorError, OutputError
 from gradscore.monitoring import Monitor
 from gradscore.monitoring.streams import after_window
 
@@ -199,14 +199,14 @@ def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle) -> None:
 BAD_SETTINGS = {
     "few samples": ({"window": 49}, "window: wanted 50 samples or more, got 49"),
     "a period": ({"window": "day"}, "got 'day'"),
-    "alpha in words": ({"alpha": "0.1"}, "alpha: wanted a probability between 0 and 1, got '0.1'"),
-    "alpha": ({"alpha": 1.5}, "alpha: wanted a probability between 0 and 1, got 1.5"),
+    "alpha in words": ({"alpha": "0.1"}, "alpha: wanted a number between 0 and 1, got '0.1'"),
+    "alpha": ({"alpha": 1.5}, "alpha: wanted a number between 0 and 1, got 1.5"),
 }
 
 
 @pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS.values(), ids=BAD_SETTINGS.keys())
 def test_settings_that_cannot_be(bundle, settings, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+    with pytest.raises((ConfigError, DataError), match=says):
         Monitor(bundle, **settings)
 
 
