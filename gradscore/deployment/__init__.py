@@ -1,9 +1,8 @@
 """Decisions on new samples.
 
 In comes an evaluated run; out comes a bundle (`bundling` makes it, `bundle` is the file) of detectors whose thresholds
-keep a promise (`calibration`; `rejections` measures what they catch), and from a bundle and new samples decisions
-(`scorer`; `model_state` tells whether the model is still the same), in files of `results`. `known_sets` is what a
-monitor compares with.
+keep a promise (`calibration`), and from a bundle and new samples decisions (`scorer`), in files of `results`.
+`known_sets` is what a monitor compares with.
 """
 
 from __future__ import annotations

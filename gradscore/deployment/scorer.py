@@ -42,6 +42,7 @@ from ..models import (
     Interface,
     build_model,
     is_code_trusted,
+    memory_state,
     to_be_named,
     trusting_code,
     weights_sha256,
@@ -63,7 +64,6 @@ from ..system import (
 from .bundle import Bundle, read_bundle
 from .calibration import DETECTORS, ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
-from .model_state import memory_state
 
 LOGIT_TOLERANCE = 1e-3
 """Largest accepted change of a logit in the self-test, relative to the largest logit.

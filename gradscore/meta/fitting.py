@@ -19,9 +19,8 @@ from ..config import MetaConfig
 from ..data import LEAST_SETS
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
-from .alarms import DISTANCES, OWN, Alarms, weights_of
 from .inputs import BASELINE_PREFIX, MetaInputs
-from .models import MetaModel, prevalence_shift
+from .models import DISTANCES, OWN, Alarms, MetaModel, prevalence_shift, weights_of
 from .placements import Placements
 from .regression import Regression
 

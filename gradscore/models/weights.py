@@ -12,8 +12,9 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelError, reason
 from ..system import some
+from .interface import Interface
 
 COUNTER = "num_batches_tracked"
 """Counts the training steps of a batch norm; old checkpoints lack it and no output depends on it."""
@@ -418,6 +420,42 @@ def weights_sha256(model: nn.Module) -> str:
         dense = tensor.detach().cpu().to_dense()  # a strided tensor is itself
         digest.update(dense.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def memory_state(model: nn.Module) -> list[object]:
+    """What changes where a program goes on with a model: its weights, what is frozen, and hooks.
+
+    Of each tensor it has where it lies, how often it was written to, and its sum, since PyTorch does not count what is
+    written through `.data`. Hooks of an interface come and go with every call and do not count.
+    """
+    tensors = [each for each in chain(model.parameters(), model.buffers()) if not each.is_meta]
+    hooks = (hook for module in model.modules() for kind in _HOOKS for hook in getattr(module, kind).values())
+    return [
+        *(
+            (
+                each.data_ptr() if each.layout == torch.strided else None,
+                None if each.is_inference() else each._version,
+                each.requires_grad,
+            )
+            for each in tensors
+        ),
+        *_sums(tensors),
+        *(id(hook) for hook in hooks if getattr(hook, "__module__", "") != Interface.__module__),
+    ]
+
+
+@torch.no_grad()
+def _sums(tensors: Sequence[Tensor]) -> Iterator[list[float]]:
+    """Sums of tensors, device by device, so that an accelerator is waited for once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for each in tensors:
+        parts = torch.view_as_real(each) if each.is_complex() else each
+        is_coarse = parts.is_floating_point() and parts.element_size() < 4
+        by_device.setdefault(each.device, []).append(parts.sum(dtype=torch.float32 if is_coarse else None))
+    yield from (torch.stack(sums).tolist() for sums in by_device.values())
 
 
 def coarsest_dtype(model: nn.Module) -> str:

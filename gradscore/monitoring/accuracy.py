@@ -44,8 +44,8 @@ from scipy.special import expit, logit
 
 from ..deployment import CLASS, CONFIDENCE, FEATURE, GRADIENT, KnownSet, KnownSets
 from ..system import FloatArray, IntArray
+from .changes import FEWEST
 from .streams import FARTHEST, Floats, Scaled, table_of
-from .windows import FEWEST
 
 MIXED = (1.0, 0.7, 0.4, 0.15)
 """Shares of a window that are shifted."""

@@ -31,9 +31,8 @@ from ..system import (
     write_text,
 )
 from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
-from .changes import CLASSES, Alarm, Change, changes_of
+from .changes import CLASSES, FEWEST, OR_LESS, Alarm, Change, Suspicious, Window, changes_of, checked_window
 from .streams import NOVELTY, Novelty, Stream, after_window
-from .windows import FEWEST, OR_LESS, Suspicious, Window, checked_window
 
 ALPHA = 0.01
 """Probability of a false alarm, ever, by default."""

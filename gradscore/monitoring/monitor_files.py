@@ -14,9 +14,8 @@ import numpy as np
 from ..errors import OutputError
 from ..reporting import GREY, Line, Part, Plot, ToolFiles, colour, time_rows, write_beside
 from ..system import FloatArray, check_target, clear_page, write_text
-from .changes import Change
+from .changes import Change, Window
 from .monitor import Monitor
-from .windows import Window
 
 TEMPLATE = Path(__file__).parent / "templates" / "monitor.html.jinja"
 STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "monitor.html"

@@ -37,8 +37,7 @@ from scipy.signal import lfilter
 
 from ..deployment import CLASS, CONFIDENCE, KnownSets
 from ..system import BoolArray, FloatArray, IntArray
-from .changes import CLASSES, Alarm
-from .windows import Window
+from .changes import CLASSES, Alarm, Window
 
 BINS = 64
 """Values are told apart by bins of equal calibration counts, at most so many; within one, ranks are drawn at random."""

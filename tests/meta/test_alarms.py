@@ -10,8 +10,8 @@ from meta_tables import make_inputs, make_rows, make_table
 from gradscore.config import MetaConfig
 from gradscore.evaluation.metrics import auroc
 from gradscore.meta import Penalty, TrainingSet, add_alarms, alarm_weights, choose_penalty, fit_logistic, fit_one_class
-from gradscore.meta.alarms import DISTANCES, Alarms, weights_of
 from gradscore.meta.fitting import LeftOutSets, alarms_in
+from gradscore.meta.models import DISTANCES, Alarms, weights_of
 
 TRUTH = np.arange(240) >= 120
 SETS = np.where(TRUTH, np.array(["ood.a", "ood.b", "ood.c"])[np.arange(240) % 3], "in_dist.fit")

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradscore.monitoring.changes import CLASSES, Alarm, Change, changes_of, describe_chance
+from gradscore.monitoring.changes import CLASSES, Alarm, Change, Window, changes_of, describe_chance
 from gradscore.monitoring.streams import Stream, after_window
-from gradscore.monitoring.windows import Window
 
 WORDS = {
     2.0: "1 in 100 by chance",

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.deployment.model_state import memory_state
-from gradscore.models import weights_sha256
+from gradscore.models import memory_state, weights_sha256
 
 CHANGES = {
     "in place": lambda model: model.weight.detach().add_(1),
