@@ -46,9 +46,7 @@ def project(
     loss: Annotated[
         str, typer.Option("--loss", help="The loss whose gradients are projected: pseudo_label, label, ...")
     ] = "pseudo_label",
-    dimension: Annotated[
-        int, typer.Option("--dimension", "--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")
-    ] = 4096,
+    dimension: Annotated[int, typer.Option("--dim", metavar="K", help="Numbers for each sample, 64 to 8192.")] = 4096,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the projection.")] = 0,
     nearest: Annotated[
         Path | None,

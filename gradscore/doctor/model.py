@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,6 @@ def check_model(
     labels: Tensor | None = None,
     declared_accuracy: float | None = None,
     loss: str = "pseudo_label",
-    label_map: Mapping[int | str, int] | None = None,
-    are_names: bool = False,
     num_classes: int | None = None,
     output: str | int | None = None,
 ) -> Diagnosis:
@@ -106,8 +105,6 @@ def check_model(
         labels: (N,) int64 classes of the inputs, -1 for none; by default those that a loader gives.
         declared_accuracy: what the accuracy should be, between 0 and 1.
         loss: the loss whose gradients are looked at, a name in `gradscore.losses.LOSSES`; one without labels.
-        label_map: from the labels of the data to `labels`, where these differ; advice is about the former.
-        are_names: labels of the data are names of classes, so that `data.class_names` may say their order.
         num_classes: how many outputs there should be, 1 for one logit for two classes; None for any number.
         output: name or position of the logits among what the model returns.
 
@@ -147,21 +144,30 @@ def check_model(
     count = sample_count(batch)
     if labels is not None and labels.shape != (count,):
         raise ConfigError(f"labels have shape {tuple(labels.shape)} for {count} inputs; wanted ({count},)")
+    interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
+    check = None if labels is None else partial(check_accuracy, labels=labels, batch=batch, declared=declared_accuracy)
+    return _diagnosed(model, batch, head, interface, check)
+
+
+def _diagnosed(
+    model: nn.Module,
+    batch: Inputs,
+    head: LossHead,
+    interface: Interface,
+    check: Callable[[Tensor], Iterator[Remark]] | None,
+) -> Diagnosis:
+    """As `check_model`; `check` looks at finite logits of the batch, where there are labels to compare them with."""
     try:
         refuse_foreign(model, source="the model")
     except ModelError as error:
         return Diagnosis.of([problem("hidden parameters", str(error))], {})
     remarks = [*check_modes(model), *check_parameters(model)]
     engine = Engine(dict(model.named_parameters()), warns=False)
-    interface = Interface(num_classes=num_classes or 0, output=output, one_logit=num_classes == 1)
     with interface.attached(model), evaluating(model), full_precision():
         if any(parameter.requires_grad for parameter in engine.parameters.values()):
-            logits = _finite_logits(model, batch, num_classes, remarks)
+            logits = _finite_logits(model, batch, interface.num_classes or None, remarks)
             if logits is not None:
-                if labels is not None:
-                    remarks += check_accuracy(
-                        logits, labels, batch, declared_accuracy, label_map=label_map, are_names=are_names
-                    )
+                remarks += () if check is None else check(logits)
                 remarks += _check_gradients(model, rows_of(batch, slice(DIFFERENTIATED)), engine, head)
     return Diagnosis.of(remarks, engine.coverage)
 
@@ -302,21 +308,21 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     split, spec = (TEST, config.data.in_dist.test) if config.data.in_dist.test else (FIT, config.data.in_dist.fit)
     own, are_names = raw_labels(config.data, spec, datasets[split].class_names)
     batch = Batch.joined(list(_drawn(config, datasets[split], samples, name=split)))
-    found = check_model(
-        model,
-        each_input(batch.inputs, lambda tensor: tensor.to(device)),
+    inputs = each_input(batch.inputs, lambda tensor: tensor.to(device))
+    check = partial(
+        check_accuracy,
         labels=batch.labels.to(device),
-        declared_accuracy=config.model.declared_accuracy,
-        loss=first_without_labels(config.features.losses),
+        batch=inputs,
+        declared=config.model.declared_accuracy,
         label_map=own,
         are_names=are_names,
-        num_classes=config.model.num_classes,
     )
+    head, classes = LOSSES[first_without_labels(config.features.losses)], config.model.num_classes
+    found = _diagnosed(model, inputs, head, Interface(num_classes=classes, one_logit=classes == 1), check)
     more = [*_weights(built)]
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
-    more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, config.model.num_classes)
-    classes = config.model.num_classes
+    more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
     forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
     for name, dataset in datasets.items():
         is_tried = name != split and not any(each.topic in OF_OUTPUTS for each in found.problems)

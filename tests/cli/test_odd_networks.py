@@ -70,7 +70,7 @@ MESSAGES = {
 Arguments = Callable[[Path, Path], list[str | Path]]
 COMMANDS: dict[str, Arguments] = {
     "extract": lambda run, out: ["extract", run / "config.yaml", "--out", out / "run"],
-    "project": lambda run, out: ["project", run, "--dimension", "64", "--out", out / "projected"],
+    "project": lambda run, out: ["project", run, "--dim", "64", "--out", out / "projected"],
     "audit": lambda run, out: ["audit", run, "--out", out / "audit"],
     "inspect": lambda run, out: ["inspect", run, "--samples", "20", "--out", out / "inspect"],
     "doctor": lambda run, out: ["doctor", run / "config.yaml"],

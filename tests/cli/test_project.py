@@ -20,7 +20,7 @@ from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
 
-OPTIONS = ("--dimension", "64", "--trust-code", "--loss", "label")
+OPTIONS = ("--dim", "64", "--trust-code", "--loss", "label")
 
 
 def project(*arguments: str | Path) -> Result:
