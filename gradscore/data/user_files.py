@@ -139,7 +139,9 @@ def _named(name: str) -> list[UserFile]:
     if set(name) & set("*?["):
         matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
         return [_one(found) for found in _some(name, [found for found in matches if found.is_file()])]
-    raise DataError(f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'")
+    raise DataError(
+        f"{name}: no such file or folder; check the path, or quote a pattern such as '*.png'; texts come in a table"
+    )
 
 
 def _one(path: Path, *, name: str | None = None) -> UserFile:

@@ -52,6 +52,14 @@ def score_files(
         DataError: a file cannot be read at all, or holds other samples than the model takes.
     """
     for file in files:
+        if scorer.takes_texts and file.kind is None:
+            known = scorer.bundle.input_columns
+            column = (
+                "a column of texts" if known is None else f"a column {known[0]!r}, or another one named by --column"
+            )
+            raise DataError(
+                f"{file.name}: this bundle takes texts; give them in a .csv, .tsv or .parquet with {column}"
+            )
         try:
             samples = open_user_file(file, column=column, root=root, columns=scorer.bundle.input_columns)
         except DataError as error:

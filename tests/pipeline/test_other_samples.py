@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -476,6 +477,33 @@ def test_texts_that_are_taken_for_paths_say_how_texts_come(of_texts) -> None:
     found = of_texts[2](["a good day", "word " * 300])
     assert found["decision"].tolist() == ["error", "error"]
     assert found["error"].str.endswith("a text or other sample itself comes with raw=True").all()
+
+
+NO_TABLES_OF_TEXTS = {
+    "lines": (
+        "new.txt",
+        "a good day\n",
+        "new.txt: this bundle takes texts; give them in a .csv, .*a column 'text', or an",
+    ),
+    "JSON": ("new.jsonl", '{"text": "a"}\n', "new.jsonl: this bundle takes texts; give them in a .csv"),
+    "another column": (
+        "new.csv",
+        "body,when\na good day,1\n",
+        "no column 'text'; .*gradscore score takes another one by --column",
+    ),
+    "a sentence": ("", "", "a good day: no such file or folder; .*texts come in a table"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), NO_TABLES_OF_TEXTS.values(), ids=NO_TABLES_OF_TEXTS)
+def test_score_says_how_texts_are_given(of_texts, tmp_path: Path, name: str, content: str, message: str) -> None:
+    given = "a good day"
+    if name:
+        (tmp_path / name).write_text(content)
+        given = str(tmp_path / name)
+    result = CliRunner().invoke(app, ["score", str(of_texts[0] / "b"), given])
+    assert result.exit_code == 2
+    assert re.search(message, " ".join(result.stderr.split()))
 
 
 def test_the_only_column_of_a_table_has_the_texts_where_its_name_is_not_known() -> None:

@@ -311,6 +311,7 @@ def check_columns(there: Sequence[str], wanted: Sequence[str], *, where: str) ->
         if all(map(reads_as_number, there))
         else "rename the columns as they are where samples were fitted on, or, in a configuration, name those of this "
         "table in that order in arguments: {inputs: [...]}"
+        + ("; gradscore score takes another one by --column" if len(wanted) == 1 else "")
     )
     raise DataError(
         f"{where}: wanted columns {some(wanted, _SHOWN)}, got {some(there, _SHOWN)}: no column {lacking!r}; {advice}"
