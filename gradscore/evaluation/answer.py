@@ -19,6 +19,7 @@ from .records import (
     CHANCE,
     FEW_SAMPLES,
     MEAN,
+    NOTHING_LABELLED,
     NOTHING_TO_TELL,
     USELESS,
     Record,
@@ -183,7 +184,8 @@ def answer_of(
     wanting = [each for task in WHAT for each in _wanting(task, found, records)]
     told = [each for each in found if each.tells]
     if not told:
-        reason = "; ".join(wanting) or NOTHING_TO_TELL
+        counts = {each.n for each in records if each.task == "misclassification"}
+        reason = "; ".join(wanting) or (NOTHING_LABELLED if counts == {0} else NOTHING_TO_TELL)
         return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
     useful = [each for each in told if each.area.low is not None and each.area.low > CHANCE]
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]

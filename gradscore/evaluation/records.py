@@ -382,6 +382,12 @@ NOTHING_TO_TELL = (
 )
 """Why there is no verdict where no label is doubted."""
 
+NOTHING_LABELLED = (
+    "the samples to report on have no labels, and no OOD sample is reported; give labels (data.in_dist.test, in Python "
+    "a Dataset of pairs or a pair of samples and labels), or OOD sets (data.ood, in Python ood=...)"
+)
+"""The same where no sample has a label."""
+
 COMPARED = (
     "better: the 95 % intervals of the gains over all baselines are above 0, and that of the AUROC above 0.5; "
     "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of baselines; open: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -417,6 +417,9 @@ def _dealt(in_dist: Sequence[SampleSet]) -> dict[str, _Part]:
         parts["test"] = _Part(only, f"; the other; {why}", {"hash": [0.5, 1.0]})
     if "fit" in parts and "calibration" not in parts:
         parts |= _held_out(parts["fit"])
+    if "calibration" not in parts and "test" in parts:
+        why = f"{parts['test'].why}; sets thresholds as well, since few are to fit on"
+        parts["test"] = replace(parts["test"], why=why)
     return parts
 
 

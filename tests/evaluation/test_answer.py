@@ -258,6 +258,11 @@ def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
     assert found.next_command is None
 
 
+def test_samples_without_labels_are_why_there_is_no_verdict() -> None:
+    unlabelled = [replace(each, value=None, low=None, high=None, n=0, n_positive=0) for each in WRONG]
+    assert str(answer(unlabelled).no_verdict).startswith("the samples to report on have no labels")
+
+
 def test_one_question_that_is_open_leaves_the_other() -> None:
     unsure = [replace(each, low=0.4) if each.metric == "auroc" and each.score == "chosen" else each for each in WRONG]
     found = answer([*unsure, *BAGS])

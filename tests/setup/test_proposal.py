@@ -89,7 +89,9 @@ def test_a_quarter_of_what_fits_sets_thresholds(
 def test_too_few_samples_are_not_divided_once_more(tmp_path: Path) -> None:
     for folder in ("val", "test"):
         images(tmp_path / folder, "cat", "dog", count=159)
-    assert "data.in_dist.calibration" not in propose([tmp_path], base=tmp_path).settings
+    made = propose([tmp_path], base=tmp_path)
+    assert "data.in_dist.calibration" not in made.settings
+    assert made.reasons["data.in_dist.test"].endswith("; sets thresholds as well, since few are to fit on")
 
 
 def test_training_images_alone_are_said(tmp_path: Path) -> None:
