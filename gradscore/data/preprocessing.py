@@ -51,6 +51,13 @@ def _for_all_channels(value: Any) -> Any:
 
 Size = Annotated[Positive | tuple[Positive, Positive] | None, WrapValidator(_size)]
 
+
+def _grey_or_colours(value: Any) -> Any:
+    if isinstance(value, int) and value not in (1, 3):
+        raise ValueError(f"wanted 1 or 3, got {value}; {OTHER_CHANNELS}")
+    return value
+
+
 Means = Annotated[list[Annotated[float, Field(ge=-1e12, le=1e12)]], BeforeValidator(_for_all_channels)]
 
 Deviations = Annotated[list[Annotated[float, Field(ge=1e-12, le=1e12)]], BeforeValidator(_for_all_channels)]
@@ -68,7 +75,7 @@ class PreprocessingConfig(Section):
     """[height, width], or the length of the shorter side."""
     crop: InFeatures[Size] = None
     """[height, width] or side of the centre that is kept, after `resize`."""
-    channels: InFeatures[Literal[1, 3] | None] = None
+    channels: InFeatures[Annotated[Literal[1, 3], BeforeValidator(_grey_or_colours)] | None] = None
     """1 makes images grey, as Pillow does, 3 RGB."""
     mean: InFeatures[Means | None] = None
     """Subtracted from each channel, of values from 0 to 1. One number is for all channels."""
@@ -100,6 +107,12 @@ class PreprocessingConfig(Section):
             raise ValueError("max_length is for the processor of a model of transformers: set processor, or remove it")
         return self
 
+
+OTHER_CHANNELS = (
+    "files of images are read as grey or RGB, 1 or 3 channels; others come as arrays of floats (N, C, H, W) in an npz: "
+    "source, which mean and std standardise"
+)
+"""What works where a network takes images of other channels than files are read with."""
 
 FOR_IMAGES = ("resize", "crop", "channels", "weights")
 """Settings that are for images of 8 bits alone."""
@@ -177,9 +190,10 @@ class Preprocessing:
             image = self._functional.center_crop(image, crop)
         for name, given in (("mean", config.mean), ("std", config.std)):
             if given is not None and len(given) not in (1, len(image)):
+                advice = "set preprocessing.channels, or give samples such as the model takes"
                 raise DataError(
                     f"preprocessing.{name} has {len(given)} values and the image {len(image)} channels; "
-                    "set preprocessing.channels, or give samples such as the model takes"
+                    f"{advice if len(given) == 3 else OTHER_CHANNELS}"
                 )
         return self._normalised(image.float() / 255)
 

@@ -104,6 +104,16 @@ def test_mean_of_another_number_of_channels() -> None:
         make(mean=[0.5] * 3, std=[0.5] * 3)(GREY)
 
 
+def test_channels_that_files_of_images_do_not_have_say_what_works() -> None:
+    works = r"arrays of floats \(N, C, H, W\) in an npz: source"
+    with pytest.raises(DataError, match=rf"mean has 4 values and the image 3 channels; .*{works}"):
+        make(mean=[0.5] * 4, std=[0.5] * 4)(COLOUR)
+    with pytest.raises(ValueError, match=rf"wanted 1 or 3, got 4; .*{works}"):
+        make(channels=4)
+    planes = np.ones((4, 2, 2), np.float32)
+    assert make(mean=[1, 2, 3, 4], std=[2] * 4).model_input(planes)[:, 0, 0].tolist() == [0, -0.5, -1, -1.5]
+
+
 def test_unknown_weights() -> None:
     with pytest.raises(ConfigError, match="torchvision has no weights 'imagenet'; wanted a name like"):
         make(weights="imagenet")
