@@ -40,6 +40,7 @@ from ..meta import BaselineScore, MetaModel, contributions, drivers, loudest_gro
 from ..models import (
     CodeOrigin,
     Interface,
+    attribute_state,
     build_model,
     is_code_trusted,
     memory_state,
@@ -133,6 +134,7 @@ class Scorer:
             num_classes=config.num_classes,
         )
         self._state, self._frozen = memory_state(self.model), _frozen(self.model)
+        self._settings = attribute_state(self.model)
         self._self_test()
         self._extractor.engine.warns = True  # of what extract has not said
 
@@ -423,20 +425,25 @@ class Scorer:
         with self._lock, self._interface.attached(self.model):
             inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
             one = sample_count(inputs) == 1
-            return self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
+            found = self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
+            self._settings = attribute_state(self.model)  # a model may count its calls
+            return found
 
     def _check_model(self) -> None:
         """Makes sure that the model is still that of the bundle: a program may have gone on with it."""
         check_mode(self.model)
-        state = memory_state(self.model)
+        state, settings = memory_state(self.model), attribute_state(self.model)
         if state != self._state:
             _check_weights(self.bundle, self.model)
             _check_frozen(self.model, self._frozen)
-            before, self._state = self._state, state
+        if state != self._state or settings != self._settings:
+            before = self._state, self._settings
+            self._state, self._settings = state, settings
+            self._extractor.look_anew()
             try:
                 self._self_test()
             except BundleError:
-                self._state = before
+                self._state, self._settings = before
                 raise
 
     def _judged(self, values: FloatArray, *, explain: int) -> pd.DataFrame:

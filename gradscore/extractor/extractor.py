@@ -190,6 +190,10 @@ class Extractor:
             here = each_input(inputs, lambda each: each.to(self.device))
             prepare(self.engine, self.model, here, lambda logits: loss(logits).direction)
 
+    def look_anew(self) -> None:
+        """Has the next batch looked at as the first one is: the model changed, or other samples come."""
+        self._pass.look_anew()
+
     def try_out(self, inputs: Inputs) -> None:
         """Makes sure that the model and its augmentations do what they must for a few inputs (n, ...).
 
@@ -395,6 +399,10 @@ class ForwardPass:
         self._autocast = AUTOCAST.get(autocast or "")
         self._last_layer = last_layer
         self._augmentations = augmentations
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """Has the next batch looked at as the first one is."""
         self._batches = 0
         self._first: tuple[Inputs, Tensor] | None = None
 

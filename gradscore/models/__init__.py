@@ -34,4 +34,4 @@ from .sources import (
     to_eval,
     weight_files_sha256,
 )
-from .weights import COUNTER, StateDict, coarsest_dtype, memory_state, read_weights, weights_sha256
+from .weights import COUNTER, StateDict, attribute_state, coarsest_dtype, memory_state, read_weights, weights_sha256

@@ -422,6 +422,8 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+_PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
+
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
@@ -445,6 +447,19 @@ def memory_state(model: nn.Module) -> list[object]:
         *_sums(tensors),
         *(id(hook) for hook in hooks if getattr(hook, "__module__", "") != Interface.__module__),
     ]
+
+
+def attribute_state(model: nn.Module) -> list[object]:
+    """What else a program may change of a model: plain attributes of its modules, and the functions that they run."""
+    return [
+        (type(module).forward, *((name, value) for name, value in vars(module).items() if _is_setting(name, value)))
+        for module in model.modules()
+    ]
+
+
+def _is_setting(name: str, value: object) -> bool:
+    several = value if isinstance(value, tuple) else (value,)
+    return name == "forward" or all(isinstance(each, _PLAIN) for each in several)
 
 
 @torch.no_grad()

@@ -287,6 +287,24 @@ def test_a_model_that_went_on_is_noticed(small_bundle) -> None:
     assert scorer(images).equals(before)
 
 
+CHANGES_BESIDE_WEIGHTS = {
+    "a number": lambda model: setattr(model[0], "dilation", (2, 2)),
+    "a layer": lambda model: model.__setitem__(1, torch.nn.Tanh().eval()),
+    "a function": lambda model: setattr(model, "forward", lambda images: 2 * type(model).forward(model, images)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_BESIDE_WEIGHTS.values(), ids=CHANGES_BESIDE_WEIGHTS)
+def test_what_is_changed_beside_weights_is_noticed(small_bundle, change) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    images = torch.zeros(3, *scorer.input_shape)
+    scorer(images)
+    change(scorer.model)
+    for _ in "12":
+        with pytest.raises((BundleError, ModelError), match=r"logits|cannot take"):
+            scorer(images)
+
+
 def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_path) -> None:
     scorer = Scorer.load(small_bundle, trust_code=True)
     Image.new("L", (8, 8), 90).save(tmp_path / "0.png")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradscore.models import memory_state, weights_sha256
+from gradscore.models import attribute_state, memory_state, weights_sha256
 
 CHANGES = {
     "in place": lambda model: model.weight.detach().add_(1),
@@ -37,3 +37,16 @@ def test_weights_may_be_sparse_or_of_any_type():
     model.graph = 2 * model.graph
     assert memory_state(model) != before
     assert weights_sha256(model) != hashed
+
+
+def test_changes_beside_weights_are_seen():
+    model = nn.Sequential(nn.Linear(6, 4), nn.ELU())
+    before = attribute_state(model)
+    assert attribute_state(model) == before
+    model[1].alpha = 0.5
+    assert attribute_state(model) != before
+    model[1].alpha = 1.0
+    model.cached = torch.ones(2), torch.ones(2)  # which cannot be compared
+    assert attribute_state(model) == before
+    model[1] = nn.ReLU()
+    assert attribute_state(model) != before
