@@ -314,6 +314,10 @@ class Scorer:
         table.insert(0, "sample_id", [names[place] for place in kept])
         return _with_errors(table, kept, [BadSample(names[place], NOT_FINITE, place) for place in lost])
 
+    def look_anew(self) -> None:
+        """Has the next batch looked at for samples that depend on each other, as the first one was."""
+        self._extractor.look_anew()
+
     @checked
     def stream(
         self, samples: Iterable[RawSample], *, batch_size: int = 64, explain: int = 0, watch: bool = False

@@ -360,10 +360,12 @@ class Detector:
             ConfigError: a DataLoader that shuffles.
             DataError: samples that cannot be used, or none.
             ModelError: the model cannot take them.
+            CoupledSamplesError: what the model makes of a sample depends on the others of its batch.
         """
         scorer = self.scorer
         refuse_shuffled(data)
         given = self._given(data, labelled=False)
+        scorer.look_anew()
         options, tables = self._extract, []
         with _telling(self._progress) as tell:
             counter = Counter(given.count or 0, tell)

@@ -21,6 +21,7 @@ from gradscore.detector.detector_sets import FitSamples, Levels, Thumbnails
 from gradscore.errors import (
     BundleError,
     ConfigError,
+    CoupledSamplesError,
     DataError,
     DoubtfulLabelsError,
     EvaluationError,
@@ -58,6 +59,25 @@ def net() -> nn.Module:
             optimizer.step()
         optimizer.zero_grad()
     return model.eval()
+
+
+class CoupledFarAway(nn.Module):
+    """Centres batches in which a number is large: samples depend on each other only there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.core(x - x.mean(0) if x.abs().amax() > 8 else x)
+
+
+def test_every_call_looks_whether_samples_depend_on_each_other() -> None:
+    detector = gradscore.Detector(CoupledFarAway().eval(), **SETTINGS).fit((X, Y), ood={"near": FAR / 4})
+    for _ in range(5):
+        detector.score(X)
+    with pytest.raises(CoupledSamplesError):
+        detector.score(FAR)
 
 
 class Tempered(nn.Module):
