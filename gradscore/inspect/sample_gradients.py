@@ -21,6 +21,7 @@ from ..gradients import (
     Sink,
     sample_slices,
 )
+from ..kernels import add_deviations
 from .quantity import MODEL, Quantity, Row, SampleGradientQuantity
 
 
@@ -167,8 +168,10 @@ class EntryMoments:
         they are exact, and nothing cancels.
         """
         first = values[0].clone()
-        deviations = (values - first).double()
-        sums, squares = deviations.sum(0), deviations.square_().sum(0)
+        sums, squares = (torch.zeros_like(first, dtype=torch.float64) for _ in range(2))
+        if not add_deviations(values, first, sums, squares):
+            deviations = (values - first).double()
+            sums, squares = deviations.sum(0), deviations.square_().sum(0)
         share = sums / len(values)
         return cls(len(values), first.double() + share, (squares - sums * share).clamp_(min=0))
 

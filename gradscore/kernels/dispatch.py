@@ -149,6 +149,39 @@ def centred_products(values: Tensor, centres: Tensor, factors: Tensor) -> Tensor
     return torch.from_numpy(sums)
 
 
+def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Tensor) -> Tensor | None:
+    """For every sample the sums over its rows of (value - centre) * scale * factor and of the factors, by columns.
+
+    Args:
+        values: (n, t, p).
+        centres: (n, t).
+        scales: (n, t).
+        factors: (n, t, p).
+
+    Returns:
+        (2, n, p) of the dtype of `values`; None where there is no kernel: only for float32 on the CPU.
+    """
+    found = loops("row_loops")
+    if found is None or not all(map(_is_float, (values, centres, scales, factors))):
+        return None
+    samples, tokens, width = values.shape
+    # A network may hold (n, p, t), as patches come from a convolution, or (t, n, p), as attention wants them.
+    by_columns = not values.is_contiguous() and values.transpose(1, 2).is_contiguous()
+    tokens_first = not factors.is_contiguous() and factors.transpose(0, 1).is_contiguous()
+    lying = [
+        _lying(values.transpose(1, 2) if by_columns else values),
+        *map(_lying, (centres, scales)),
+        _lying(factors.transpose(0, 1) if tokens_first else factors),
+    ]
+    sums = np.empty((2, samples, width), np.float32)
+    addresses = [*(each.data_ptr() for each in lying), sums.ctypes.data]
+    apart = (1, samples) if tokens_first else (tokens, 1)  # rows of factors, from sample to sample and from t to t
+    scratch = width * (24 + 4 * tokens * by_columns)
+    settings = tokens, width, int(by_columns), *apart
+    share(samples * tokens * width, samples, found.sum_normed, *addresses, *settings, scratch=scratch)
+    return torch.from_numpy(sums)
+
+
 def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
     """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
 
@@ -261,6 +294,27 @@ def count_products(
         words = *settings, int(np.frexp(width)[0] == 0.5), *second, inner, counts.ctypes.data
         run_on(parts, parts, found.count_bins, *words, scratch=16 * found.BINS)
     return torch.from_numpy(counts.sum(0)).view(bins, inner)
+
+
+def add_deviations(values: Tensor, first: Tensor, sums: Tensor, squares: Tensor) -> bool:
+    """Adds up, over rows and in float64, deviations from `first` and their squares.
+
+    Args:
+        values: (n, p).
+        first: (p,) of the same dtype.
+        sums: (p,) float64, changed in place.
+        squares: (p,) float64, changed in place.
+
+    Returns:
+        False, with nothing changed, where there is no kernel; see `count_products`.
+    """
+    found = loops("row_loops")
+    if found is None or not _is_real(values):
+        return False
+    one, centre = _lying(values), _lying(first)
+    addresses = [each.data_ptr() for each in (one, centre, sums, squares)]
+    share(values.numel(), values.shape[1], found.add_deviations, one.element_size(), len(one), *addresses)
+    return True
 
 
 def add_runs(values: Tensor, firsts: Tensor, *, key: int, dim: int, found: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """The loops of `kernels` over rows and single elements; importing this module needs Numba.
 
-What reduces rows, counts elements in bins, and gives them random signs. The words of a region come after
-`native.WORDS_AHEAD` others; `dispatch` puts them together.
+What reduces rows, counts elements in bins, adds up their deviations over samples, and gives them random signs. The
+words of a region come after `native.WORDS_AHEAD` others; `dispatch` puts them together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dispatch import RUN
+from .dispatch import RUN, Doubles
 from .native import (
     DOUBLES,
     FLOATS,
@@ -35,6 +35,10 @@ CHUNK = 2048
 Sums of 262,144 numbers in [0, 1) come out 5e-9 off; with parts of 65,536 they were 1e-7 off and no faster, with parts
 of 128 they took 1.7 times as long.
 """
+
+ROWS_TOGETHER = 64
+"""Rows that are added up in float32 before they join a sum in float64: as a rule that
+rounds by eight times what one term does, the root of their number."""
 
 FRACTION_BITS, BIAS = 52, 1023
 """Of float64: the bits below its exponent, and what an exponent of zero is written as."""
@@ -208,6 +212,50 @@ def multiply_some_rows(memory: Any) -> None:
         found[1, row] = alone
 
 
+@region(fastmath=ANY_ORDER)
+def sum_normed(memory: Any) -> None:
+    """Sums over the rows t of some samples, of (value[t] - centre[t]) * scale[t] * factor[t] and of factor[t].
+
+    Words: the addresses of values, (n, t, p), or (n, p, t) by columns, of centres and of scales, (n, t), of
+    factors, (all samples * t, p), and of the sums, (2, n, p); then t, p, whether the values are by columns, and rows of
+    factors from sample to sample and from t to t.
+    """
+    words = carray(memory, (14,))
+    samples, tokens, width, by_columns = words[0], words[9], words[10], words[11] != 0
+    apart = words[12], words[13]
+    values = carray(as_pointer(words[4]), (samples, tokens, width), np.float32)
+    columns = carray(as_pointer(words[4]), (samples, width, tokens), np.float32)
+    centres = carray(as_pointer(words[5]), (samples, tokens), np.float32)
+    scales = carray(as_pointer(words[6]), (samples, tokens), np.float32)
+    factors = carray(as_pointer(words[7]), (samples * tokens, width), np.float32)
+    found = carray(as_pointer(words[8]), (2, samples, width), np.float32)
+    scratch_at = own_scratch(memory)
+    total = carray(as_pointer(scratch_at), (2, width), np.float64)
+    part = carray(as_pointer(scratch_at + 16 * width), (2, width), np.float32)
+    lines = carray(as_pointer(scratch_at + 24 * width), (tokens, width), np.float32)
+    for sample in range(first_item(memory, 0), first_item(memory, 1)):
+        if by_columns:
+            for place in range(np.uintp(width)):
+                for row in range(np.uintp(tokens)):
+                    lines[row, place] = columns[sample, place, row]
+        total[:] = 0
+        for start in range(0, tokens, ROWS_TOGETHER):
+            part[:] = 0
+            for row in range(start, min(start + ROWS_TOGETHER, tokens)):
+                value = lines[row] if by_columns else values[sample, row]
+                factor = factors[sample * apart[0] + row * apart[1]]
+                centre, scale = centres[sample, row], scales[sample, row]
+                for place in range(width):
+                    part[0, place] += (value[place] - centre) * scale * factor[place]
+                    part[1, place] += factor[place]
+            for kind in range(2):
+                for place in range(width):
+                    total[kind, place] += part[kind, place]
+        for kind in range(2):
+            for place in range(width):
+                found[kind, sample, place] = total[kind, place]
+
+
 # Counts in bins.
 
 BINS = 1024
@@ -365,6 +413,50 @@ def count_bins(memory: Any) -> None:
         wide_left = carray(as_pointer(words[5]), (rows, out), np.float64)
         wide_right = carray(as_pointer(words[6]), (rows, width), np.float64)
         count_parts(wide_left, wide_right, wide_axes, counts, start, stop, scratch)
+
+
+# Deviations over samples.
+
+
+@compiled
+def add_some_deviations(values: Floats, first: Floats, sums: Doubles, squares: Doubles, start: int, stop: int) -> None:
+    """Of some columns, a few thousand at a time, whose sums stay in the cache; four rows at a time."""
+    whole = values.shape[0] // 4 * 4
+    for begin in range(start, stop, BINS):
+        end = min(begin + BINS, stop)
+        centre, total, square = first[begin:end], sums[begin:end], squares[begin:end]
+        for row in range(0, whole, 4):
+            one, two = values[row, begin:end], values[row + 1, begin:end]
+            three, four = values[row + 2, begin:end], values[row + 3, begin:end]
+            for place in range(centre.size):
+                a, b = np.float64(one[place] - centre[place]), np.float64(two[place] - centre[place])
+                c, d = np.float64(three[place] - centre[place]), np.float64(four[place] - centre[place])
+                total[place] += (a + b) + (c + d)
+                square[place] += (a * a + b * b) + (c * c + d * d)
+        for row in range(whole, values.shape[0]):
+            one = values[row, begin:end]
+            for place in range(centre.size):
+                a = np.float64(one[place] - centre[place])
+                total[place] += a
+                square[place] += a * a
+
+
+@region()
+def add_deviations(memory: Any) -> None:
+    """Of some columns. Words: bytes of an element, rows; the addresses of values, first row, sums and squares."""
+    words = carray(memory, (10,))
+    columns, rows = words[0], words[5]
+    start, stop = first_item(memory, 0), first_item(memory, 1)
+    sums = carray(as_pointer(words[8]), (columns,), np.float64)
+    squares = carray(as_pointer(words[9]), (columns,), np.float64)
+    if words[4] == 4:
+        values = carray(as_pointer(words[6]), (rows, columns), np.float32)
+        first = carray(as_pointer(words[7]), (columns,), np.float32)
+        add_some_deviations(values, first, sums, squares, start, stop)
+    else:
+        wide = carray(as_pointer(words[6]), (rows, columns), np.float64)
+        wide_first = carray(as_pointer(words[7]), (columns,), np.float64)
+        add_some_deviations(wide, wide_first, sums, squares, start, stop)
 
 
 # Random signs.

@@ -31,6 +31,7 @@ for threshold in sys.argv[1:]:
         kernels.moments_of_all([values(9, 20000)], about_mean=True)[3],
         kernels.moments_of_all([values(9, 20000).double()], about_mean=True)[3],
         kernels.centred_products(values(3, 3, 20000), torch.arange(3.0), values(3, 3, 20000, seed=1)),
+        kernels.normed_products(values(9, 70, 200), values(9, 70), values(9, 70), values(9, 70, 200, seed=1)),
         kernels.product_sums(values(9, 300, 20), values(9, 200, 20, seed=1)),
         kernels.window_sums(values(9, 1, 20, 16, 16), values(9, 1, 30, 16, 16, seed=1), kernel=(3, 3), stride=(1, 1),
                             dilation=(1, 1), padding=(1, 1)),

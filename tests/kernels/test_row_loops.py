@@ -128,7 +128,35 @@ def test_centred_products():
     np.testing.assert_allclose(sums, factors.double().numpy().sum((2, 3)), atol=1e-6 * sizes)
 
 
+NORMED = {
+    "as they come": lambda each: each,
+    "by columns": lambda each: each.transpose(1, 2).contiguous().transpose(1, 2),
+    "tokens first": lambda each: each.transpose(0, 1).contiguous().transpose(0, 1),
+    "every other": lambda each: each.repeat_interleave(2, 2)[:, :, ::2],
+}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "values_lie"), [(1, "as they come"), (64, "by columns"), (200, "by columns"), (64, "every other")]
+)
+@pytest.mark.parametrize("factors_lie", NORMED)
+def test_normed_products(tokens, values_lie, factors_lie):
+    one, other = NORMED[values_lie], NORMED[factors_lie]
+    values, factors = one(rows((3, tokens, 70))), other(rows((3, tokens, 70)).flip(2))
+    centres, scales = rows((3, tokens)), rows((3, tokens)).square()
+    wide = (values.double() - centres.unsqueeze(2)) * scales.unsqueeze(2) * factors
+    products, sums = kernels.normed_products(values, centres, scales, factors)
+    np.testing.assert_allclose(products, wide.sum(1), atol=1e-6 * wide.abs().sum(1).max())
+    np.testing.assert_allclose(sums, factors.double().sum(1), atol=1e-6 * factors.abs().sum(1).max())
+
+
 KERNELS = {
+    "normed_products by columns": lambda: kernels.normed_products(
+        rows((9, 200, 70)).transpose(1, 2), rows((9, 70)), rows((9, 70)), rows((70, 9, 200)).transpose(0, 1)
+    ),
+    "normed_products": lambda: kernels.normed_products(
+        rows((9, 70, 200)), rows((9, 70)), rows((9, 70)), rows((9, 70, 200))
+    ),
     "row_sums": lambda: kernels.row_sums(rows((9, 20000))),
     "moments": lambda: moments_of(rows((9, 20000), torch.float64), about_mean=True),
     "moments_of_all": lambda: kernels.moments_of_all([rows((9, 20000)), rows((9, 3))], about_mean=True),
