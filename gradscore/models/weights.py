@@ -458,8 +458,9 @@ def attribute_state(model: nn.Module) -> list[object]:
 
 
 def _is_setting(name: str, value: object) -> bool:
-    several = value if isinstance(value, tuple) else (value,)
-    return name == "forward" or all(isinstance(each, _PLAIN) for each in several)
+    if isinstance(value, tuple):
+        return all(isinstance(each, _PLAIN) for each in value) or name == "forward"
+    return isinstance(value, _PLAIN) or name == "forward"
 
 
 @torch.no_grad()
