@@ -79,7 +79,7 @@ class BatchLosses:
         """Has the engine learn from a few samples what it would learn from all, unless it knows.
 
         Raises:
-            CoupledSamplesError: their losses are others than among all samples.
+            CoupledSamplesError: their losses are others than among all samples, or of another shape.
         """
         samples = len(losses)
         count = min(LEARNED_FROM, samples - 1)
@@ -92,8 +92,13 @@ class BatchLosses:
             rows = those.abs().reshape(samples, -1).sum(1).topk(count).indices.sort(descending=True).values
         few = with_tensors(batch, lambda tensor: tensor[rows] if tensor.shape[:1] == (samples,) else tensor)
         alone = self._losses(few, count)
-        same = alone.shape[1:] == those.shape[1:]
-        difference = float((alone.detach() - those[rows]).abs().max()) if same else np.inf
+        if alone.shape[1:] != those.shape[1:]:
+            raise CoupledSamplesError(
+                f"the loss has shape {tuple(alone.shape)} for {count} samples and {tuple(those.shape)} for {samples}; "
+                "wanted as many columns for few samples as for all. Where a column came for each sample, outputs (N, 1) "
+                "and labels (N,) were broadcast: give both one shape; do not shorten tokens to the longest of a batch"
+            )
+        difference = float((alone.detach() - those[rows]).abs().max())
         if difference > ALONE * float(those.abs().max()):
             raise CoupledSamplesError(
                 f"the loss of a sample changes with the other samples of its batch (by {difference:.3g}); per-sample "

@@ -323,6 +323,13 @@ def test_losses_that_look_across_samples_are_refused(change: Callable[[Tensor], 
         gradscore.features(model, [batch], losses=lambda m, b: change(squares(m, b)), statistics=["l2"])
 
 
+@pytest.mark.parametrize("samples", [2, 3, 10])
+def test_a_broadcast_that_gives_every_sample_all_labels_is_no_loss_of_tokens(samples: int) -> None:
+    model, labels = nn.Linear(4, 1).eval(), torch.randn(samples)
+    with pytest.raises(CoupledSamplesError, match=rf"\({samples}, {samples}\) for {samples}; .*were broadcast"):
+        gradscore.features(model, [(torch.randn(samples, 4), labels)], losses=lambda m, b: (m(b[0]) - b[1]) ** 2)
+
+
 def test_what_is_no_tensor_stays_with_its_sample() -> None:
     model = nn.Linear(4, 3).eval()
     weight = {"rare": 5.0, "common": 1.0}

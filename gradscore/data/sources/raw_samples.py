@@ -211,17 +211,18 @@ def as_pixels(image: Image.Image) -> Pixels:
         image: of 8 or 16 bits per channel.
 
     Raises:
-        ValueError: other depths, which have no known scale, or values of 16 bits that only fill the lower 8.
+        ValueError: other depths, which have no known scale, or values of 16 bits that only fill the lower 12, as those
+            of many cameras and scanners do: the image would be black, or nearly.
     """
     turned = image.getexif().get(_ORIENTATION, 1) != 1
     upright = ImageOps.exif_transpose(image) if turned else image
     wide = image.mode in SIXTEEN_BIT_MODES or (image.mode == "I" and image.format in SIXTEEN_BIT_FORMATS)
     if wide:
         values = np.asarray(upright).astype(np.int64)
-        if 0 < values.max() < 256:
+        if 0 < values.max() < 4096:
             raise ValueError(
-                f"its values of 16 bits go up to {values.max()} alone, and the upper 8 bits, which are read, are zero; "
-                "save it with 8 bits, or values up to 65535"
+                f"its values of 16 bits go up to {values.max()} alone, so that the upper 8 bits, which are read, would "
+                "be a black image; save it with 8 bits, or with values up to 65535"
             )
         return (values >> 8).astype(np.uint8)[..., None]
     if image.mode not in EIGHT_BIT_MODES:

@@ -372,11 +372,13 @@ def test_kinds_of_images(tmp_path: Path, name: str, save, wanted: np.ndarray) ->
     np.testing.assert_array_equal(open_source(f"folder:{tmp_path}").sample(0), wanted)
 
 
-def test_eight_bits_in_a_file_of_sixteen_are_refused(tmp_path: Path) -> None:
-    """Their upper 8 bits would be a black image; a black one has nothing to lose."""
-    Image.fromarray(GREY[..., 0].astype(np.uint16)).save(tmp_path / "a.png")
+@pytest.mark.parametrize("scale", [1, 16], ids=["eight bits", "twelve bits"])
+def test_fewer_bits_in_a_file_of_sixteen_are_refused(tmp_path: Path, scale: int) -> None:
+    """Their upper 8 bits would be a black image, or nearly; a black one has nothing to lose."""
+    values = GREY[..., 0].astype(np.uint16) * scale
+    Image.fromarray(values).save(tmp_path / "a.png")
     Image.fromarray(np.zeros((3, 4), dtype=np.uint16)).save(tmp_path / "b.png")
     source = open_source(f"folder:{tmp_path}")
-    with pytest.raises(DataError, match=rf"a\.png .*16 bits go up to {GREY.max()} alone, .* save it with 8 bits"):
+    with pytest.raises(DataError, match=rf"a\.png .*16 bits go up to {values.max()} alone, .* save it with 8 bits"):
         source.sample(0)
     assert not source.sample(1).any()
