@@ -72,8 +72,7 @@ def check(
     """Compare a model with expected figures: is it still as good?
 
     With a configuration it first does what gradscore run does: extracts what is missing or changed, fits and evaluates.
-    A run folder is compared as it is, if nothing changed since: neither its model and data, nor its features after the
-    evaluation.
+    A run folder is compared as stored; it is refused if its model, data or features changed since.
 
     Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
     since the run was made, and 3 if the samples cannot tell.
@@ -148,7 +147,7 @@ def _run_of(
         return RunFolder(summary.run), "extracted"
     if out is not None or settings:
         raise ConfigError(
-            f"{source}: a run folder is compared as it is; --out, --set, --device, --batch-size and --workers "
+            f"{source}: a run folder is compared as stored; --out, --set, --device, --batch-size and --workers "
             "say how a configuration is run: give the configuration in its place, or leave them out"
         )
     folder = RunFolder(source)

@@ -29,7 +29,7 @@ def demo(
     _threads: ThreadsOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Try all of it on real images in about a minute: train, find out when to trust, decide.
+    """Run every step on example images, in about a minute.
 
     A small part of Fashion-MNIST comes with the package: eight kinds of clothes that the network learns, and two that
     it never sees. Every command is shown as it can be typed, and the folder is a project to look at and change.

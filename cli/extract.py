@@ -69,7 +69,7 @@ def extract(
 ) -> None:
     """Compute the gradient features of all samples and write a run folder.
 
-    A run that was interrupted goes on where it stopped when the same command is given again.
+    Give the same command again to resume.
 
     After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/again --batch-size 128 --trust-code
     """

@@ -30,7 +30,7 @@ def fit_meta(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Fit the meta models of a run: for wrong predictions, and for OOD those of each protocol.
+    """Fit the models that find wrong predictions and OOD samples.
 
     Settings of the sections meta and evaluate may be changed; they are stored in the run. Models that are there already
     and would be fitted to the same samples with the same settings are kept.

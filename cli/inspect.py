@@ -51,7 +51,7 @@ def inspect(
         list[Path],
         typer.Argument(
             metavar="CONFIG|RUN|FILE.parquet",
-            help="A YAML configuration file or a run folder; or what an Inspector saved of one or more trainings.",
+            help="A YAML configuration file or a run folder; or Parquet files that `Inspector.save` wrote.",
             callback=run_at_hand,
             show_default=False,
         ),
@@ -83,7 +83,7 @@ def inspect(
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
 
-    With Parquet files that an Inspector saved in place of a run, it shows how those models trained.
+    Given Parquet files that `Inspector.save` wrote, it shows those trainings.
     """
     from gradscore.store import changing
 

@@ -101,7 +101,8 @@ def _report(error: Exception) -> str:
 
 app = typer.Typer(
     cls=_ErrorsAsMessages,
-    help="Detect wrong predictions and out-of-distribution samples by per-sample gradients.\n\nExample: gradscore demo",
+    help="Is this prediction wrong? Is this sample out of distribution? Scores for a trained classifier.\n\n"
+    "Example: gradscore demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
@@ -110,8 +111,8 @@ app = typer.Typer(
 
 START = "Start: from files to a verdict"
 DECIDE = "Decide: on new samples"
-GUARD = "Guard: a saved model in CI"
-LOOK = "Look: into models, labels and runs"
+GUARD = "Guard: models and runs, for CI"
+LOOK = "Look: into models, labels and gradients"
 
 COMMANDS: dict[str, str] = {
     "demo": START,
@@ -127,11 +128,11 @@ COMMANDS: dict[str, str] = {
     "monitor": DECIDE,
     "check": GUARD,
     "compare": GUARD,
+    "verify": GUARD,
     "doctor": LOOK,
     "inspect": LOOK,
     "audit": LOOK,
     "project": LOOK,
-    "verify": LOOK,
 }
 """All commands in the order of `--help`, each a function in the file of its name: the group that it is shown in."""
 

@@ -157,7 +157,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting of the configuration, such as evaluate.near_duplicates=ignore; repeatable.",
+        help="Override a setting, such as evaluate.seed=1; repeatable.",
         show_default=False,
     ),
 ]
@@ -167,7 +167,7 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", help="Processes 
 SplitOption = Annotated[
     str, typer.Option("--split", help="The split to look at: in_dist.fit, in_dist.test, in_dist.bank, ...")
 ]
-ALPHA = "Share of in-distribution samples that are predicted right and yet rejected, at most"
+ALPHA = "False-alarm rate: on average at most this share of correctly predicted in-distribution samples is rejected"
 AlphaOption = Annotated[T, typer.Option("--alpha", help=f"{ALPHA}.")]
 ModelOption = Annotated[
     str | None,

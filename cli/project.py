@@ -67,7 +67,8 @@ def project(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Project every sample's gradient to a few thousand numbers that nearly keep inner products.
+    """Project every sample's gradient to a few thousand numbers, whose inner products approximate those of the
+    gradients.
 
     With --nearest, also the samples with the most similar gradients, in nearest.parquet.
 

@@ -45,9 +45,9 @@ def run(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> dict[str, Any]:
-    """Extract features, fit the meta models and evaluate: from a configuration to the report.
+    """From a configuration to a report: extract, fit-meta and evaluate in one.
 
-    The same command goes on after an interruption: samples that are done are not computed again. Where the accuracy on
+    Give the same command again to resume: samples that are done are not computed again. Where the accuracy on
     in_dist.fit is at chance, or the classes are in another order, it stops there and exits with 3.
 
     After gradscore demo: gradscore run demo/gradscore.yaml --trust-code

@@ -198,8 +198,8 @@ def test_a_run_whose_weights_are_gone_needs_a_word(own, tmp_path: Path) -> None:
 
 
 WRONG_OPTIONS = {
-    "a run is not computed": (("run", "--out", "other"), "a run folder is compared as it is"),
-    "nor with other settings": (("run", "--set", "meta.cv_folds=3"), "a run folder is compared as it is"),
+    "a run is not computed": (("run", "--out", "other"), "a run folder is compared as stored"),
+    "nor with other settings": (("run", "--set", "meta.cv_folds=3"), "a run folder is compared as stored"),
     "a configuration has sources": (("own.yaml", "--without-sources"), "--without-sources is for a run folder"),
 }
 

@@ -46,3 +46,10 @@ def test_brackets_are_shown(command: str) -> None:
     written = [shown.callback.__doc__, *(getattr(each, "help", None) or "" for each in shown.params)]
     said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).stdout
     assert [each for text in written for each in re.findall(r"\S*\[[^]]*\]", text) if each not in said] == []
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_nothing_is_cut_on_a_narrow_terminal(command: str) -> None:
+    said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).stdout
+    assert "--help" in said
+    assert "…" not in said
