@@ -67,8 +67,7 @@ def project(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Project every sample's gradient to a few thousand numbers, whose inner products approximate those of the
-    gradients.
+    """Project every sample's gradient to a few thousand numbers that approximate inner products of gradients.
 
     With --nearest, also the samples with the most similar gradients, in nearest.parquet.
 
