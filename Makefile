@@ -12,7 +12,7 @@ OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRU
 QUIET := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1
 PARALLEL := $(QUIET) $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo docs docs-tables check-digits test test-here test-elsewhere test-slow test-oldest test-older-processor browser-test ray-test check clean
+.PHONY: install demo docs docs-tables check-digits test test-here test-elsewhere test-slow test-oldest test-older-processor browser-test check clean
 
 install: $(STAMP)
 
@@ -68,11 +68,6 @@ test-oldest: install
 # Needs Chromium.
 browser-test: install
 	$(BIN)/python -m pytest -q tests/reporting/browser.py
-
-# Takes the extra `ray` into the environment, and starts clusters on this machine.
-ray-test: install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	$(BIN)/python -m pytest -q tests/distributed/ray_engine.py tests/distributed/ray_data.py
 
 check: install
 	$(BIN)/ruff format --check .

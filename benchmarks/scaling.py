@@ -4,15 +4,13 @@
 
 Random images of 32 x 32 pixels through a ResNet-20 with random weights, all six statistics of every parameter, shards
 of 256 samples. Every arrangement is a fresh process or two at once, with the waiting policy that the
-command line sets. Samples in a second are those of the whole command, start of Python and self-check included. Ray is
-measured where the extra `ray` is installed.
+command line sets. Samples in a second are those of the whole command, start of Python and self-check included.
 
 What merging costs for each shard is measured with a small network and shards of a single sample; what it costs for
 each byte is the time to read and hash a large file, which it does twice.
 """
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -103,17 +101,12 @@ def shares(job: Job, out: str, *options: str) -> list[list[str]]:
 
 def arrangements(job: Job) -> dict[str, list[list[str]]]:
     """Commands that run at once, by what they are."""
-    found = {
+    return {
         "one process, one thread": [job.extract("one", "--threads", "1")],
         "one process, two threads": [job.extract("threads", "--threads", "2")],
         "two shares at once, one thread each": shares(job, "shares", "--threads", "1"),
         "two shares at once, two threads each": shares(job, "crowded", "--threads", "2"),
     }
-    if importlib.util.find_spec("ray") is not None:
-        for number in (1, 2):
-            ray = ("--ray", "local", "--num-workers", str(number))
-            found[f"Ray, {number} worker{'s' * (number > 1)}"] = [job.extract(f"ray{number}", *ray)]
-    return found
 
 
 def throughput(folder: Path, samples: int) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from gradscore.errors import ConfigError
 from gradscore.notices import Notice, urgent
 
 from .options import (
@@ -32,7 +31,7 @@ from .output import Output, by_level, cell, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.distributed import RayOptions, ShareSummary
+    from gradscore.distributed import ShareSummary
     from gradscore.pipeline import ExtractSummary, Progress, SplitSummary
 
 
@@ -47,21 +46,6 @@ def extract(
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="I/N", help="Make share I (from 0) of N, for gradscore merge.")
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="local|auto|ADDRESS",
-            help="Compute by workers of Ray: on this machine alone, in the cluster it belongs to, or in another.",
-        ),
-    ] = None,
-    num_workers: Annotated[
-        int | None,
-        typer.Option("--num-workers", min=1, help="With --ray: how many; one per GPU or processor by default."),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None, typer.Option("--gpus-per-worker", min=0.0, help="With --ray: share of a GPU that each takes.")
-    ] = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -75,14 +59,10 @@ def extract(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
-    ray_options = _ray_options(ray, workers=num_workers, gpus_per_worker=gpus_per_worker)
     if shard is not None:
-        if ray_options is not None:
-            raise ConfigError("--shard and --ray both share out the work; give one of the two")
         output.document(_share_extracted(context, output, config, given, shard, out=out))
         return
-    summary = extracted(context, output, config, given, out=out, ray_options=ray_options)
-    output.document(document(summary))
+    output.document(document(extracted(context, output, config, given, out=out)))
 
 
 def extracted(
@@ -95,9 +75,8 @@ def extracted(
     to_fit: bool = False,
     check_kept: bool = False,
     check_labels: bool = False,
-    ray_options: RayOptions | None = None,
 ) -> ExtractSummary:
-    """Extracts, here or by Ray, and says what was done.
+    """Extracts, and says what was done.
 
     With `to_fit`, what no meta model can be fitted to is refused first, and little is said: the answer comes later.
     """
@@ -110,12 +89,7 @@ def extracted(
     if to_fit:
         refuse_with_labels(loaded.features.losses, where=str(config))
     with _computing(context, output, loaded, out=out, is_whole=True) as (run, tell):
-        if ray_options is None:
-            summary = run_extract(loaded, out=run, check_kept=check_kept, check_labels=check_labels, progress=tell)
-        else:
-            from gradscore.distributed import extract_with_ray
-
-            summary = extract_with_ray(loaded, ray_options, out=run, progress=tell)
+        summary = run_extract(loaded, out=run, check_kept=check_kept, check_labels=check_labels, progress=tell)
     report(output, summary, brief=to_fit)
     return summary
 
@@ -138,19 +112,6 @@ def _computing(
                 copy.upload()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the same command continues the run in {run or loaded.run}") from None
-
-
-def _ray_options(where: str | None, *, workers: int | None, gpus_per_worker: float | None) -> RayOptions | None:
-    """Where Ray computes; None without it."""
-    if where is None:
-        if workers is not None or gpus_per_worker is not None:
-            raise ConfigError("--num-workers and --gpus-per-worker say how Ray computes; add --ray, or leave them out")
-        return None
-    if not where:
-        raise ConfigError("--ray '': wanted an address, local or auto; is a variable of the shell not set?")
-    from gradscore.distributed import RayOptions  # imports PyTorch
-
-    return RayOptions(where, workers, gpus_per_worker)
 
 
 def _share_extracted(

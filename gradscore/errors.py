@@ -54,10 +54,6 @@ class StoreError(GradscoreError):
     """A run folder that is damaged, missing a part, or made from other inputs."""
 
 
-class DistributedError(GradscoreError):
-    """Processes or machines that share the work on a run, and cannot be reached or are lost again and again."""
-
-
 class OutputError(GradscoreError):
     """A target that cannot be written."""
 

@@ -21,7 +21,7 @@ TOOLS = {
 }
 """The command of every tool, by its package."""
 
-OPTIONAL = {"lightning_callback", "ray_engine"}
+OPTIONAL = {"lightning_callback"}
 """Modules that need packages which may be lacking."""
 
 IMPORT_ALL = f"""

@@ -2,10 +2,9 @@
 
 In come the settings of a run; out comes the same run folder that `gradscore.pipeline.extract` makes in one process,
 value for value where both compute with one thread on one model of processor. `shares` has the share of one process of
-several (SLURM arrays), and makes a run of all shares; `ray_engine` has the shards made by a Ray cluster (extra `ray`).
+several (SLURM arrays), and makes a run of all shares.
 """
 
 from __future__ import annotations
 
-from .ray_engine import RayOptions, extract_with_ray
 from .shares import Share, ShareSummary, extract_share, merge

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from ..config import Config
 from ..errors import ConfigError, StoreError
 from ..notices import printable
-from ..pipeline import Counter, ExtractSummary, OnBatch, Progress, RunPlan, complete_run, write_shards
+from ..pipeline import Counter, ExtractSummary, Progress, RunPlan, complete_run, write_shards
 from ..store import (
     CONFIG,
     MANIFEST,
@@ -167,7 +167,8 @@ def _make(plan: RunPlan, record: ShareRecord, shards: Sequence[Shard], counter: 
         if shard.file in record.files and (run / shard.file).is_file():
             counter.add(shard.split, shard.samples(plan))
             continue
-        record.files[shard.file] = make_shard(plan, shard, on_batch=counter.add)
+        write_shards(plan, shard.split, [shard.number], on_batch=counter.add)
+        record.files[shard.file] = file_sha256(run / shard.file)
         record.notices = list(dict.fromkeys([*record.notices, *plan.extractor.notices]))
         record.write(run)
         computed += shard.samples(plan)
@@ -262,16 +263,6 @@ class Shard:
 def table_shards(plan: RunPlan) -> list[Shard]:
     """The shards of all tables of a run, in order."""
     return [Shard(split, number) for split in plan.datasets for number in range(plan.count_shards(split))]
-
-
-def make_shard(plan: RunPlan, shard: Shard, *, on_batch: OnBatch) -> str:
-    """Computes one shard and writes it into the run folder; returns the SHA-256 of the file.
-
-    Raises:
-        GradscoreError: as `write_shards`.
-    """
-    write_shards(plan, shard.split, [shard.number], on_batch=on_batch)
-    return file_sha256(plan.config.run / shard.file)
 
 
 ShardFile = Annotated[str, Field(pattern=r"^features/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*/part-\d{5,}\.parquet$")]

@@ -20,4 +20,4 @@ from .extraction import (
     write_shards,
 )
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow
-from .loop import Counter, Cut, OnBatch, Progress, cut
+from .loop import Counter, Cut, Progress, cut

@@ -1,12 +1,12 @@
 """`gradscore extract`: from a configuration to a run folder with feature tables.
 
-`RunPlan.of` opens all that the configuration names and settles what it leaves open; `complete_run` has the shards made
-that are lacking, here by `write_shards`.
+`RunPlan.of` opens all that the configuration names and settles what it leaves open; `complete_run` makes the
+shards that are lacking, by `write_shards`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -482,24 +482,18 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
     )
 
 
-MakeShards = Callable[[str, Sequence[int], OnBatch], None]
-"""Writes shards of a split into the folder of a run, in any order."""
-
-
 def complete_run(
     plan: RunPlan,
     *,
-    make_shards: MakeShards | None = None,
     notices: Sequence[str] = (),
     check_labels: bool = False,
     progress: Progress | None = None,
 ) -> ExtractSummary:
-    """Has the shards of a run made that are not there yet, and finishes it.
+    """Makes the shards of a run that are not there yet, and finishes it.
 
     Args:
         plan: of the run.
-        make_shards: has what is missing made elsewhere; None to compute it here.
-        notices: of what was made elsewhere; they are looked at when everything is there.
+        notices: of shards that other processes made.
         check_labels: as `extract`.
         progress: called after every batch.
 
@@ -507,7 +501,7 @@ def complete_run(
         A summary of the run.
 
     Raises:
-        GradscoreError: as `extract` and `make_shards`.
+        GradscoreError: as `extract`.
     """
     config, extractor = plan.config, plan.extractor
     weight_files = weight_files_sha256(config.model)
@@ -521,7 +515,7 @@ def complete_run(
         counter = Counter(sum(map(len, plan.datasets.values())), progress)
         splits = []
         for split in plan.datasets:
-            splits.append(_completed(plan, writer, counter, split, make_shards))
+            splits.append(_completed(plan, writer, counter, split))
             if check_labels and split == FIT:
                 refuse_doubtful_labels(RunFolder(writer.path), said=f"Nothing was computed after {FIT}")
         if not writer.was_complete:
@@ -530,22 +524,17 @@ def complete_run(
     return summary_of(writer, extractor, splits)
 
 
-def _completed(
-    plan: RunPlan, writer: RunWriter, counter: Counter, split: str, make_shards: MakeShards | None
-) -> SplitSummary:
-    """Has the shards of a split made that are missing."""
+def _completed(plan: RunPlan, writer: RunWriter, counter: Counter, split: str) -> SplitSummary:
+    """Makes the shards of a split that are missing."""
     shards = range(plan.count_shards(split))
     notes = writer.existing(split, shards)
     missing = [number for number in shards if number not in notes]
     counter.skip(split, len(plan.datasets[split]) - plan.samples_of(split, missing))
     share = None
     if missing:
-        if make_shards is None:
-            plan.extractor.take_gradient_seconds()
-            write_shards(plan, split, missing, on_batch=counter.add)
-            share = plan.extractor.take_gradient_seconds() / counter.paces[split].seconds
-        else:
-            make_shards(split, missing, counter.add)
+        plan.extractor.take_gradient_seconds()
+        write_shards(plan, split, missing, on_batch=counter.add)
+        share = plan.extractor.take_gradient_seconds() / counter.paces[split].seconds
         notes |= writer.existing(split, missing)
     return finished_split(writer, split, [notes[number] for number in shards], counter.paces[split], share)
 

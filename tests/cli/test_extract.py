@@ -169,9 +169,3 @@ def test_names_of_files_that_are_no_utf_8(config_file: Path, tmp_path: Path) -> 
         *(rf"\udcff/{k}\udcfe.png" for k in (1, 3, 5)),
     ]
     assert table["label"].tolist() == [1, 1, 1, 2, 2, 2]
-
-
-def test_an_empty_address_of_ray_is_refused(config_file: Path) -> None:
-    result = extract(config_file, "--ray", "")
-    assert result.exit_code == 2
-    assert "--ray '': wanted an address, local or auto" in result.stderr.replace("\n", " ")

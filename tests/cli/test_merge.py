@@ -36,11 +36,6 @@ def test_shares(config_file: Path, tmp_path: Path) -> None:
 
 WRONG = {
     "a share": (("--shard", "2/2"), "--shard 2/2: wanted i/n with i from 0 to n - 1"),
-    "shares of Ray": (("--shard", "0/2", "--ray", "local"), "--shard and --ray both share out the work"),
-    "workers without Ray": (
-        ("--num-workers", "2"),
-        "--num-workers and --gpus-per-worker say how Ray computes; add --ray",
-    ),
 }
 
 

@@ -69,7 +69,7 @@ def test_flipped_labels_come_first(audited: dict) -> None:
 
 
 def test_what_ray_is_to_construct(monkeypatch: pytest.MonkeyPatch, small_bundle: Path) -> None:
-    """With a stand-in for Ray, which not every machine has; `make ray-test` has Ray itself do the same."""
+    """With a stand-in for Ray, which is no part of the environment."""
     ray = MagicMock()
     monkeypatch.setitem(sys.modules, "ray", ray)
     run_page("scaling.md")
