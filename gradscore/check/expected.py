@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
 from ..columns import feature_columns, logit_columns
 from ..config import Protocol
@@ -28,11 +28,10 @@ from ..evaluation import (
 )
 from ..meta import CHOSEN, ScoreChoice, read_notes
 from ..store import RunFolder, package_versions
-from ..system import as_address, is_address, parse_json, some, write_text
+from ..system import as_address, is_address, parse_document, some, write_text
 from .freshness import outdated
 
-FORMAT = "gradscore expected figures"
-VERSION = 6
+_ADVICE = "restore it from version control, or make it anew with --update and its margins"
 PANEL = 2000
 """Samples kept of each split: those with the smallest hashes, which later runs choose as well. Each takes 38
 bytes of the file."""
@@ -336,28 +335,15 @@ def read_expected(path: Path) -> ExpectedFigures:
             f"{as_address(path)}: expected figures are a file of this machine; copy it, and give its path"
         )
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except FileNotFoundError:
         raise ExpectedFiguresError(
             f"{path}: there are no expected figures; make them with gradscore check CONFIG --expected {path} --update"
         ) from None
-    except (OSError, ValueError) as error:
-        raise ExpectedFiguresError(
-            f"{path}: cannot be read as JSON: {error}; restore it from version control"
-        ) from None
-    found = (content.get("format"), content.get("version")) if isinstance(content, dict) else (None, None)
-    if found != (FORMAT, VERSION):
-        raise ExpectedFiguresError(
-            f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
-            "delete it, and make it anew with --update and its margins"
-        )
-    try:
-        return ExpectedFigures.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
-        said = first["msg"].removeprefix("Value error, ")
-        raise ExpectedFiguresError(f"{path}: {place}{said}; restore it from version control") from None
+    except OSError as error:
+        raise ExpectedFiguresError(f"{path}: cannot be read ({error.strerror}); {_ADVICE}") from None
+    adapter = TypeAdapter(ExpectedFigures)
+    return parse_document(content, adapter, where=path, error=ExpectedFiguresError, advice=_ADVICE)
 
 
 def no_threshold(target: Target) -> str:

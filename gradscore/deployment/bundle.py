@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from safetensors.torch import load as load_tensors
@@ -35,13 +35,10 @@ from ..errors import BundleError, GradscoreError
 from ..meta import BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
-from ..system import FloatArray, Inputs, file_sha256, is_address, parse_json, replacing, sample_count
+from ..system import FloatArray, Inputs, file_sha256, is_address, parse_document, replacing, sample_count
 from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
-
-FORMAT = "gradscore bundle"
-VERSION = 5
 
 RIGHT, WRONG = "good samples", "wrong predictions"
 """In-distribution samples that are predicted right, and the others."""
@@ -215,8 +212,8 @@ class _Index(PlainValues):
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    format: str = FORMAT
-    version: int = VERSION
+    format: Literal["gradscore bundle"] = "gradscore bundle"
+    version: Literal[5] = 5
     detectors: dict[str, _DetectorEntry]
     members: dict[str, str]
 
@@ -309,21 +306,8 @@ def read_bundle(path: Path, *, sha256: str | None = None) -> Bundle:
         )
     if sha256_of(text) != checksum.decode("ascii", "replace").strip():
         raise BundleError(f"{path}: {_INDEX} was changed after it was written; {_ADVICE}")
-    try:
-        raw = parse_json(text)
-        found = (raw["format"], raw["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{path}: {_INDEX} is not that of a bundle ({error}); {_ADVICE}") from None
-    if found != (FORMAT, VERSION):
-        raise BundleError(
-            f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; "
-            "use the gradscore that wrote it, or make the bundle anew"
-        )
-    try:
-        index = _STORED.validate_python(raw, context={"base": path.absolute().parent})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BundleError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; make the bundle anew") from None
+    base = {"base": path.absolute().parent}
+    index = parse_document(text, _STORED, where=path, error=BundleError, advice=_ADVICE, context=base)
     if set(index.members) != set(contents):
         differing = ", ".join(sorted(set(index.members) ^ set(contents)))
         raise BundleError(f"{path}: members are missing or were added: {differing}; {_ADVICE}")

@@ -29,14 +29,13 @@ from ..store import (
     RunWriter,
     check_target,
     differences,
-    first_fault,
     is_complete,
     listed_files,
     package_versions,
     shard_path,
     split_folder,
 )
-from ..system import Influence, file_sha256, settings_of, sha256, some, write_text
+from ..system import Influence, file_sha256, first_fault, settings_of, sha256, some, write_text
 
 _MOST_SHARES = 10**6
 """More than any run has shards."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -34,7 +34,7 @@ from ..columns import (
 )
 from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
-from ..system import BoolArray, FloatArray, parse_json, sha256, some, write_bytes
+from ..system import BoolArray, FloatArray, parse_document, sha256, some, write_bytes
 
 FORMAT: Literal[8] = 8
 ARRAYS = "arrays.safetensors"
@@ -688,18 +688,9 @@ def read_description(folder: Folder, kind: type[AnyDescription]) -> AnyDescripti
         StoreError: it is missing or damaged, of another kind, or the format is another one.
     """
     path = folder / DESCRIPTION
-    try:
-        found = parse_json(_bytes(path))
-    except ValueError:
-        raise StoreError(f"{path}: damaged, this is not JSON; run fit-meta again") from None
-    try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise StoreError(
-            f"{path}: not a meta model of format {FORMAT} ({where}: {problem['msg']}); run fit-meta again"
-        ) from None
+    return parse_document(
+        _bytes(path), TypeAdapter(kind), where=str(path), error=StoreError, advice="run fit-meta again"
+    )
 
 
 def _bytes(path: Folder) -> bytes:

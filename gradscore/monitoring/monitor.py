@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, model_validator
 
 from ..data import are_images
 from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
@@ -26,7 +26,7 @@ from ..system import (
     file_sha256,
     held,
     make_folder,
-    parse_json,
+    parse_document,
     sha256,
     write_text,
 )
@@ -71,8 +71,6 @@ NOTHING_KNOWN = (
     "left out was this far off"
 )
 
-FORMAT = "gradscore monitor"
-VERSION = 12
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
@@ -386,7 +384,23 @@ class State:
         return sum(window.samples for window in self.windows) + self.pending_samples
 
 
-_STORED = TypeAdapter(State)
+class _StateFile(BaseModel):
+    """The file of a state, with a hash of the state."""
+
+    format: Literal["gradscore monitor"] = "gradscore monitor"
+    version: Literal[12] = 12
+    sha256: str
+    state: State
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_as_written(cls, file: Any) -> Any:
+        if isinstance(file, dict) and sha256(_text(file.get("state")).encode()) != file.get("sha256"):
+            raise ValueError("it was changed after it was written")
+        return file
+
+
+_STORED = TypeAdapter(_StateFile)
 
 
 def mark_of(path: Path) -> str | None:
@@ -415,8 +429,8 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
         OutputError: it cannot be written; what was there before still is.
         StoreError: another process holds the folder.
     """
-    content = _STORED.dump_python(state, mode="json")
-    file = {"format": FORMAT, "version": VERSION, "sha256": sha256(_text(content).encode()), "state": content}
+    file = _StateFile.model_construct(sha256="", state=state).model_dump(mode="json")
+    file["sha256"] = sha256(_text(file["state"]).encode())
     make_folder(path.parent)
     with held(path.parent, patience=_PATIENCE):
         if mark_of(path) != replaces:
@@ -439,24 +453,10 @@ def read_state(path: Path, fresh: State) -> State:
         MonitorError: it is damaged, or belongs to another bundle or other settings.
     """
     try:
-        file = parse_json(path.read_bytes())
-        found, content, wanted = (file["format"], file["version"]), file.get("state"), file["sha256"]
-        text = _text(content)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise MonitorError(f"{path}: no state of a monitor, or cut off; {_ADVICE}") from None
+        content = path.read_bytes()
     except OSError as error:
         raise MonitorError(f"{path}: cannot be read: {error.strerror}; check its permissions") from None
-    if found != (FORMAT, VERSION):
-        raise MonitorError(
-            f"{path}: wanted {FORMAT!r} version {VERSION}, got {found[0]!r} version {found[1]!r}; go on with the "
-            "gradscore that wrote it, or start anew in another folder"
-        )
-    if sha256(text.encode()) != wanted:
-        raise MonitorError(f"{path}: was changed after it was written; {_ADVICE}")
-    try:
-        state = _STORED.validate_python(content)
-    except ValidationError:
-        raise MonitorError(f"{path}: no state of a monitor, or cut off; {_ADVICE}") from None
+    state = parse_document(content, _STORED, where=path, error=MonitorError, advice=_ADVICE).state
     if state.bundle != fresh.bundle:
         raise MonitorError(
             f"{path}: belongs to another bundle; give each bundle a state (or folder) of its own, or remove the file "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ..errors import EvaluationError, StoreError
 from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
@@ -22,7 +21,7 @@ from ..system import (
     file_sha256,
     is_leftover,
     is_whole,
-    parse_json,
+    parse_document,
     write_text,
     writing,
 )
@@ -338,14 +337,11 @@ class ProjectionFolder:
         """
         file = path / MANIFEST
         try:
-            return cls(path, Manifest.model_validate_json(json.dumps(parse_json(file.read_bytes()))))
+            content = file.read_bytes()
         except OSError as error:
             raise StoreError(f"{file}: cannot be read ({error.strerror}); give a folder that project() wrote") from None
-        except ValueError as error:
-            raise StoreError(
-                f"{file}: damaged, or of another version ({str(error).splitlines()[0]}); delete the folder and project "
-                "again"
-            ) from None
+        again = "delete the folder and project again"
+        return cls(path, parse_document(content, TypeAdapter(Manifest), where=file, error=StoreError, advice=again))
 
     @classmethod
     def opened(cls, path: Path, about: About) -> ProjectionFolder:

@@ -28,7 +28,6 @@ from .manifest import (
     describe_inputs,
     differences,
     find_changes,
-    first_fault,
     package_versions,
 )
 from .run_files import (

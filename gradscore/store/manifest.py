@@ -15,17 +15,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from ..config import Config
 from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import StoreError
 from ..models import code_sha256, processor_sha256, source_path
 from ..objects import MANIFEST
-from ..system import Influence, as_address, is_address, settings_of, write_text
+from ..system import Influence, as_address, is_address, parse_document, settings_of, write_text
 
 FORMAT: Final = 6
 """The version of the layout of run folders."""
+
+_ADVICE = "restore it from a copy or extract into another folder"
 
 _PACKAGES = ("gradscore", "numpy", "pandas", "pillow", "pyarrow", "scikit-learn", "torch", "torchvision")
 _MADE_GROUPS_OF = {"parameters", "granularity"}
@@ -195,19 +197,12 @@ class Manifest(Record):
             )
         file = run / MANIFEST
         try:
-            return cls.model_validate_json(file.read_bytes())
+            content = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"{run}: not a run folder, it has no {MANIFEST}; {_instead(run)}") from None
         except OSError as error:
-            what = str(error)
-        except ValidationError as error:
-            what = first_fault(error)
-            found = [each["input"] for each in error.errors() if each["loc"] == ("format",)]
-            if found and not isinstance(found[0], dict):
-                raise StoreError(
-                    f"{file}: wanted format {FORMAT}, got {found[0]!r}; extract into another folder"
-                ) from None
-        raise StoreError(f"{file}: damaged: {what}; restore it from a copy or extract into another folder")
+            raise StoreError(f"{file}: cannot be read ({error.strerror}); {_ADVICE}") from None
+        return parse_document(content, TypeAdapter(cls), where=file, error=StoreError, advice=_ADVICE)
 
     def write(self, run: Path) -> None:
         """Writes it to a run folder in one step."""
@@ -226,12 +221,6 @@ class Manifest(Record):
         if changes.stale or changes.added:
             found.finished = False
         return found
-
-
-def first_fault(error: ValidationError) -> str:
-    """The first thing that is wrong with a record, and where."""
-    first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def describe_inputs(

@@ -12,16 +12,20 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
-from ..errors import OutputError, StoreError
+from pydantic import TypeAdapter, ValidationError
+
+from ..errors import GradscoreError, OutputError, StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 GIT_IGNORE = ".gitignore"
 """Keeps a new folder of results out of git; it is its user's, to change or delete."""
@@ -274,6 +278,46 @@ def parse_json(content: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
+
+
+def parse_document(
+    content: bytes,
+    of: TypeAdapter[T],
+    *,
+    where: str | Path,
+    error: type[GradscoreError],
+    advice: str,
+    context: Mapping[str, Any] | None = None,
+) -> T:
+    """The value of a JSON document, which says first which kind and version it is.
+
+    Args:
+        content: the document.
+        of: the type of its value.
+        where: the file, for messages.
+        error: what is raised.
+        advice: what to do about a document that is damaged or of another version.
+        context: for the validators of the type.
+
+    Raises:
+        GradscoreError: it is no JSON, or not of the type.
+    """
+    try:
+        parse_json(content)
+        return of.validate_json(content, context=None if context is None else dict(context))
+    except ValidationError as problem:
+        what = first_fault(problem)
+    except ValueError as problem:
+        what = f"no JSON: {problem}"
+    raise error(f"{where}: damaged, or of another version ({what}); {advice}")
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong with a value, where, and what is there if it is short."""
+    first = error.errors()[0]
+    got = f", got {first['input']!r}" if isinstance(first["input"], str | int | float | None) else ""
+    said = first["msg"].removeprefix("Value error, ") + got
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), said)))
 
 
 _TEXT = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)

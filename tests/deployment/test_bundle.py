@@ -107,11 +107,11 @@ DAMAGES = {
     "a size that is not true": (oversize, "claim to be larger than the file"),
     "another format": (
         lambda path: reindexed(path, lambda index: index.update(format="other")),
-        "wanted 'gradscore bundle' version 5, got 'other' version 5",
+        "format: Input should be 'gradscore bundle', got 'other'",
     ),
     "a newer version": (
         lambda path: reindexed(path, lambda index: index.update(version=6)),
-        "got 'gradscore bundle' version 6; use the gradscore that wrote it",
+        "version: Input should be 5, got 6.; copy it again, or make it anew",
     ),
     "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Unexpected keyword"),
     "a baseline that nothing gives": (

@@ -228,7 +228,10 @@ def test_asking_for_what_is_not_there(run: Path, read, message: str) -> None:
 MANIFESTS = {
     "no JSON": ("{", "damaged"),
     "another JSON file": ("[1]", "damaged"),
-    "an earlier format": ('{"format": 2}', "wanted format 6, got 2; extract into another folder"),
+    "an earlier format": (
+        '{"format": 2}',
+        "damaged, or of another version .format: Input should be 6, got 2.; restore it from a copy or extract",
+    ),
 }
 
 
@@ -261,7 +264,7 @@ def test_an_edited_manifest(run: Path, place: list[str], value: object) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     reduce(getitem, place[:-1], manifest)[place[-1]] = value
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(StoreError, match=rf"manifest\.json: damaged: {re.escape('.'.join(place[:2]))}.*; restore it"):
+    with pytest.raises(StoreError, match=rf"manifest\.json: damaged, .*{re.escape('.'.join(place[:2]))}.*; restore it"):
         RunFolder(run)
 
 
