@@ -13,7 +13,7 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -179,9 +179,14 @@ class FeatureColumns:
         return np.concatenate([values[:, self._kept], np.clip(ratios, -largest, largest)], axis=1)
 
 
+@lru_cache(maxsize=8)  # a run has one list of columns, of a thousand names and more, in all of its tables
+def _features_of(names: tuple[str, ...]) -> FeatureColumns:
+    return FeatureColumns(pd.Index(names))
+
+
 def outputs_of(frame: pd.DataFrame) -> NetworkOutputs:
     """What a feature table says of its samples beside their gradients."""
-    return FeatureColumns(frame.columns).outputs(frame)
+    return _features_of(tuple(frame.columns)).outputs(frame)
 
 
 def _columns_at(rows: Rows, places: list[int]) -> FloatArray:
@@ -423,7 +428,7 @@ class MetaInputs:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
-        features = FeatureColumns(ordinary.columns)
+        features = _features_of(tuple(ordinary.columns))
         known = baselines.scores(features.outputs(ordinary)) if table is None else table
         scores = np.column_stack([known[name] for name in baselines.inputs])
         names = [*features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
@@ -571,7 +576,7 @@ class MetaInputs:
     @cached_property
     def _features(self) -> FeatureColumns:
         """That of the columns that were fitted on."""
-        return FeatureColumns(pd.Index(self.columns))
+        return _features_of(tuple(self.columns))
 
     @cached_property
     def _wanted(self) -> tuple[list[int], BoolArray]:
@@ -599,7 +604,7 @@ class MetaInputs:
                 f"unexpected {some(unexpected, 5)}; extract with the same settings, or run fit-meta again"
             )
         ordered = rows if got == self.columns else rows[[*rows.columns.intersection(["content_hash"]), *self.columns]]
-        return ordered, FeatureColumns(ordered.columns)
+        return ordered, _features_of(tuple(ordered.columns))
 
 
 def group_of(name: str) -> Group:
