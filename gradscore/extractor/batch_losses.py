@@ -95,7 +95,7 @@ class BatchLosses:
         if alone.shape[1:] != those.shape[1:]:
             raise CoupledSamplesError(
                 f"the loss has shape {tuple(alone.shape)} for {count} samples and {tuple(those.shape)} for {samples}; "
-                "wanted as many columns for few samples as for all. Where a column came for each sample, outputs (N, 1) "
+                "wanted as many columns for few samples as for all. Where each sample got a column, outputs (N, 1) "
                 "and labels (N,) were broadcast: give both one shape; do not shorten tokens to the longest of a batch"
             )
         difference = float((alone.detach() - those[rows]).abs().max())
