@@ -695,12 +695,17 @@ class _Judge:
 
 
 def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
-    if not by_sets:
-        from sklearn.metrics import log_loss
+    return mean_area(odds, target, sets) if by_sets else -log_loss(odds, target, balanced_weights(target, sets))
 
-        p = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
-        return -float(log_loss(target, p, sample_weight=balanced_weights(target, sets), labels=[False, True]))
-    return mean_area(odds, target, sets)
+
+def log_loss(odds: FloatArray, target: BoolArray, weights: FloatArray) -> float:
+    """The weighted mean of -log p of what each sample is, by log-odds (N,); no p is below the rounding of one.
+
+    scikit-learn's, to the bit, whose checks of its arguments take a fifth of the time of a small fit.
+    """
+    rounding = np.finfo(np.float64).eps
+    p = np.clip(1 / (1 + np.exp(-np.clip(odds, -700, 700))), rounding, 1 - rounding)
+    return float(np.average(-np.log(np.where(target, p, 1 - p)), weights=weights))
 
 
 def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> float:

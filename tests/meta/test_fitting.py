@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
+from sklearn import metrics
 from sklearn.covariance import LedoitWolf
 from sklearn.linear_model import LogisticRegression
 
@@ -247,3 +248,12 @@ def test_samples_of_one_class_are_refused(target):
 def test_balanced_weights():
     weights = balanced_weights([0, 0, 0, 0, 1, 1, 1, 1], ["in", "in", "in", "in", "a", "b", "b", "b"])
     np.testing.assert_allclose(weights, [1, 1, 1, 1, 2, 2 / 3, 2 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("width", [0.1, 3.0, 200.0])
+def test_the_log_loss_is_that_of_scikit_learn_to_the_bit(width: float) -> None:
+    generator = np.random.default_rng(3)
+    odds, target = width * generator.normal(size=301), generator.random(301) < 0.3
+    weights = balanced_weights(target, generator.integers(0, 3, 301).astype(str))
+    expected = metrics.log_loss(target, 1 / (1 + np.exp(-odds)), sample_weight=weights)
+    assert fitting.log_loss(odds, target, weights) == expected
