@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradscore.errors import ConfigError
 from gradscore.notices import Notice, notes
 
 from .options import (
@@ -17,11 +16,11 @@ from .options import (
     JsonOption,
     QuietOption,
     SetOption,
+    SourceArgument,
     ThreadsOption,
     TrustOption,
     opened,
     out_option,
-    run_at_hand,
 )
 from .output import Output, counting, figures_table
 
@@ -47,15 +46,7 @@ class By(StrEnum):
 
 def inspect(
     context: typer.Context,
-    source: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="CONFIG|RUN|FILE.parquet",
-            help="A YAML configuration file or a run folder; or Parquet files that `Inspector.save` wrote.",
-            callback=run_at_hand,
-            show_default=False,
-        ),
-    ],
+    source: SourceArgument,
     quantities: Annotated[
         str | None,
         typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
@@ -82,22 +73,14 @@ def inspect(
     Prints tables; writes Parquet files, plots and report.html to the folder inspect.
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
-
-    Given Parquet files that `Inspector.save` wrote, it shows those trainings.
     """
     from gradscore.store import changing
 
     output = Output(as_json=as_json, quiet=quiet)
-    if all(each.suffix == ".parquet" for each in source):
-        _refuse_others(context)
-        _inspect_training(output, source, out)
-        return
-    if len(source) != 1:
-        raise ConfigError(f"wanted one configuration or run folder, got {', '.join(map(str, source))}")
     # These import PyTorch, which help need not wait for.
     from gradscore.inspect import SCOPE, inspect_config, write_inspection
 
-    config, folder, run = opened(context, source[0], settings or [], folder="inspect")
+    config, folder, run = opened(context, source, settings or [], folder="inspect")
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with counting(quiet=quiet) as tell:
         found = inspect_config(
@@ -111,37 +94,11 @@ def inspect(
         )
     _print(output, found)
     name = f"{config.run.parent.name}, by {by.value}"
-    with changing(source[0], [folder.name]) if run is not None and out is None else nullcontext():
+    with changing(source, [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)
     result = {"verdict": found.verdict, "scope": SCOPE, "findings": found.findings, "samples": found.samples}
     output.document({**result, "notices": found.notices, "figures": files.tables, "report": files.html})
-
-
-def _refuse_others(context: typer.Context) -> None:
-    """Options that say nothing about files that are shown are refused, not ignored."""
-    kept = {"source", "out", "as_json", "quiet"}
-    given = [
-        max(parameter.opts, key=len)
-        for parameter in context.command.params
-        if parameter.name not in kept
-        and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
-    ]
-    if given:
-        raise ConfigError(f"what an Inspector saved is shown as it is: leave out {', '.join(given)}")
-
-
-def _inspect_training(output: Output, files: list[Path], out: Path | None) -> None:
-    from gradscore.inspect import read_record, write_training
-
-    records = [read_record(file) for file in files]
-    page = (out or files[0].parent / "inspect") / "training.html"
-    write_training(records, page)
-    for record in records:
-        prefix = f"{record.name}: " if len(records) > 1 else ""
-        output.say(*(prefix + sentence for sentence in record.findings["sentence"]))
-    output.say(f"report: {page}")
-    output.document({"findings": {each.name: list(each.findings["sentence"]) for each in records}, "report": page})
 
 
 def _print(output: Output, found: Inspection) -> None:

@@ -242,7 +242,7 @@ def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
                 yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 
 
-def write_training(records: Sequence[TrainingRecord], path: Path, *, images: bool = True) -> None:
+def write_training(records: Sequence[TrainingRecord], path: Path | str, *, images: bool = True) -> None:
     """Writes a page of one run, or of several beside each other.
 
     Args:
@@ -272,8 +272,9 @@ def write_training(records: Sequence[TrainingRecord], path: Path, *, images: boo
         "remark": "Dashed lines mark these steps.",
         "footer": FOOTER,
     }
-    plots = path.with_name(f"{path.stem}-plots") if images else None
-    write_page(path, content, _parts(records), template=TEMPLATE, plots=plots)
+    page = Path(path)
+    plots = page.with_name(f"{page.stem}-plots") if images else None
+    write_page(page, content, _parts(records), template=TEMPLATE, plots=plots)
 
 
 def _numbered(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:

@@ -214,7 +214,6 @@ UNUSABLE = {
     "quantity": (["--quantities", "grad_hist"], "error: quantities: no quantity 'grad_hist'; did you mean"),
     "no parameters": (["--set", "model.source=python:net.py:nothing_to_learn"], "error: the model has no parameters"),
     "coupled samples": (["--set", "model.source=python:net.py:coupled"], "error: "),
-    "two configurations": (["other.yaml"], "error: wanted one configuration or run folder"),
     "code that is not trusted": ([], "error: model.source"),
 }
 
@@ -236,16 +235,3 @@ def test_images_of_two_sizes(config_file: Path, tmp_path: Path) -> None:
     result = inspect(config_file, "--trust-code", *FAST, "--batch-size", 1, "--set", far)
     assert result.exit_code == 2
     assert "has shape (1, 9, 8)" in result.stderr
-
-
-ALONE = {
-    "a grouping": (["run.parquet", "--by", "class"], "an Inspector saved is shown as it is: leave out --by"),
-    "settings": (["a.parquet", "--set", "seed=1", "--samples", "4"], "leave out --samples, --set"),
-}
-
-
-@pytest.mark.parametrize(("options", "expected"), ALONE.values(), ids=ALONE)
-def test_options_that_would_be_ignored(options: list[str], expected: str) -> None:
-    result = inspect(*options)
-    assert result.exit_code == 2
-    assert re.search(expected, result.stderr)

@@ -35,7 +35,7 @@ def test_training_loop(names):
 
 def test_picture_of_a_run(names, folder):
     assert names["troubles"] == []
-    assert (folder / "training.html").is_file()
+    assert all((folder / name).is_file() for name in ("training.html", "runs.html"))
     assert read_record(folder / "training.parquet").steps["stop"].max() == 20
 
 

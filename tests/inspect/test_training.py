@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from typer.testing import CliRunner
 from zoo import cnn, digits
 
+from gradscore.errors import ConfigError
 from gradscore.inspect import (
     ExplicitCall,
     GradHist1d,
@@ -25,7 +25,6 @@ from gradscore.inspect import (
 )
 from gradscore.inspect.quantity import CAPACITY, Timeline
 from gradscore.inspect.training_report import _parts
-from gradscore_cli.main import app
 
 
 @pytest.mark.parametrize("steps", [1, CAPACITY, CAPACITY + 1, 5000])
@@ -277,19 +276,14 @@ def test_histograms_of_many_epochs_are_subsampled_evenly():
     assert not image.get_array().mask.all(axis=0).any()
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
-
-
 @pytest.mark.slow
 def test_runs_beside_each_other(tmp_path, drawn):
     for name in ("slow", "fast"):
         train(name, steps=20).save(tmp_path / f"{name}.parquet")
-    result = invoke(tmp_path / "slow.parquet", tmp_path / "fast.parquet", "--out", tmp_path / "page")
-    assert result.exit_code == 0, result.output
+    records = [read_record(tmp_path / f"{name}.parquet") for name in ("slow", "fast")]
+    write_training(records, tmp_path / "page" / "training.html")
     assert [line.get_label() for line in named_lines(drawn["training-loop-loss-steps"].axes[0])] == ["slow", "fast"]
     assert (tmp_path / "page" / "training-plots" / "training-loop-loss-steps.png").is_file()
-    assert f"report: {tmp_path / 'page' / 'training.html'}" in result.stdout
 
 
 DRAWN = {
@@ -340,10 +334,8 @@ UNREADABLE = {
 @pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
 def test_files_that_hold_no_run(tmp_path, make):
     make(tmp_path / "run.parquet")
-    result = invoke(tmp_path / "run.parquet")
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {tmp_path / 'run.parquet'} ")
-    assert len(result.stderr.splitlines()) == 1
+    with pytest.raises(ConfigError, match=rf"^{tmp_path / 'run.parquet'} .*$"):
+        read_record(tmp_path / "run.parquet")
 
 
 def test_names_in_a_page_make_no_element(tmp_path):
