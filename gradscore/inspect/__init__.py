@@ -28,8 +28,6 @@ from .layer_quantities import (
     ParameterNorm,
 )
 from .quantity import (
-    InputGradientQuantity,
-    InputQuantity,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,

@@ -33,8 +33,6 @@ from .hooks import (
 from .quantity import (
     MODEL,
     Entry,
-    InputGradientQuantity,
-    InputQuantity,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
@@ -114,7 +112,7 @@ class Inspector:
         self._counts_steps = True
         self._stack: ExitStack | None = None
         self._hooked: set[str] = set()
-        self._inputs, self._calls, self._recalls = Calls(), Calls(), Calls()
+        self._calls, self._recalls = Calls(), Calls()
         self._with_gradients: set[str] = set()
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) else {}
@@ -142,8 +140,6 @@ class Inspector:
             if self._is_examined:
                 self._health.attach(stack)
             for name, module in self.layers.items():
-                if self._of(InputQuantity, module) or self._of(InputGradientQuantity, module):
-                    stack.callback(module.register_forward_pre_hook(Hook(partial(self._before_layer, name))).remove)
                 if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
             self._stack = stack.pop_all()
@@ -186,8 +182,8 @@ class Inspector:
             inputs: of the pass, if `findings` are looked for in it: a tensor of samples, or a tuple, list or dictionary
                 whose first tensor is. The pass then ends with `end_pass`.
         """
-        for calls in (self._inputs, self._calls, self._recalls):
-            calls.clear()
+        self._calls.clear()
+        self._recalls.clear()
         self._with_gradients.clear()
         self._health.begin_pass(inputs)
 
@@ -411,19 +407,6 @@ class Inspector:
         else:
             self.begin_pass()
 
-    def _before_layer(self, name: str, module: nn.Module, inputs: object) -> None:
-        if self._is_paused or in_backward() or not torch.is_grad_enabled():
-            return
-        site, given = self._inputs.site(name), first_tensor(inputs)
-        if given is None:
-            return
-        self._saw = True
-        for quantity in self._due(InputQuantity, module):
-            quantity.observe(site, module, given)
-        gradients = self._due(InputGradientQuantity, module)
-        if gradients and given.requires_grad:
-            watch_gradient(given, partial(self._after_tensor_gradient, site, module, gradients))
-
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         del inputs
         tensor = first_tensor(output)
@@ -441,14 +424,10 @@ class Inspector:
                 quantity.observe(site, module, tensor)
         gradients = self._due(OutputGradientQuantity, module)
         if gradients and tensor.requires_grad:
-            watch_gradient(tensor, partial(self._after_tensor_gradient, site, module, gradients))
+            watch_gradient(tensor, partial(self._after_output_gradient, site, module, gradients))
 
-    def _after_tensor_gradient(
-        self,
-        site: str,
-        module: nn.Module,
-        quantities: list[OutputGradientQuantity | InputGradientQuantity],
-        gradient: Tensor,
+    def _after_output_gradient(
+        self, site: str, module: nn.Module, quantities: list[OutputGradientQuantity], gradient: Tensor
     ) -> None:
         if self._stack is not None and not self._is_paused:
             for quantity in quantities:

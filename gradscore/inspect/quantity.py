@@ -293,26 +293,6 @@ class OutputGradientQuantity(Quantity):
         """Takes the gradient with respect to the output of a layer."""
 
 
-class InputQuantity(Quantity):
-    """Looks at the inputs of layers, in every forward pass with gradients."""
-
-    @abstractmethod
-    def observe(self, layer: str, module: nn.Module, given: Tensor) -> None:
-        """Takes the input of a layer, before the layer can change it in place; of several inputs, the first tensor."""
-
-
-class InputGradientQuantity(Quantity):
-    """Looks at the gradients of the loss with respect to the inputs of layers, in every backward pass.
-
-    The gradient is that of the tensor a layer is given, from all that uses it: beside a layer whose input skips it,
-    from the skip as well. Inputs that need no gradient, as those of the model, have none.
-    """
-
-    @abstractmethod
-    def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
-        """Takes the gradient with respect to the input of a layer; of several inputs, the first tensor."""
-
-
 class TensorQuantity(Quantity):
     """Looks at one tensor per name.
 

@@ -48,8 +48,6 @@ def test_with_lightning(names):
 EXPECTED = {
     "saturation": {"0", "1", "2"},
     "largest output gradient": {"0", "1", "2"},
-    "mean of inputs": {"0", "1", "2"},
-    "gradient of inputs": {"1", "2"},
     "sparsity": {"0.weight", "0.bias", "2.weight", "2.bias"},
     "rank": {"0", "2"},
     "spread of sample norms": {"0.weight", "0.bias", "2.weight", "2.bias"},

@@ -17,8 +17,6 @@ from gradscore.inspect import (
     GradHist2d,
     GradientActivation,
     GradientGeometry,
-    InputGradientQuantity,
-    InputQuantity,
     InspectionWarning,
     Inspector,
     MeanGSNR,
@@ -443,40 +441,6 @@ def test_parameters_of_modules_with_layers_within_are_part_of_the_norms():
     norm = float(attention.in_proj_weight.detach().norm())
     assert values(quantity, "in_proj_weight norm")["blocks.0.self_attn"] == pytest.approx([norm])
     assert values(quantity, "start norm")["(model)"] == pytest.approx([8**0.5])
-
-
-class Given(InputQuantity):
-    name = "given"
-
-    def observe(self, layer, module, given):
-        del module
-        self.record("norm", layer, given.norm())
-
-
-class GivenGradient(InputGradientQuantity):
-    name = "given gradient"
-
-    def observe(self, layer, module, gradient):
-        del module
-        self.record("norm", layer, gradient.norm())
-
-
-def test_inputs_of_layers_and_their_gradients_before_they_change_in_place(inputs):
-    linear, relu = nn.Linear(4, 3), nn.ReLU(inplace=True)
-    model = nn.Sequential(linear, relu, nn.Linear(3, 2))
-    given, gradients = Given(inplace=False), GivenGradient(inplace=False)
-    with Inspector(model, [given, gradients]):
-        model(inputs).square().sum().backward()
-    before = linear(inputs).detach().requires_grad_()
-    after = before.relu().detach().requires_grad_()
-    model[2](after).square().sum().backward()
-    before.relu().backward(after.grad)
-    norms = {"0": inputs, "1": before.detach(), "2": after.detach()}
-    assert values(given) == {layer: pytest.approx([float(each.norm())]) for layer, each in norms.items()}
-    assert values(gradients) == {
-        "1": pytest.approx([float(before.grad.norm())]),
-        "2": pytest.approx([float(after.grad.norm())]),
-    }
 
 
 class Fourier(nn.Module):
