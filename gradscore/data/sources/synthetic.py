@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,9 +75,6 @@ FEWEST_VALUES = 4
 
 MOST_READ = 1000
 """Samples whose tokens are a vocabulary: of more, so many drawn at random."""
-
-_VOCABULARIES: dict[tuple[int, int], Raw] = {}
-"""By the identity of the samples and the seed."""
 
 
 def kinds_of(*, images: bool) -> list[str]:
@@ -170,18 +166,7 @@ class SyntheticSource:
 
     @cached_property
     def _vocabulary(self) -> Raw:
-        """Kept as long as the samples, so that it is read once for all sets that are made of them."""
-        key = id(self.base), self.seed
-        if key not in _VOCABULARIES:
-            found = self._read_vocabulary()
-            try:
-                weakref.finalize(self.base, _VOCABULARIES.pop, key, None)
-            except TypeError:  # nothing tells how long they are there
-                return found
-            _VOCABULARIES[key] = found
-        return _VOCABULARIES[key]
-
-    def _read_vocabulary(self) -> Raw:
+        """A sample that holds every token of all samples, or of many."""
         count = len(self.base.ids)
         places = range(count) if count <= MOST_READ else np.random.default_rng(self.seed).permutation(count)[:MOST_READ]
         samples = []

@@ -228,44 +228,6 @@ def test_random_words_are_as_often_rare_ones() -> None:
     assert sum(text.split().count("often") for text in made("some_random_tokens", Repeated())) < 6 * 75
 
 
-class Counted(Texts):
-    """Counts how often a sample is read."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def sample(self, index: int) -> str:
-        self.reads += 1
-        return super().sample(index)
-
-
-def test_the_vocabulary_is_read_once_for_all_sets() -> None:
-    base = Counted()
-    made("random_tokens", base)
-    before = base.reads
-    made("some_random_tokens", base)
-    assert base.reads - before == before - len(base.ids)
-
-
-class Slotted:
-    """The same texts, in an object that takes no attributes and no weak references."""
-
-    __slots__ = ()
-    ids, labels = IDS, LABELS
-
-    def sample(self, index: int) -> str:
-        return Texts().sample(index)
-
-    def content(self) -> str:
-        return ""
-
-
-def test_nothing_is_written_into_the_samples() -> None:
-    base = Texts()
-    assert made("random_tokens", Slotted()) == made("random_tokens", base)
-    assert vars(base) == vars(Texts())
-
-
 class Words(Texts):
     """One word each, of three."""
 
