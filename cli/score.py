@@ -46,7 +46,7 @@ NAMES = {"wrong": "wrong", "ood": "OOD"}
 def score(
     bundle: BundleArgument,
     samples: SamplesArgument,
-    out: Annotated[Path | None, out_option("FILE", "Write a .parquet, .csv or .jsonl file.")] = None,
+    out: Annotated[Path | None, out_option("FILE", "Write a .parquet or .csv file.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Name the layers and statistics that moved each score most.")
     ] = False,

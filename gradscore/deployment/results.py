@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import IO
 
 import pandas as pd
 import pyarrow as pa
@@ -19,7 +16,7 @@ from ..notices import called, storable
 from ..system import replacing, write_csv
 from .scorer import Scorer
 
-FORMATS = (".parquet", ".csv", ".jsonl")
+FORMATS = (".parquet", ".csv")
 
 Writer = Callable[[pd.DataFrame], None]
 """Appends the rows of a table."""
@@ -74,7 +71,7 @@ def score_files(
 
 @contextmanager
 def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
-    """Writes tables to a `.parquet`, `.csv` or `.jsonl` file, which is there when the block ends well.
+    """Writes tables to a `.parquet` or `.csv` file, which is there when the block ends well.
 
     Args:
         path: the file; its suffix says the format.
@@ -97,16 +94,7 @@ def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
                 )
         else:
             with temporary.open("w", encoding="utf-8", newline="") as file:
-                yield partial(_write_csv if path.suffix == ".csv" else _write_lines, file)
-
-
-def _write_csv(file: IO[str], table: pd.DataFrame) -> None:
-    write_csv(table, file, header=file.tell() == 0, float_format="%.17g")
-
-
-def _write_lines(file: IO[str], table: pd.DataFrame) -> None:
-    plain = table.astype(object).where(table.notna(), None)
-    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in plain.to_dict("records"))
+                yield lambda table: write_csv(table, file, header=file.tell() == 0, float_format="%.17g")
 
 
 def _kind(name: str) -> pa.DataType:

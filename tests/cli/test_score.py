@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import re
 import shlex
@@ -47,14 +46,9 @@ def score(bundle: Path, *arguments: object) -> Result:
     return CliRunner().invoke(app, ["score", str(bundle), *map(str, arguments), "--trust-code"])
 
 
-def read_jsonl(path: Path) -> pd.DataFrame:
-    return pd.DataFrame([json.loads(line) for line in path.read_text().splitlines()])
-
-
 READERS = {
     "parquet": pd.read_parquet,
     "csv": lambda path: pd.read_csv(path, keep_default_na=False, engine="python"),
-    "jsonl": read_jsonl,
 }
 
 
