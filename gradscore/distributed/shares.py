@@ -242,7 +242,7 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
     return records
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Shard:
     """One unit of work: shard `number` of a split."""
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy.stats import t as student_t
 
 from ..errors import EvaluationError, StoreError
-from ..system import FloatArray
+from ..system import FloatArray, first_fault
 from .inputs import MetaInputs
 from .models import MetaModel, probabilities
 
@@ -77,9 +77,7 @@ class ScoreChoice:
         try:
             return _NOTED.validate_python(found)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, ("notes.choice", *first["loc"])))
-            raise StoreError(f"{where}: damaged: {place}: {first['msg']}; run fit-meta again") from None
+            raise StoreError(f"{where}: damaged: notes.choice.{first_fault(error)}; run fit-meta again") from None
 
 
 _NOTED = TypeAdapter(ScoreChoice)

@@ -37,6 +37,9 @@ _HOST = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())
 _ABANDONED = 24 * 60 * 60
 """Seconds after which nobody on another machine still writes one file."""
 
+SHORT = 60
+"""Characters of a wrong value that a message shows."""
+
 _HELD: set[int] = set()
 
 _ADVICE = {
@@ -315,8 +318,8 @@ def parse_document(
 def first_fault(error: ValidationError) -> str:
     """The first thing that is wrong with a value, where, and what is there if it is short."""
     first = error.errors()[0]
-    got = f", got {first['input']!r}" if isinstance(first["input"], str | int | float | None) else ""
-    said = first["msg"].removeprefix("Value error, ") + got
+    got = repr(first["input"]) if isinstance(first["input"], str | int | float | None) else ""
+    said = first["msg"].removeprefix("Value error, ") + (f", got {got}" if 0 < len(got) <= SHORT else "")
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), said)))
 
 

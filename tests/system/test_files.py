@@ -10,12 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import pytest
+from pydantic import BaseModel, TypeAdapter
 
 from gradscore.errors import OutputError, StoreError
-from gradscore.system import check_target, file_sha256, held, only_writer, parse_json, replacing, write_csv
+from gradscore.system import (
+    check_target,
+    file_sha256,
+    held,
+    only_writer,
+    parse_document,
+    parse_json,
+    replacing,
+    write_csv,
+)
 
 HOLD = """
 import sys, time
@@ -163,6 +174,36 @@ BAD = {
 def test_what_is_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_json(text)
+
+
+class Document(BaseModel):
+    """A file that says which kind and version it is."""
+
+    format: Literal["a document"]
+    version: Literal[2]
+    name: str = ""
+
+
+DOCUMENTS = {
+    "no JSON": ("{", "no JSON: Expecting property name"),
+    "no object": ("[]", "Input should be an object"),
+    "no format": ('{"version": 2}', "format: Field required"),
+    "an earlier version": ('{"format": "a document", "version": 1}', "version: Input should be 2, got 1"),
+    "a long value": (f'{{"format": "{"x" * 100}", "version": 2}}', "format: Input should be 'a document'"),
+    "half a pair of surrogates": ('{"format": "a document", "version": 2, "name": "\\ud800"}', "no JSON: .*surrogates"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_documents_that_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(StoreError, match=rf"^x: damaged, or of another version \({message}[^,]*\); copy it$"):
+        parse_document(text.encode(), TypeAdapter(Document), where="x", error=StoreError, advice="copy it")
+
+
+def test_a_document() -> None:
+    text = b'{"format": "a document", "version": 2, "name": "\xc3\xa4"}'
+    found = parse_document(text, TypeAdapter(Document), where="x", error=StoreError, advice="copy it")
+    assert found == Document(format="a document", version=2, name="\u00e4")
 
 
 CELLS = {
