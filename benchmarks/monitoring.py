@@ -1,4 +1,4 @@
-"""What `gradscore monitor` expects and notices, on windows whose accuracy is known.
+"""What `gradscore monitor` estimates and notices, on windows whose accuracy is known.
 
     python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 500] [--write docs/monitoring.md]
     python benchmarks/monitoring.py --run RUN --bundle FILE --corruptions 500 [--model python:FILE:NAME]
@@ -31,7 +31,7 @@ from gradscore.columns import logit_columns, penultimate_columns
 from gradscore.data import TEST, Preprocessing
 from gradscore.deployment import CLASS, CONFIDENCE, Bundle, Scorer, is_stream, read_bundle, watched
 from gradscore.extractor import Extractor
-from gradscore.monitoring import Alarm, ExpectedAccuracy, Stream
+from gradscore.monitoring import Alarm, EstimatedAccuracy, Stream
 from gradscore.monitoring.changes import CLASSES
 from gradscore.monitoring.streams import NOVELTY, Novelty, after_window
 from gradscore.pipeline import open_datasets
@@ -254,7 +254,7 @@ def estimators_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]
     }
 
 
-def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples) -> list[str]:
+def estimated_table(windows: dict[str, list[Samples]], estimated: EstimatedAccuracy, calibration: Samples) -> list[str]:
     others = estimators_of(calibration)
     lines = [
         f"| windows | how many | accuracy | monitor | {' | '.join([*others, *CORRELATED])} | intervals that hold it |",
@@ -264,7 +264,7 @@ def expected_table(windows: dict[str, list[Samples]], expected: ExpectedAccuracy
     for name, some in windows.items():
         estimators = others | lines_without(name, windows)
         for window in some:
-            true, found = float(window.right.mean()), expected.of(window.columns)
+            true, found = float(window.right.mean()), estimated.of(window.columns)
             guesses = (found.accuracy, *(each(window) for each in estimators.values()))
             errors = [abs(each - true) for each in guesses]
             rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
@@ -302,12 +302,12 @@ def corrupted_windows(run: RunFolder, scorer: Scorer, novelty: Novelty, count: i
 
 
 def corruption_tables(
-    windows: dict[str, list[Samples]], expected: ExpectedAccuracy, calibration: Samples, chosen: Sequence[str]
+    windows: dict[str, list[Samples]], estimated: EstimatedAccuracy, calibration: Samples, chosen: Sequence[str]
 ) -> list[str]:
     """Errors in points over all windows by estimator, and mean ones of some by kind of corruption."""
     others, names = estimators_of(calibration), np.array([kind for kind, some in windows.items() for _ in some])
     every = [window for some in windows.values() for window in some]
-    true, found = np.array([each.right.mean() for each in every]), [expected.of(each.columns) for each in every]
+    true, found = np.array([each.right.mean() for each in every]), [estimated.of(each.columns) for each in every]
     low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
     errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
     errors |= {name: np.array([*map(estimate, every)]) - true for name, estimate in others.items()}
@@ -466,14 +466,14 @@ def main() -> None:
     wanted = [info for info in run.splits() if info.is_reported or info.kind == "in_dist.calibration"]
     novelty = Novelty.learnt(bundle.known_sets)
     sets = {info.name: samples_of(run.read(info.name), bundle, novelty, ood=info.kind == "ood") for info in wanted}
-    expected = ExpectedAccuracy.learnt(bundle.known_sets)
+    estimated = EstimatedAccuracy.learnt(bundle.known_sets)
     if options.corruptions:
         scorer = Scorer.load(options.bundle, trust_code=True, model_source=options.model)
         windows = corrupted_windows(run, scorer, novelty, options.corruptions)
         chosen = ("monitor", "ATC, entropy", "COTT", "CBPE")
-        print("\n".join(corruption_tables(windows, expected, sets["in_dist.calibration"], chosen)))
+        print("\n".join(corruption_tables(windows, estimated, sets["in_dist.calibration"], chosen)))
         return
-    lines = expected_table(windows_of(sets, random), expected, sets["in_dist.calibration"])
+    lines = estimated_table(windows_of(sets, random), estimated, sets["in_dist.calibration"])
     lines += ["", *alarm_table(sets, streams=options.streams, random=random)]
     put_table(Path(__file__).name, "\n".join(lines), options.write)
 

@@ -70,7 +70,7 @@ def monitor(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Watch new samples window by window: the accuracy to expect, rejections, and an alarm when something changes.
+    """Watch new samples window by window: the estimated accuracy, rejections, and an alarm when something changes.
 
     Samples are given once, in the order in which they came; the next call goes on where this one ends.
 
@@ -139,7 +139,7 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
     shown = windows[-PRINTED:]
     some_lost = any(window.not_scored for window in shown)
     lost_column = ["not\nscored"] if some_lost else []
-    table = figures_table(["window"], ["samples", *lost_column, "expected\naccuracy", "90 %", "rejected", "OOD"])
+    table = figures_table(["window"], ["samples", *lost_column, "estimated\naccuracy", "90 %", "rejected", "OOD"])
     for window in shown:
         name = window.name if window.complete else f"{window.name} (incomplete)"
         shares = (_share(each) for each in (window.rejected, window.ood))
@@ -152,7 +152,7 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
 
 
 def interval_of(window: Window) -> str:
-    """The interval of the accuracy to expect, and whether it may be less."""
+    """The interval of the estimated accuracy, and whether it may be less."""
     if window.low is None:
         return "-"
     return f"{window.low:.3f} to {window.high:.3f}{window.caveat}"

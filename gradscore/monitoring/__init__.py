@@ -1,13 +1,13 @@
-"""Watch a deployed model without labels: the accuracy to expect, and alarms when something changes.
+"""Watch a deployed model without labels: the estimated accuracy, and alarms when something changes.
 
 In come a bundle and what a scorer says of new samples, in order; out come windows and what changed in them (`changes`),
-with the accuracy that is to be expected (`accuracy`) and the evidence of `streams`, and files of them
+with the estimated accuracy (`accuracy`) and the evidence of `streams`, and files of them
 (`monitor_files`). `monitor` brings them together, and keeps what is known between two calls in one file.
 """
 
 from __future__ import annotations
 
-from .accuracy import ExpectedAccuracy
+from .accuracy import EstimatedAccuracy
 from .changes import Alarm, Change, Window, came_by_folder
 from .monitor import Monitor
 from .monitor_files import STATE, check_files, write_monitor

@@ -1,4 +1,4 @@
-"""The accuracy to expect of unlabelled samples, with an interval, learnt on shifts that leave the class as it is.
+"""The estimated accuracy of unlabelled samples, with an interval, learnt on shifts that leave the class as it is.
 
 P(wrong) of a bundle is right on average where nothing is shifted, and too small under shift: equal scores mean more
 errors there. So what is looked at is a window as a whole (`Terms`). A Gaussian process learns what that says of the
@@ -11,8 +11,8 @@ log-odds of the accuracy; it is exact without shift. How far around a known wind
 how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
 other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
 shift that nobody has seen is seen in the same way. Errors are about as large everywhere in log-odds, but for windows
-that have hardly moved, and of OOD samples too much is expected: so the interval holds 90 % of what was left out, shifts
-and OOD sets counting alike, misses as much at either end, and has the noise of so many samples.
+that have hardly moved, and of OOD samples the estimate is too high: so the interval holds 90 % of what was left out,
+shifts and OOD sets counting alike, misses as much at either end, and has the noise of so many samples.
 
 A network that images are too hard for collapses onto a few classes, while its scores stay good: so no more predictions
 of a class count as right than there are samples of it. Where classes come in other shares, that would be wrong. The two
@@ -96,8 +96,8 @@ LITTLE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
-    """What is expected of a window.
+class Estimate:
+    """The estimate of a window's accuracy.
 
     Attributes:
         accuracy: share of predictions that is right; None of fewer than `FEWEST` samples, where more than half of them
@@ -111,12 +111,12 @@ class Expected:
     high: float | None
 
 
-UNKNOWN = Expected(accuracy=None, low=None, high=None)
+UNKNOWN = Estimate(accuracy=None, low=None, high=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpectedAccuracy:
-    """What a window's accuracy is expected to be.
+class EstimatedAccuracy:
+    """Estimates the accuracy of windows.
 
     Attributes:
         terms: what is looked at of samples.
@@ -132,22 +132,22 @@ class ExpectedAccuracy:
 
     @classmethod
     def learnt(cls, known_sets: KnownSets) -> Self:
-        """Learns from what a bundle knows; without shifted copies nothing is expected."""
+        """Learns from what a bundle knows; without shifted copies nothing is estimated."""
         terms, right = Terms.of(known_sets), known_sets.calibration.right
         windows = known_windows(terms, known_sets) if known_sets.shifted else []
         process = GaussianProcess.fitted(windows, terms.optional) if windows else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
 
-    def of(self, columns: Mapping[str, FloatArray]) -> Expected:
-        """What is expected of samples.
+    def of(self, columns: Mapping[str, FloatArray]) -> Estimate:
+        """The estimate of the accuracy of samples.
 
         Args:
             columns: (n,) of what is watched, by name.
         """
         return self.of_sums(self.terms.added(self.terms.none, columns))
 
-    def of_sums(self, sums: Sums) -> Expected:
-        """What is expected of samples of which sums are known."""
+    def of_sums(self, sums: Sums) -> Estimate:
+        """The estimate of samples of which sums are known."""
         if sums.samples < FEWEST:
             return UNKNOWN
         if self.process is None:
@@ -158,7 +158,7 @@ class ExpectedAccuracy:
         below, above = (
             float(np.hypot(far * size, NORMAL * np.sqrt(noise))) for far in (self.process.below, self.process.above)
         )
-        return Expected(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
+        return Estimate(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
 
 
 class KnownWindow(NamedTuple):
@@ -291,7 +291,7 @@ class LeftOut(NamedTuple):
 
     Attributes:
         group: a kind of shift, or an OOD set.
-        accuracy: (k,) what is expected.
+        accuracy: (k,) the estimates.
         size: (k,) of its errors.
         windows: the places of the windows.
     """
@@ -311,7 +311,7 @@ class GaussianProcess:
         length_scale: how far windows tell of each other.
         noise_variance: variance of the log-odds that terms do not explain.
         inverse: (w, w) of the matrix of the windows.
-        below: how far an accuracy may be below what is expected, in sizes of the error, so that 90 % of what was left
+        below: how far an accuracy may be below the estimate, in sizes of the error, so that 90 % of what was left
             out is held; infinite where no group could be left out.
         above: how far above.
     """
@@ -365,7 +365,7 @@ class GaussianProcess:
         )
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
-        """The accuracy that is expected of a window with these terms (t,), and the size of its error."""
+        """The estimated accuracy of a window with these terms (t,), and the size of its error."""
         place = ((terms - self.known.origin) / self.known.scale)[np.isfinite(self.known.scale)][None]
         weights = _covariances(place, self.known.inputs, self.length_scale)[0] @ self.inverse
         found = self.known.mean[0] + terms[0] - self.known.origin[0] + weights @ self.known.targets

@@ -24,10 +24,10 @@ NOTABLE = 0.02
 
 
 OR_LESS = "or less if OOD"
-"""What is said of an accuracy to expect that may be less than its interval; see `Window`."""
+"""What is said of an estimated accuracy that may be less than its interval; see `Window`."""
 
 FEWEST = 50
-"""Samples below which a window has no expected accuracy: its interval would be wider than 20 points."""
+"""Samples below which a window has no estimated accuracy: its interval would be wider than 20 points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Window:
         samples: how many it has.
         not_scored: how many of them could not be scored.
         complete: False for the last one, while more samples of it may come.
-        accuracy: share of predictions that is expected to be right; a sample of no known class counts as wrong. None
+        accuracy: estimated share of predictions that are right; a sample of no known class counts as wrong. None
             where too few could be scored, and where more than half of them is flagged as OOD.
         low: lower end of the 90 % interval; None where it cannot be known.
         high: upper end.
@@ -185,11 +185,11 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     before = windows[calm : max(since, calm + 1)] if since else []
     sure = describe_chance(log10(lead.e_value))
     parts = [_what(lead, now, before)]
-    expected = _mean([each.accuracy for each in before])
+    earlier = _mean([each.accuracy for each in before])
     if now.accuracy is not None:
-        instead = f"{usual:.2f} on the calibration samples" if expected is None else f"{expected:.2f}"
+        instead = f"{usual:.2f} on the calibration samples" if earlier is None else f"{earlier:.2f}"
         caveat = f"{now.caveat}{',' * now.or_less}"
-        parts.append(f"expect an accuracy of {now.accuracy:.2f}{caveat} instead of {instead}")
+        parts.append(f"estimated accuracy {now.accuracy:.2f}{caveat} instead of {instead}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
     change = Change(

@@ -1,4 +1,4 @@
-"""Watch a deployed model without labels: window by window, what to expect and what changed."""
+"""Watch a deployed model without labels: window by window, the estimated accuracy and what changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, model_validator
 
 from ..data import are_images
-from ..deployment import BUNDLE, CLASS, CONFIDENCE, WATCHED, Bundle, is_stream, read_bundle
+from ..deployment import BUNDLE, CLASS, CONFIDENCE, DETECTORS, WATCHED, Bundle, is_stream, read_bundle
 from ..errors import DataError, MonitorError
 from ..notices import printable, storable
 from ..system import (
@@ -30,7 +30,7 @@ from ..system import (
     sha256,
     write_text,
 )
-from .accuracy import MIXED_OOD, UNKNOWN, ExpectedAccuracy, Sums
+from .accuracy import MIXED_OOD, UNKNOWN, EstimatedAccuracy, Sums
 from .changes import CLASSES, FEWEST, OR_LESS, Alarm, Change, Suspicious, Window, changes_of, checked_window
 from .streams import NOVELTY, Novelty, Stream, after_window
 
@@ -39,11 +39,11 @@ ALPHA = 0.01
 
 NOT_LEARNT = (
     "the bundle was made without --monitor, so what P(wrong) is worth under shift was not learnt, and no accuracy can "
-    "be expected; gradscore bundle --monitor learns it"
+    "be estimated; gradscore bundle --monitor learns it"
 )
 """What is said of a bundle without shifted copies."""
 
-NO_IMAGES = "samples that are no images have no expected accuracy: changes are noticed without it"
+NO_IMAGES = "samples that are no images have no estimated accuracy: changes are noticed without it"
 """What is said of one for which there can be none."""
 
 SUSPICIOUS = 5
@@ -61,14 +61,14 @@ WHY_LESS = (
     "fewer predictions may be right than its interval says, as in three of ten windows with OOD sets that were left "
     "out; where they are shifted samples, more may be"
 )
-TOO_FEW = f"windows of fewer than {FEWEST} samples have no expected accuracy; give longer windows (--window)"
+TOO_FEW = f"windows of fewer than {FEWEST} samples have no estimated accuracy; give longer windows (--window)"
 TOO_ODD = (
-    f"of a window of which more than {MOST_OOD:.0%} is flagged as OOD no accuracy is expected: it is unlike all that "
+    f"no accuracy is given for a window with more than {MOST_OOD:.0%} flagged as OOD: it is unlike all that "
     "the bundle learnt from; look at its samples"
 )
 NOTHING_KNOWN = (
-    "an interval from 0 to 1 says that the accuracy cannot be known: what was expected of kinds of shift that were "
-    "left out was this far off"
+    "an interval from 0 to 1 says that the accuracy cannot be known: the estimates of kinds of shift that were "
+    "left out were this far off"
 )
 
 
@@ -108,7 +108,7 @@ class Monitor:
         self.bundle, self.window, self.alpha = bundle, checked_window(window), as_rate(alpha, "alpha")
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
-        self._accuracy, self._novelty = ExpectedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
+        self._accuracy, self._novelty = EstimatedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
         self.path = None if state is None else Path(state)
         self._state = State(
             bundle=bundle.identity,
@@ -295,26 +295,26 @@ class Monitor:
             alpha=self.alpha,
             seed=int(state.bundle, 16),
         )
-        flagged = scored["reason"].str.contains("out of distribution") if len(scored) else None
+        flagged = scored["reason"].str.contains(DETECTORS["ood"].reason) if len(scored) else None
         ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None
         is_known = ood is None or ood <= MOST_OOD
-        expected = self._accuracy.of_sums(state.sums) if is_known else UNKNOWN
+        estimate = self._accuracy.of_sums(state.sums) if is_known else UNKNOWN
         window = Window(
             name=name,
             first=state.samples - len(rows),
             samples=len(rows),
             not_scored=len(rows) - len(scored),
             complete=complete,
-            accuracy=expected.accuracy,
-            low=expected.low,
-            high=expected.high,
+            accuracy=estimate.accuracy,
+            low=estimate.low,
+            high=estimate.high,
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
             log10_e_values=e_values,
             alarms=alarms,
             suspicious=self._suspicious(scored),
-            or_less=expected.accuracy is not None and ood is not None and ood > MUCH_OOD,
+            or_less=estimate.accuracy is not None and ood is not None and ood > MUCH_OOD,
         )
         return window, streams
 

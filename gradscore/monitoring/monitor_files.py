@@ -77,7 +77,7 @@ def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor"
 
 def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
     windows = monitor.windows
-    plots = [*_expected(windows), _drift(windows, monitor)] if windows else []
+    plots = [*_estimated(windows), _drift(windows, monitor)] if windows else []
     samples = sum(window.samples for window in windows)
     content: dict[str, object] = {
         "name": name,
@@ -93,7 +93,7 @@ def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
     return content, [Part(title="Timeline", plots=plots)]
 
 
-def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
+def _estimated(windows: Sequence[Window]) -> Iterator[Plot]:
     x = np.arange(1.0, len(windows) + 1)
     band = _values(windows, lambda window: window.low), _values(windows, lambda window: window.high)
 
@@ -104,7 +104,7 @@ def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
         (
             "accuracy",
             [
-                line("expected accuracy, 90 %", 0, lambda window: window.accuracy, bands=[band]),
+                line("estimated accuracy, 90 %", 0, lambda window: window.accuracy, bands=[band]),
                 line("mean confidence", 1, lambda window: window.mean_confidence, dotted=True),
             ],
         ),
@@ -112,11 +112,11 @@ def _expected(windows: Sequence[Window]) -> Iterator[Plot]:
         ("flagged as OOD", [line("flagged as OOD", 3, lambda window: window.ood)]),
     ]
     known = [(name, lines) for name, lines in rows if np.isfinite(lines[0].y).any()]
-    if known:  # where no sample could be scored, there is nothing to expect
+    if known:  # where no sample could be scored, there is nothing to show
         yield time_rows(
             known,
-            name="expected",
-            title="What to expect",
+            name="shares",
+            title="Estimated accuracy and rejections",
             caption="Shares of each window. Where the accuracy falls below what you can bear, label samples of that "
             "window. Without a band its interval is not known. Dashed: alarms.",
             x_label="window",
@@ -186,9 +186,13 @@ def prometheus(windows: Sequence[Window], changes: Sequence[Change]) -> str:
     if windows:
         last = next((window for window in reversed(windows) if window.complete), windows[-1])
         figures += [
-            ("expected_accuracy", "Share of predictions of the last window expected to be right.", {"": last.accuracy}),
-            ("expected_accuracy_low", "Lower end of its 90 % interval.", {"": last.low}),
-            ("expected_accuracy_high", "Upper end of its 90 % interval.", {"": last.high}),
+            (
+                "estimated_accuracy",
+                "Estimated share of predictions of the last window that are right.",
+                {"": last.accuracy},
+            ),
+            ("estimated_accuracy_low", "Lower end of its 90 % interval.", {"": last.low}),
+            ("estimated_accuracy_high", "Upper end of its 90 % interval.", {"": last.high}),
             (
                 "mean_confidence",
                 "Mean of the largest softmax probability in the last window.",

@@ -23,5 +23,5 @@ def test_a_service_watches_what_it_scores(
     monkeypatch.chdir(tmp_path)
     exec(code_of("monitoring.md"), {"gradscore": gradscore, "images": IMAGES})
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "1 None None None"  # of a bundle made without --monitor no accuracy is expected
+    assert printed[0] == "1 None None None"  # of a bundle made without --monitor no accuracy is estimated
     assert json.loads((tmp_path / "watch/state.json").read_text())

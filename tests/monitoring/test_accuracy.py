@@ -1,11 +1,11 @@
-"""The accuracy to expect: exact without shift, learnt on shifts, and with an interval that holds it."""
+"""The estimated accuracy: exact without shift, learnt on shifts, and with an interval that holds it."""
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
 from gradscore.deployment import KnownSet, KnownSets
-from gradscore.monitoring import ExpectedAccuracy
+from gradscore.monitoring import EstimatedAccuracy
 
 CLASSES = 5
 
@@ -33,7 +33,7 @@ SHIFTED = {
     for strength in (1, 3, 5)
 }
 KNOWN_SETS = KnownSets(calibration=samples(3000, seed=1), classes=CLASSES, shifted=SHIFTED)
-LEARNT = ExpectedAccuracy.learnt(KNOWN_SETS)
+LEARNT = EstimatedAccuracy.learnt(KNOWN_SETS)
 
 
 def test_without_shift_it_is_the_accuracy_of_the_calibration_samples() -> None:
@@ -41,7 +41,7 @@ def test_without_shift_it_is_the_accuracy_of_the_calibration_samples() -> None:
 
 
 def test_a_network_that_is_nearly_always_right_is_said_to_be() -> None:
-    """Wrong once in a thousand samples: expected less, users would see an accuracy lost that is not."""
+    """Wrong once in a thousand samples: estimated lower, users would see an accuracy lost that is not."""
     random = np.random.default_rng(3)
     known = samples(4000, seed=2)
     sure = KnownSet(
@@ -49,17 +49,17 @@ def test_a_network_that_is_nearly_always_right_is_said_to_be() -> None:
         right=np.arange(4000) % 800 != 0,
         label=known.label,
     )
-    learnt = ExpectedAccuracy.learnt(KnownSets(calibration=sure, classes=CLASSES, shifted=SHIFTED))
+    learnt = EstimatedAccuracy.learnt(KnownSets(calibration=sure, classes=CLASSES, shifted=SHIFTED))
     assert learnt.of(sure.columns).accuracy == pytest.approx(1 - 1 / 800, abs=1e-3)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.8, 1.7, 2.4])
 def test_it_is_near_the_truth_where_the_scores_are_not(shift: float) -> None:
     window = samples(4000, shift=shift, seed=9)
-    expected = LEARNT.of(window.columns)
+    estimate = LEARNT.of(window.columns)
     by_scores = 1 - expit(window.columns["score_wrong"]).mean()
-    assert expected.accuracy == pytest.approx(window.right.mean(), abs=0.05)
-    assert abs(expected.accuracy - window.right.mean()) <= abs(by_scores - window.right.mean()) + 0.02
+    assert estimate.accuracy == pytest.approx(window.right.mean(), abs=0.05)
+    assert abs(estimate.accuracy - window.right.mean()) <= abs(by_scores - window.right.mean()) + 0.02
 
 
 def test_intervals_hold_the_truth() -> None:
@@ -75,9 +75,9 @@ UNEVEN = {"one class": (0.6, 0.1, 0.1, 0.1, 0.1), "two": (0.05, 0.05, 0.05, 0.4,
 @pytest.mark.parametrize("shares", UNEVEN.values(), ids=UNEVEN.keys())
 def test_classes_in_other_shares_are_no_shift(shares: tuple[float, ...]) -> None:
     window = samples(1000, seed=7, shares=shares)
-    expected = LEARNT.of(window.columns)
-    assert expected.low <= window.right.mean() <= expected.high
-    assert expected.accuracy == pytest.approx(window.right.mean(), abs=0.03)
+    estimate = LEARNT.of(window.columns)
+    assert estimate.low <= window.right.mean() <= estimate.high
+    assert estimate.accuracy == pytest.approx(window.right.mean(), abs=0.03)
 
 
 def honest(count: int, shift: float, seed: int) -> KnownSet:
@@ -92,7 +92,7 @@ def honest(count: int, shift: float, seed: int) -> KnownSet:
 def test_predictions_of_few_classes_are_wrong_more_often_than_scores_say() -> None:
     even = {f"{kind}:{strength}": honest(400, 0.5 * strength, ord(kind)) for kind in "uvwxyz" for strength in (1, 3, 5)}
     both = KnownSets(calibration=KNOWN_SETS.calibration, classes=CLASSES, shifted=SHIFTED | even)
-    learnt = ExpectedAccuracy.learnt(both)
+    learnt = EstimatedAccuracy.learnt(both)
     windows = [samples(4000, shift=2.2, seed=9), honest(4000, 2.2, 9)]
     found = [learnt.of(window.columns).accuracy for window in windows]
     true = [window.right.mean() for window in windows]
@@ -101,8 +101,8 @@ def test_predictions_of_few_classes_are_wrong_more_often_than_scores_say() -> No
 
 
 def test_few_samples_say_nothing() -> None:
-    expected = LEARNT.of(samples(49).columns)
-    assert (expected.accuracy, expected.low, expected.high) == (None, None, None)
+    estimate = LEARNT.of(samples(49).columns)
+    assert (estimate.accuracy, estimate.low, estimate.high) == (None, None, None)
 
 
 def test_small_windows_are_no_shift() -> None:
@@ -112,8 +112,8 @@ def test_small_windows_are_no_shift() -> None:
 
 def test_one_kind_of_shift_says_nothing_of_others() -> None:
     one = KnownSets(calibration=KNOWN_SETS.calibration, classes=CLASSES, shifted={"a:5": SHIFTED["a:5"]})
-    expected = ExpectedAccuracy.learnt(one).of(samples(1000, shift=2.5, seed=9).columns)
-    assert (expected.low, expected.high) == (0.0, 1.0)
+    estimate = EstimatedAccuracy.learnt(one).of(samples(1000, shift=2.5, seed=9).columns)
+    assert (estimate.low, estimate.high) == (0.0, 1.0)
 
 
 EVERY = {"right": True, "wrong": False}
@@ -124,8 +124,8 @@ def test_calibration_samples_that_are_all_alike(value: bool) -> None:
     known = KNOWN_SETS.calibration
     calibration = KnownSet(columns=known.columns, right=np.full(3000, value), label=known.label)
     known_sets = KnownSets(calibration=calibration, classes=CLASSES, shifted=SHIFTED)
-    expected = ExpectedAccuracy.learnt(known_sets).of(calibration.columns)
-    assert expected.accuracy == pytest.approx(float(value), abs=0.021)
+    estimate = EstimatedAccuracy.learnt(known_sets).of(calibration.columns)
+    assert estimate.accuracy == pytest.approx(float(value), abs=0.021)
 
 
 def test_where_gradients_are_large_tells_shifts_apart_that_scores_do_not() -> None:
@@ -143,7 +143,7 @@ def test_where_gradients_are_large_tells_shifts_apart_that_scores_do_not() -> No
         classes=CLASSES,
         shifted={name: seen(each, harmless=name < "e") for name, each in shifted.items()},
     )
-    learnt = ExpectedAccuracy.learnt(known_sets)
+    learnt = EstimatedAccuracy.learnt(known_sets)
     for harmless in (True, False):
         window = seen(samples(2000, shift=1.5, seed=9), harmless=harmless)
         assert learnt.of(window.columns).accuracy == pytest.approx(window.right.mean(), abs=0.04)
@@ -163,6 +163,6 @@ def test_constant_columns_are_no_harm() -> None:
         shifted={name: with_constant(each) for name, each in SHIFTED.items()},
     )
     window = samples(500, shift=1.0, seed=3)
-    assert ExpectedAccuracy.learnt(known_sets).of(with_constant(window).columns).accuracy == pytest.approx(
+    assert EstimatedAccuracy.learnt(known_sets).of(with_constant(window).columns).accuracy == pytest.approx(
         LEARNT.of(window.columns).accuracy, abs=1e-6
     )

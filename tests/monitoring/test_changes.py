@@ -67,7 +67,7 @@ def test_alarms_of_one_change_are_one_sentence() -> None:
     assert [each.stream for each in change.alarms] == ["novelty", "score_ood", "score_wrong"]
     assert change.sentence == (
         "Changed between samples 1,980 and 2,040 (window 2 to 3), 1 in 10^5 by chance: 19 % look out of distribution "
-        "instead of 4 %; expect an accuracy of 0.75 instead of 0.90"
+        "instead of 4 %; estimated accuracy 0.75 instead of 0.90"
     )
 
 
@@ -75,7 +75,7 @@ def test_an_accuracy_that_may_be_less_is_said_to_be() -> None:
     full = replace(window(2, [alarm("score_ood", 990, 1001, 1100)], accuracy=0.6, ood=0.3), or_less=True)
     (change,) = changes_of([window(1), full], usual=0.95)
     assert change.sentence.endswith(
-        "; expect an accuracy of 0.60, or less if OOD, instead of 0.95 on the calibration samples"
+        "; estimated accuracy 0.60, or less if OOD, instead of 0.95 on the calibration samples"
     )
 
 
@@ -88,14 +88,14 @@ def test_what_began_later_is_another_change() -> None:
     first, second = changes_of(windows, usual=0.95)
     assert [each.stream for each in first.alarms] == ["novelty", "score_ood"]
     assert first.sentence.endswith(
-        "20 % look out of distribution; expect an accuracy of 0.90 instead of 0.95 on the calibration samples"
+        "20 % look out of distribution; estimated accuracy 0.90 instead of 0.95 on the calibration samples"
     )
     assert second.sentence.endswith("(window 3), 1 in 500 by chance: the predicted classes come in other shares")
 
 
 def test_where_no_share_moves_the_stream_is_named() -> None:
     (change,) = changes_of([window(1), window(2, [alarm("score_wrong", 1100, 1200, 1300)])], usual=0.9)
-    assert "500 by chance: score_wrong is higher; expect" in change.sentence
+    assert "500 by chance: score_wrong is higher; estimated" in change.sentence
 
 
 def watched(drifts: dict[int, np.ndarray], *, seed: int) -> list[Change]:
@@ -140,9 +140,7 @@ def test_a_second_change_is_compared_with_what_came_after_the_first() -> None:
         window(5, ood=0.5, accuracy=0.4),
     ]
     _, second = changes_of(windows, usual=0.9)
-    assert (
-        "50 % look out of distribution instead of 20 %; expect an accuracy of 0.40 instead of 0.60" in second.sentence
-    )
+    assert "50 % look out of distribution instead of 20 %; estimated accuracy 0.40 instead of 0.60" in second.sentence
 
 
 def test_a_late_alarm_of_the_first_change_is_evidence_of_that_one() -> None:

@@ -94,7 +94,7 @@ def test_intervals_hold_new_groups() -> None:
 
 
 def scores(fitted: GaussianProcess, known: list[KnownWindow]) -> dict[str, list[float]]:
-    """Errors beyond the noise of the samples by group, in sizes; above 0 where too much is expected."""
+    """Errors beyond the noise of the samples by group, in sizes; above 0 where the estimate is too high."""
     found = {}
     for each in fitted.left_out:
         errors = each.accuracy - np.array([known[place].accuracy for place in each.windows])
@@ -122,7 +122,7 @@ def test_the_interval_holds_nine_of_ten_windows_and_misses_as_many_at_either_end
 
 
 def with_ood_sets(seed: int) -> list[KnownWindow]:
-    """Twenty shifts that are understood, and five OOD sets of which too much is expected."""
+    """Twenty shifts that are understood, and five OOD sets of which the estimate is too high."""
     random = np.random.default_rng([2, seed])
     sets = [
         each._replace(
@@ -142,7 +142,7 @@ def test_windows_with_ood_samples_count_as_much_as_shifted_ones() -> None:
     assert len(ood) == 5
     assert 25 / 26 * (share_held(fitted, ood) + share_held(fitted, shifted)) / 2 >= 0.9
     assert share_held(fitted, ood) >= 0.85
-    assert fitted.below > 2 * fitted.above, "too much is expected of them, not too little"
+    assert fitted.below > 2 * fitted.above, "their estimates are too high, not too low"
 
 
 def test_optional_terms_are_looked_at_only_where_that_is_better() -> None:

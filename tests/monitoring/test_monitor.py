@@ -29,7 +29,7 @@ def test_windows_hold_what_their_samples_say(bundle, table) -> None:
         (200, 50, False),
     ]
     assert complete[0].rejected == pytest.approx(first["decision"].eq("reject").mean())
-    assert complete[0].ood == pytest.approx(first["reason"].str.contains("out of distribution").mean())
+    assert complete[0].ood == pytest.approx(first["reason"].str.contains("OOD score above its threshold").mean())
     confidence = 1 / (1 + np.exp(-first["watched_confidence"]))
     assert complete[0].mean_confidence == pytest.approx(confidence.mean())
     least = first[["p_value_wrong", "p_value_ood"]].min(axis=1)
@@ -179,13 +179,13 @@ def test_no_sample_is_no_window(bundle, table) -> None:
     assert monitor.windows == []
 
 
-def test_a_bundle_without_shifted_copies_expects_nothing(bundle, table) -> None:
+def test_a_bundle_without_shifted_copies_estimates_nothing(bundle, table) -> None:
     plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}))
     monitor = Monitor(plain, window=100)
     monitor.update(table(100).assign(watched_bundle=plain.identity))
     window = monitor.windows[0]
     assert (window.accuracy, window.low, window.high) == (None, None, None)
-    assert monitor.notices[0].endswith("no accuracy can be expected; gradscore bundle --monitor learns it")
+    assert monitor.notices[0].endswith("no accuracy can be estimated; gradscore bundle --monitor learns it")
 
 
 def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle) -> None:
@@ -193,7 +193,7 @@ def test_of_samples_that_are_no_images_nothing_is_to_be_learnt(bundle) -> None:
     rows = replace(bundle.self_test, images=bundle.self_test.images[:, 0, :, 0])
     plain = replace(bundle, known_sets=replace(bundle.known_sets, shifted={}, ood={}), self_test=rows)
     (notice,) = Monitor(plain, window=100).notices
-    assert notice == "samples that are no images have no expected accuracy: changes are noticed without it"
+    assert notice == "samples that are no images have no estimated accuracy: changes are noticed without it"
 
 
 BAD_SETTINGS = {

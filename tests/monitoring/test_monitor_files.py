@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradscore.deployment import DETECTORS
 from gradscore.errors import OutputError
 from gradscore.monitoring import Monitor, write_monitor
 from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
@@ -23,7 +24,7 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     assert [json.loads(line) for line in files.tables[0].read_text().splitlines()] == [
         {**asdict(window), "changes": []} for window in monitor.windows
     ]
-    assert f"gradscore_monitor_expected_accuracy {monitor.windows[1].accuracy!r}\n" in files.tables[1].read_text()
+    assert f"gradscore_monitor_estimated_accuracy {monitor.windows[1].accuracy!r}\n" in files.tables[1].read_text()
     page = files.html.read_text()
     assert "No change" in page
     assert "&lt;b&gt;one" in page
@@ -31,11 +32,11 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
 
 
 def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle, table, tmp_path: Path) -> None:
-    """Windows of 10, 30 and 60 % that are flagged as OOD: of the last nothing is expected."""
+    """Windows of 10, 30 and 60 % that are flagged as OOD: of the last nothing is estimated."""
     monitor = Monitor(bundle, window=100)
     rows = table(300)
     flagged = np.concatenate([np.arange(100) < share for share in (10, 30, 60)])
-    monitor.update(rows.assign(reason=np.where(flagged, "out of distribution", "")))
+    monitor.update(rows.assign(reason=np.where(flagged, DETECTORS["ood"].reason, "")))
     files = write_monitor(monitor, tmp_path)
     assert [json.loads(line)["or_less"] for line in files.tables[0].read_text().splitlines()] == [False, True, False]
     page = files.html.read_text()
