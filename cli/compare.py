@@ -12,7 +12,7 @@ from rich.text import Text
 from gradscore.errors import GradscoreError
 from gradscore.notices import Notice, notes, printable
 
-from .options import JsonOption, QuietOption, ThreadsOption, run_at_hand
+from .options import JsonOption, QuietOption, ThreadsOption, local_run
 from .output import Output, cell, figures_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def compare(
         typer.Argument(
             metavar="RUN RUN...",
             help="Evaluated run folders; the first is what the others are compared with.",
-            callback=run_at_hand,
+            callback=local_run,
         ),
     ],
     score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "chosen",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gradscore.objects import WorkingCopy
     from gradscore.store import RunFolder
 
-INCONCLUSIVE = 3
-"""The exit code where there are too few samples to tell, or no verdict."""
+UNDECIDED = 3
+"""The exit code where samples leave it undecided, or there is no verdict."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
@@ -43,15 +43,15 @@ NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What the libraries read to know how many threads to have."""
 
 
-def run_at_hand(context: typer.Context, given: Any) -> Any:
+def local_run(context: typer.Context, given: Any) -> Any:
     """The run folder that a command works in, for a run at an address; several of them, and anything else as it is."""
     if isinstance(given, list | tuple):
-        return [run_at_hand(context, each) for each in given]
+        return [local_run(context, each) for each in given]
     found = working_copy_of(context, given, must_exist=True)
     return given if found is None else found.path
 
 
-def file_at_hand(_context: typer.Context, given: Path | None) -> Path | None:
+def local_file(_context: typer.Context, given: Path | None) -> Path | None:
     """The file that a command reads; the local copy of one at an address."""
     if given is None or not _is_address(given):
         return given
@@ -60,7 +60,7 @@ def file_at_hand(_context: typer.Context, given: Path | None) -> Path | None:
     return fetched(given)
 
 
-def output_at_hand(context: typer.Context, given: Path | None) -> Path | None:
+def local_output(context: typer.Context, given: Path | None) -> Path | None:
     """Where a command writes, which is no part of a run; what it writes for an address is uploaded when it ends."""
     if given is None:
         return None
@@ -121,7 +121,7 @@ SourceArgument = Annotated[
     typer.Argument(
         metavar="CONFIG|RUN",
         help="A YAML configuration file or a run folder.",
-        callback=run_at_hand,
+        callback=local_run,
         show_default=False,
     ),
 ]
@@ -130,12 +130,12 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run folder, or its address, s3://bucket/run.",
-        callback=run_at_hand,
+        callback=local_run,
         show_default=False,
     ),
 ]
 BundleArgument = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=file_at_hand)
+    Path, typer.Argument(metavar="BUNDLE", help="A file made by gradscore bundle.", callback=local_file)
 ]
 SamplesArgument = Annotated[
     list[str],
@@ -145,7 +145,7 @@ SamplesArgument = Annotated[
 
 def out_option(metavar: str, what: str) -> Any:
     """`--out`, with what it names in its help: not a part of a run, and it may be an address."""
-    return typer.Option("--out", metavar=metavar, help=what, callback=output_at_hand)
+    return typer.Option("--out", metavar=metavar, help=what, callback=local_output)
 
 
 RunOutOption = Annotated[

@@ -18,7 +18,7 @@ from .options import (
     SplitOption,
     ThreadsOption,
     TrustOption,
-    file_at_hand,
+    local_file,
     opened,
     out_option,
 )
@@ -54,7 +54,7 @@ def project(
             "--nearest",
             metavar="DIR",
             help="Also list the nearest samples in this folder of projections.",
-            callback=file_at_hand,
+            callback=local_file,
         ),
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")] = 10,

@@ -122,7 +122,7 @@ def _openable(config: Config) -> list[str]:
     """
     planned = planned_splits(config.data)
     bases = {name: base_split(info, spec) for name, (info, spec) in planned.items()}
-    own = {name for name, (_, spec) in planned.items() if bases[name] is None and _is_at_hand(spec.source)}
+    own = {name for name, (_, spec) in planned.items() if bases[name] is None and _is_local_data(spec.source)}
     labelled = {name for name, (info, _) in planned.items() if info.kind != "ood" and bases[name] is None}
     if FIT not in own and is_address(planned[FIT][1].source.partition(":")[2]):
         return []
@@ -131,6 +131,6 @@ def _openable(config: Config) -> list[str]:
     return [name for name in planned if name in own or bases[name] in own]
 
 
-def _is_at_hand(source: str) -> bool:
+def _is_local_data(source: str) -> bool:
     kind = kind_of(source)
     return kind is not None and not kind.is_code and not is_address(source.partition(":")[2])

@@ -105,7 +105,7 @@ def _weights(figures: ModelFigures, parameters: Mapping[str, nn.Parameter]) -> l
 
 
 def _outputs(figures: ModelFigures) -> list[Finding]:
-    broken = [site for site, layer in figures.layers.items() if layer.broke]
+    broken = [site for site, layer in figures.layers.items() if layer.bad_here]
     if not broken:
         return _made_between(figures)
     places = list(figures.layers)
@@ -120,7 +120,7 @@ def _made_between(figures: ModelFigures) -> list[Finding]:
     """Outputs of the model that are not finite although no layer makes them so: its own forward does."""
     if not figures.bad_outputs:
         return []
-    spoilt = next((site for site, layer in figures.layers.items() if layer.spoilt), None)
+    spoilt = next((site for site, layer in figures.layers.items() if layer.bad_from_input), None)
     where = "behind the last of its layers" if spoilt is None else f"in front of {described(figures, spoilt)}"
     sentence = (
         f"the outputs of the model are NaN or infinite for {figures.bad_outputs} of {figures.samples} samples, though "

@@ -53,7 +53,7 @@ def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
         last = _run(model, batches)[0] if held else figures
         images = batches[0]
         found = confirmed(
-            last, parameters, lambda site: matters(model, site, lambda: first_tensor(model(images.clone())))
+            last, parameters, lambda site: affects_outputs(model, site, lambda: first_tensor(model(images.clone())))
         )
     # Outputs are the same for every sample where a network is well, but for a last layer that is held back.
     shut = [
@@ -137,7 +137,7 @@ def _cut_off(model: nn.Module, figures: ModelFigures, images: Tensor) -> list[Fi
         if site in modules and site not in figures.behind and learning.intersection(layer.parameters)
     ]
     for site in reversed(lost):
-        if matters(model, site, lambda: first_tensor(model(images.clone()))):
+        if affects_outputs(model, site, lambda: first_tensor(model(images.clone()))):
             sentence = (
                 f"{described(figures, site)} is cut off: the outputs depend on it, but no gradient comes back to it; "
                 "look for detach() or no_grad() behind it"
@@ -166,7 +166,7 @@ def confirmed(
     return diagnose(figures, parameters)
 
 
-def matters(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
+def affects_outputs(model: nn.Module, site: str, run: Callable[[], object]) -> bool:
     """Whether outputs change when random numbers take the place of what a layer returns.
 
     Args:
@@ -304,7 +304,7 @@ class TrainingHealth(ModelFigures):
         inputs, named = self.calls[root]
         try:
             double = copy.deepcopy(self.model.get_submodule(name)).eval()
-            return matters(double, site.removeprefix(f"{name}."), lambda: double(*inputs, **named))
+            return affects_outputs(double, site.removeprefix(f"{name}."), lambda: double(*inputs, **named))
         except Exception as error:  # noqa: BLE001  # models are anyone's code, and training goes on
             why = f"{type(error).__name__}: {error}"
             warnings.warn(f"cannot try whether anything depends on {site}: {why}", HealthWarning, stacklevel=2)

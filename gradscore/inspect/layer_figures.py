@@ -37,8 +37,8 @@ class LayerFigures:
         widths: sizes of the first axis of those parameters.
         is_convolution: whether units lie on the second axis before the last.
         is_table: whether it looks up what it returns, as tables of positions do that never learn.
-        broke: batches whose outputs are not finite though the inputs are.
-        spoilt: batches whose outputs are not finite, as the inputs were not.
+        bad_here: batches whose outputs are not finite though the inputs are.
+        bad_from_input: batches whose outputs are not finite, as the inputs were not.
         largest: magnitude of the outputs.
         differs: whether two samples had different outputs.
         slopes: log10 of the root mean square over samples of the norm of the gradient at the output, by batch.
@@ -56,8 +56,8 @@ class LayerFigures:
     widths: tuple[int, ...]
     is_convolution: bool
     is_table: bool
-    broke: int = 0
-    spoilt: int = 0
+    bad_here: int = 0
+    bad_from_input: int = 0
     largest: float = 0.0
     differs: bool = False
     slopes: list[float] = field(default_factory=list)
@@ -165,7 +165,7 @@ class ModelFigures:
     def forget(self) -> None:
         """Forgets figures of batches; which layers there are, and which units were ever reached, stays known."""
         for layer in self.layers.values():
-            layer.slopes, layer.bad_slopes, layer.broke, layer.spoilt, layer.largest = [], 0, 0, 0, 0.0
+            layer.slopes, layer.bad_slopes, layer.bad_here, layer.bad_from_input, layer.largest = [], 0, 0, 0, 0.0
             layer.shift = layer.decades = nan
             layer.differs, layer.first = False, None
         self.inputs, self.bad_inputs, self.bad_outputs, self.samples, self.margins = nan, 0, 0, 0, []
@@ -184,7 +184,7 @@ class ModelFigures:
     def end_pass(self, outputs: object) -> None:
         """Takes the outputs of the model, or a loss, of a pass: where gradients will come from."""
         tensor = first_tensor(outputs)
-        if not self._looks() or tensor is None:
+        if not self._is_looking() or tensor is None:
             return
         if tensor.grad_fn is not None:
             for site, others in layers_behind(tensor.grad_fn, self._nodes).items():
@@ -198,7 +198,7 @@ class ModelFigures:
             return
         if module is self.model and not self._by_hand:
             self._begin((inputs, named))
-        if self._looks() and (module is self.model or self._by_hand):
+        if self._is_looking() and (module is self.model or self._by_hand):
             self.calls.setdefault(name, (inputs, named))
 
     def _begin(self, inputs: object) -> None:
@@ -225,7 +225,7 @@ class ModelFigures:
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
         tensor, given = first_tensor(output), first_tensor(inputs)
-        if not self._looks() or tensor is None or not tensor.is_floating_point() or not tensor.numel():
+        if not self._is_looking() or tensor is None or not tensor.is_floating_point() or not tensor.numel():
             return
         site = self._calls.site(name)
         if site not in self.layers:
@@ -235,8 +235,8 @@ class ModelFigures:
         largest = float(values.abs().max())
         if not largest < inf:
             fine = given is None or not given.is_floating_point() or bool(given.isfinite().all())
-            layer.broke += fine
-            layer.spoilt += not fine
+            layer.bad_here += fine
+            layer.bad_from_input += not fine
         else:
             layer.largest = max(layer.largest, largest)
             self._compare(layer, values, largest)
@@ -258,13 +258,13 @@ class ModelFigures:
     def _after(self, module: nn.Module, inputs: object, output: object) -> None:
         del module, inputs
         tensor = first_tensor(output)
-        if self._looks() and tensor is not None and tensor.dim() and len(tensor) == self._batch and tensor.numel():
+        if self._is_looking() and tensor is not None and tensor.dim() and len(tensor) == self._batch and tensor.numel():
             self.bad_outputs += int((~tensor.detach().reshape(len(tensor), -1).isfinite().all(1)).sum())
         self.end_pass(output)
         if not self._by_hand:
             self._nodes = {}
 
-    def _looks(self) -> bool:
+    def _is_looking(self) -> bool:
         """Whether this is a pass that gradients come back through, and the first time that it is computed."""
         return self.active and self._runs and not in_backward()
 
