@@ -192,12 +192,12 @@ def rate(hits: int, n: int) -> str:
 
 
 def row(name: str, case: Case, done: dict[str, dict[str, Any]], trials: int) -> str:
-    """How many trials of a change passed, were inconclusive and failed, under each policy."""
+    """How many trials of a change passed, were undecided and failed, under each policy."""
     cells = []
     for policy in POLICIES:
         counts = Counter(done[f"{name} #{trial}"][policy]["status"] for trial in range(FIRST, FIRST + trials))
         unusable = f", {counts['unusable']} unusable" if counts["unusable"] else ""
-        cells.append(f"{counts['pass']} / {counts['inconclusive']} / {counts['fail']}{unusable}")
+        cells.append(f"{counts['pass']} / {counts['undecided']} / {counts['fail']}{unusable}")
     return f"| {name}: {(case.__doc__ or '').strip()} | {' | '.join(cells)} |"
 
 

@@ -11,7 +11,7 @@ import typer
 from gradscore.notices import notes
 
 from .options import (
-    INCONCLUSIVE,
+    UNDECIDED,
     JsonOption,
     QuietOption,
     SetOption,
@@ -84,7 +84,7 @@ def audit(
         }
     )
     if found.doubt is not None:
-        raise typer.Exit(INCONCLUSIVE)
+        raise typer.Exit(UNDECIDED)
 
 
 def _first(found: Audit) -> list[dict[str, Any]]:

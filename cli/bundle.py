@@ -52,7 +52,7 @@ def bundle(
         bool,
         typer.Option(
             "--monitor",
-            help="Learn the accuracy to expect under shift, for gradscore monitor, from shifted copies of "
+            help="Learn the estimated accuracy under shift, for gradscore monitor, from shifted copies of "
             "in_dist.fit images.",
         ),
     ] = False,
@@ -143,16 +143,20 @@ def _catches(made: Bundle) -> str:
     from gradscore.deployment import RIGHT
     from gradscore.evaluation import describe_share
 
-    good = [f"{100 * each.rejected / each.samples:.1f}" for each in made.rejections if each.what == RIGHT]
-    rejected = good[0] if good else f"at most {100 * made.alpha:.4g}"
+    right = [f"{100 * each.rejected / each.samples:.1f}" for each in made.rejections if each.what == RIGHT]
+    rejected = right[0] if right else f"at most {100 * made.alpha:.4g}"
     caught = [
         describe_share(each.rejected / each.samples, each.samples, each.what, each.group)
         for each in made.rejections
         if each.what != RIGHT
     ]
-    together = " by both scores together (evaluate: 5 % by each)" if len(made.detectors) > 1 else ""
+    together, report = (
+        (" by both scores together", " The report's figures are with 5 % false alarms by each score.")
+        if len(made.detectors) > 1
+        else ("", "")
+    )
     all_of_them = ", ".join(caught) or "nothing that the run reports"
-    said = f"With {rejected} % of good samples rejected{together}, it catches {all_of_them}."
+    said = f"With {rejected} % of correct predictions rejected{together}, it catches {all_of_them}.{report}"
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
         said += " Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less."
     return said
@@ -168,13 +172,13 @@ def _falls_short(made: Bundle) -> Iterator[str]:
     got = max(each.threshold.n for each in made.detectors.values())
     enough = samples_needed(NEAR * made.alpha / len(made.detectors))
     ways = [
-        *([f"about {enough} calibration samples that are predicted right"] if got < enough else []),
+        *([f"about {enough} correctly predicted calibration samples"] if got < enough else []),
         *([f"--alpha {ceil(1e4 * more) / 1e4:.4g}"] if more < 1 else []),
     ]
     if ways:
         yield (
-            f"{got} calibration samples let it reject at most {100 * level:.1f} % on average, not "
-            f"{100 * made.alpha:.4g} %; {' or '.join(ways)} would have it reject more."
+            f"With {got} calibration samples the rate of false alarms is at most {100 * level:.1f} % on average, below "
+            f"the {100 * made.alpha:.4g} % that you allowed; {' or '.join(ways)} would bring it nearer."
         )
 
 
@@ -199,7 +203,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        "false alarms: among new in-distribution samples that are predicted right, on average over calibrations",
+        "false alarms: among new in-distribution samples that are predicted correctly, on average over calibrations",
         "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
         detail=True,
     )

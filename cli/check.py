@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources
     from gradscore.store import RunFolder
 
-COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow", "info": "default"}
+COLOURS = {"pass": "green", "fail": "red", "undecided": "yellow", "info": "default"}
 
 
 def check(
@@ -75,7 +75,7 @@ def check(
     A run folder is compared as stored; it is refused if its model, data or features changed since.
 
     Exits with 0 if it is no worse than the margins allow, 1 if it is worse, 2 if the input cannot be used or changed
-    since the run was made, and 3 if the samples cannot tell.
+    since the run was made, and 3 if the samples leave it undecided.
 
     After gradscore demo: gradscore check demo/gradscore.yaml --expected demo/expected.json --trust-code --update
 
@@ -178,8 +178,7 @@ def _print(output: Output, report: CheckReport) -> None:
 
     table = figures_table(["", "test"], ["expected", "now", "change, bounds", "margin"])
     for test in report.tests:
-        status = "unclear" if test.status == "inconclusive" else test.status
-        table.add_row(Text(status, style=COLOURS[test.status]), test.name, *cells_of(test))
+        table.add_row(Text(test.status, style=COLOURS[test.status]), test.name, *cells_of(test))
     output.say(report.summary, *report.problems)
     output.show(table)
     output.say(

@@ -11,7 +11,7 @@ import typer
 
 from gradscore.errors import ConfigError
 
-from .options import INCONCLUSIVE, QuietOption, ThreadsOption
+from .options import UNDECIDED, QuietOption, ThreadsOption
 from .output import Output
 
 if TYPE_CHECKING:
@@ -79,6 +79,6 @@ def _done(context: typer.Context, output: Output, step: Step) -> Any:
         with command.make_context(name, given, parent=context) as inner:
             return command.invoke(inner)
     except typer.Exit as end:
-        if end.exit_code != INCONCLUSIVE:
+        if end.exit_code != UNDECIDED:
             raise
         return None

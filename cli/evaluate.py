@@ -15,7 +15,7 @@ from gradscore.errors import MissingExtraError
 from gradscore.notices import Notice, urgent
 
 from .options import (
-    INCONCLUSIVE,
+    UNDECIDED,
     JsonOption,
     NothingToTrustOption,
     QuietOption,
@@ -72,7 +72,7 @@ def evaluate(
 def end(found: Mapping[str, Any]) -> None:
     """Ends with 3 where there is no verdict, whatever the reason."""
     if found["no_verdict"] is not None:
-        raise typer.Exit(INCONCLUSIVE)
+        raise typer.Exit(UNDECIDED)
 
 
 def evaluated(

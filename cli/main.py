@@ -167,7 +167,7 @@ def _options(
 def main() -> None:
     """Runs the command line.
 
-    Exits with 0 (fine), 1 (a test failed), 2 (unusable input), 3 (inconclusive), 70 (a bug) or 130 (interrupted).
+    Exits with 0 (fine), 1 (a test failed), 2 (unusable input), 3 (undecided), 70 (a bug) or 130 (interrupted).
     """
     _open_closed_streams()
     nowhere = _is_nowhere(sys.stdout)

@@ -88,14 +88,14 @@ class CheckReport:
 
     @property
     def status(self) -> Status:
-        """`fail` if a test failed, else `inconclusive` if one was or none was decided, else `pass`."""
+        """`fail` if a test failed, else `undecided` if one was or none was decided, else `pass`."""
         found = {test.status for test in self.tests}
-        return next((status for status in ("fail", "inconclusive", "pass") if status in found), "inconclusive")
+        return next((status for status in ("fail", "undecided", "pass") if status in found), "undecided")
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 3 inconclusive."""
-        return {"fail": 1, "inconclusive": 3}.get(self.status, 0)
+        """0 pass, 1 fail, 3 undecided."""
+        return {"fail": 1, "undecided": 3}.get(self.status, 0)
 
     @property
     def summary(self) -> str:
@@ -106,18 +106,18 @@ class CheckReport:
     def verdict(self) -> str:
         """The outcome in a few words."""
         words = {
-            "pass": ("no worse than expected", "pass"),
-            "fail": ("worse than expected", "fail"),
-            "inconclusive": ("inconclusive", "cannot tell"),
+            "pass": ("no worse than expected", " pass"),
+            "fail": ("worse than expected", " fail"),
+            "undecided": ("undecided", ""),
         }
         outcome, verb = words[self.status]
         judged: list[Status] = [test.status for test in self.tests if test.status != "info"]
-        return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests {verb} ({self.run})"
+        return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests{verb} ({self.run})"
 
     @property
     def problems(self) -> list[str]:
-        """A sentence on each test that failed or was inconclusive."""
-        return [test.message for test in self.tests if test.status in ("fail", "inconclusive")]
+        """A sentence on each test that failed or was undecided."""
+        return [test.message for test in self.tests if test.status in ("fail", "undecided")]
 
 
 def check_run(
@@ -286,11 +286,11 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
     endings = {
         "pass": f"no {worse} of more than {margin:g}",
         "fail": f"a {worse} of more than {margin:g}",
-        "inconclusive": f"{found.n} samples cannot tell whether it is a {worse} of more than {margin:g}",
+        "undecided": f"{found.n} samples leave undecided whether it is a {worse} of more than {margin:g}",
     }
     message = f"{name}: {change}, {endings[judged.status]}"
-    if judged.status == "inconclusive":
-        message += f"; {_why_inconclusive(judged, metric, worse)}"
+    if judged.status == "undecided":
+        message += f"; {_why_undecided(judged, metric, worse)}"
     return CheckTest(
         name=name,
         metric=metric,
@@ -304,8 +304,8 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
     )
 
 
-def _why_inconclusive(judged: Judgement, metric: Metric, worse: str) -> str:
-    """What an inconclusive test lacks, or what change it would have shown."""
+def _why_undecided(judged: Judgement, metric: Metric, worse: str) -> str:
+    """What an undecided test lacks, or what change it would have shown."""
     if judged.low is None:
         return "fewer than two samples of a class" if metric == "auroc" else "no sample to compare"
     if judged.smallest_drop is None:
@@ -326,7 +326,7 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
         status = "fail" if same_weights else "info"
         message += "" if same_weights else "; the weights are others, so that is for information"
     elif not drift.samples:
-        status, message = "inconclusive" if same_weights else "info", "none of these is in the run"
+        status, message = "undecided" if same_weights else "info", "none of these is in the run"
     return CheckTest(
         name="features of samples that were kept",
         metric="feature",
@@ -372,8 +372,8 @@ def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
 
 
 def to_junit(report: CheckReport) -> str:
-    """The report as JUnit XML: a test case for each test; what is inconclusive is an error, not a failure."""
-    kinds = {"fail": "failure", "inconclusive": "error", "info": "skipped"}
+    """The report as JUnit XML: a test case for each test; what is undecided is an error, not a failure."""
+    kinds = {"fail": "failure", "undecided": "error", "info": "skipped"}
     counts = {kind: sum(test.status == status for test in report.tests) for status, kind in kinds.items()}
     suite = Xml.Element(
         "testsuite",

@@ -26,7 +26,7 @@ from ..statistics import STATISTICS
 from ..system import FloatArray, some
 from .expected import HASH_DIGITS, Probe
 
-Status = Literal["pass", "fail", "inconclusive", "info"]
+Status = Literal["pass", "fail", "undecided", "info"]
 """What becomes of a test; `info` decides nothing."""
 
 POWER = 0.8
@@ -80,7 +80,7 @@ class Judgement(NamedTuple):
 
     Attributes:
         status: `pass` if the model is shown to be no worse than the margin allows, `fail` if it is shown to be worse,
-            `inconclusive` if neither.
+            `undecided` if neither.
         low: lower bound of the change for the better, one-sided; None without a value.
         high: its upper bound.
         smallest_drop: the smallest change for the worse that these samples would have shown in four of five cases; None
@@ -112,10 +112,10 @@ def judge(
     to_pass, to_fail = float(norm.ppf(level)), float(norm.ppf(1 - (1 - level) / tests))
     low, high = difference.at(-sign * to_pass), difference.at(sign * to_fail)
     if low is None or high is None:
-        return Judgement("inconclusive")
+        return Judgement("undecided")
     low, high = sign * low, sign * high
     smallest = difference.smallest(margin=margin, quantile=to_fail, higher_is_better=higher_is_better)
-    status: Status = "pass" if low >= -margin else "fail" if high < -margin else "inconclusive"
+    status: Status = "pass" if low >= -margin else "fail" if high < -margin else "undecided"
     return Judgement(status, float(low), float(high), smallest)
 
 

@@ -222,7 +222,7 @@ class DataConfig(Section):
     auxiliary: Elsewhere[SyntheticKinds] = "auto"
     """Auxiliary OOD sets that are made of up to 1,000 samples of in_dist.fit each. `auto` makes `rotate90`, `mixup`,
     `cutmix`, `jigsaw` and `permuted_pixels` of images; where no set of `ood` is auxiliary, the kinds of `synthetic:`
-    for numbers, tokens or text, less those that would mostly be copies of samples. `[]` makes none."""
+    for numbers, tokens or text, except kinds whose samples would mostly be exact copies. `[]` makes none."""
     shifted: list[ShiftedConfig] = []
     """Labelled samples of these classes that look different; reported by themselves."""
 

@@ -97,7 +97,7 @@ def steps(folder: Path) -> list[Step]:
             ["run", str(folder / "gradscore.yaml"), "--trust-code"],
         ),
         Step(
-            "pack the scores with thresholds that reject at most 5 % of good samples",
+            "pack the scores with thresholds that reject at most 5 % of correct predictions",
             ["bundle", str(folder / "run"), "--out", bundle, "--trust-code"],
         ),
         Step(

@@ -40,7 +40,7 @@ from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
 
-RIGHT, WRONG = "good samples", "wrong predictions"
+RIGHT, WRONG = "correct predictions", "wrong predictions"
 """In-distribution samples that are predicted right, and the others."""
 
 _INDEX = "bundle.json"

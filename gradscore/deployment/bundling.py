@@ -149,18 +149,20 @@ def make_bundle(
             model = build_model(config.model, seed=config.extract.seed).model
     _check_weights(run, model)
     calibration = calibration_samples(run)
-    right, whole = (each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.apart, calibration.whole))
+    right, with_copies = (
+        each[each["correct"].to_numpy(dtype=bool)] for each in (calibration.distinct, calibration.with_copies)
+    )
     columns = [name for name in right.columns if name not in META_COLUMNS]
     specs, protocol = specs_of(run), deployed_protocol(run)
     models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
-    detectors = calibrated(models, right, whole=whole, alpha=alpha)
+    detectors = calibrated(models, right, with_copies=with_copies, alpha=alpha)
     rejections = measured_rejections(run, detectors, specs, protocol=protocol)
     about_baselines, about_rates = [], _more_than_promised(rejections, detectors)
     for name, (others, words) in advised.items():
-        instead = calibrated(others, right, whole=whole, alpha=alpha)
+        instead = calibrated(others, right, with_copies=with_copies, alpha=alpha)
         then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
         now = _caught(name, rejections)
-        shares = f"{count_or_percent(*then)} of {DETECTORS[name].what}, not {count_or_percent(*now)}"
+        shares = f"{count_or_percent(*then)} of {DETECTORS[name].what} against {count_or_percent(*now)}"
         here = "on this run" + (", whose sets were fitted," if name == "ood" else "")
         would = f"{here} it would catch fewer:" if then < now else "this bundle would then catch"
         about_baselines.append(f"{words}; {would} {shares}")
@@ -172,7 +174,7 @@ def make_bundle(
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
         fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None
-    known_sets = usual_sets(calibration.apart, detectors, with_labels=fit is not None)
+    known_sets = usual_sets(calibration.distinct, detectors, with_labels=fit is not None)
     if fit is not None:
         known_sets = with_shifted_sets(
             run, known_sets, detectors, extractor, fit, copies=shifted_copies, progress=progress
@@ -270,14 +272,14 @@ def _deployed_models(
 
 
 def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str, CalibratedScore]) -> list[Notice]:
-    """A caution where so many good test samples are rejected as would hardly be if they were like the calibration's."""
+    """A caution where more correct predictions are rejected than if test samples were like those of the calibration."""
     limit = joint_false_alarms(detectors)
     measured = [(each, limit.chance_of(each.rejected, each.samples)) for each in rejections if each.what == RIGHT]
     return [
         Notice(
-            f"{100 * good.rejected / good.samples:.1f} % of good test samples are rejected, more often than the "
-            f"calibration samples promise (at most {100 * limit.alpha:.1f} % on average; P = {chance:.1g}): do the two "
-            "differ, by a class perhaps?",
+            f"{100 * good.rejected / good.samples:.1f} % of correctly predicted test samples are rejected, more often "
+            f"than the calibration samples promise (at most {100 * limit.alpha:.1f} % on average; P = {chance:.1g}): "
+            "do the two differ, by a class perhaps?",
             "caution",
         )
         for good, chance in measured
@@ -350,13 +352,13 @@ class CalibrationSamples:
     """The calibration samples of a run that have a label.
 
     Attributes:
-        apart: their feature table, each content once and none that is also among those that fit.
-        whole: the feature table of all of them.
+        distinct: their feature table, each content once and none that is also among those that fit.
+        with_copies: the feature table of all of them.
         notices: what their user should know.
     """
 
-    apart: pd.DataFrame
-    whole: pd.DataFrame
+    distinct: pd.DataFrame
+    with_copies: pd.DataFrame
     notices: list[str]
 
 
@@ -401,15 +403,15 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
             f"{int((~labelled).sum())} of {len(frame)} calibration samples were left out because they have no label: "
             "the bound of the rate holds for new samples like those that have one"
         )
-    whole = frame[labelled]
-    apart = whole[~fits[labelled]].drop_duplicates("content_hash")
-    if len(apart) < len(whole):
+    with_copies = frame[labelled]
+    distinct = with_copies[~fits[labelled]].drop_duplicates("content_hash")
+    if len(distinct) < len(with_copies):
+        copies = len(with_copies) - len(distinct)
         notices.append(
-            f"{len(whole) - len(apart)} of {len(whole)} calibration samples are copies of others, or of samples of "
-            f"{FIT}: thresholds are those that hold with and without them, whether new samples come again as often or "
-            "not"
+            f"{copies} of {len(with_copies)} calibration samples are copies of others, or of samples of {FIT}: "
+            "thresholds are those that hold with and without them, whether new samples come again as often or not"
         )
-    return CalibrationSamples(apart=apart, whole=whole, notices=notices)
+    return CalibrationSamples(distinct=distinct, with_copies=with_copies, notices=notices)
 
 
 def check_batches(
@@ -570,7 +572,7 @@ def measured_rejections(
         protocol: of the OOD model; None without one.
 
     Returns:
-        Of OOD sets, of wrong predictions, and of good samples unless they set the thresholds.
+        Of OOD sets, of wrong predictions, and of correct predictions unless they set the thresholds.
     """
     splits = {info.name: info for info in run.splits()}
     label = places_of_models(protocol).get("ood")

@@ -52,8 +52,8 @@ class Question(NamedTuple):
 
 
 DETECTORS = {
-    "wrong": Question("misclassification", "wrong predictions", "prediction likely wrong"),
-    "ood": Question("ood", "OOD samples", "out of distribution"),
+    "wrong": Question("misclassification", "wrong predictions", "wrong-prediction score above its threshold"),
+    "ood": Question("ood", "OOD samples", "OOD score above its threshold"),
 }
 """What a bundle can find."""
 
@@ -109,7 +109,7 @@ def calibrated(
     models: Mapping[str, tuple[MetaModel | BaselineScore, str]],
     right: pd.DataFrame,
     *,
-    whole: pd.DataFrame | None = None,
+    with_copies: pd.DataFrame | None = None,
     alpha: float,
 ) -> dict[str, CalibratedScore]:
     """Detectors that together reject at most a share `alpha` of the samples that are predicted right.
@@ -117,26 +117,28 @@ def calibrated(
     Args:
         models: the meta model of each detector, or its baseline, and its protocol.
         right: the feature table of the calibration samples that are predicted right, each content once.
-        whole: that of all that are predicted right, where some contents are there several times.
+        with_copies: that of all that are predicted right, where some contents are there several times.
         alpha: bound of the rate, on average over calibrations.
 
     Raises:
         EvaluationError: there are too few samples for it; the message says how many are needed.
         ConfigError: `alpha` is out of range.
     """
-    whole = right if whole is None else whole
+    with_copies = right if with_copies is None else with_copies
     if len(right) < (needed := samples_needed(as_rate(alpha, "alpha") / len(models))):
-        copies = len(whole) - len(right)
+        copies = len(with_copies) - len(right)
         beside = f"; {copies} more are copies of these, or of samples of in_dist.fit" if copies else ""
         raise EvaluationError(
             "detectors, calibrated on correctly predicted in-distribution samples: "
             f"{_too_few(alpha, needed, len(right))}{beside}"
         )
-    apart, all_of = ({name: model.decision(each) for name, (model, _) in models.items()} for each in (right, whole))
-    levels = joint_levels(list(apart.values()), list(all_of.values()))
+    distinct, of_all = (
+        {name: model.decision(each) for name, (model, _) in models.items()} for each in (right, with_copies)
+    )
+    levels = joint_levels(list(distinct.values()), list(of_all.values()))
     found = {}
     for name, (model, protocol) in models.items():
-        scores = holding_for_both(np.sort(apart[name]), np.sort(all_of[name]))
+        scores = holding_for_both(np.sort(distinct[name]), np.sort(of_all[name]))
         limit = threshold(scores, alpha, levels=levels)
         found[name] = CalibratedScore(
             model=model, protocol=protocol, calibration=scores, levels=levels, threshold=limit
@@ -144,7 +146,7 @@ def calibrated(
     return found
 
 
-def joint_levels(apart: Sequence[FloatArray], whole: Sequence[FloatArray]) -> FloatArray:
+def joint_levels(distinct: Sequence[FloatArray], with_copies: Sequence[FloatArray]) -> FloatArray:
     """What share several detectors reject together at most, where each fires above its k-th largest calibration score.
 
     Where they fire on the same samples, each may fire more often than its part of that share. Of n calibration samples
@@ -155,15 +157,15 @@ def joint_levels(apart: Sequence[FloatArray], whole: Sequence[FloatArray]) -> Fl
     for one of both sets counts.
 
     Args:
-        apart: of each detector the scores (n,) of the calibration samples, each content once.
-        whole: likewise (m,) of all of them, m of n at least.
+        distinct: of each detector the scores (n,) of the calibration samples, each content once.
+        with_copies: likewise (m,) of all of them, m of n at least.
 
     Returns:
         (n,) shares for k = 1 ... n, ascending, above 1 where k is of no use.
     """
-    n, m = len(apart[0]), len(whole[0])
+    n, m = len(distinct[0]), len(with_copies[0])
     k = np.arange(1, n + 1)
-    return np.maximum(_levels(apart, k), _levels(whole, k * (m + 1) // (n + 1)))
+    return np.maximum(_levels(distinct, k), _levels(with_copies, k * (m + 1) // (n + 1)))
 
 
 def _levels(scores: Sequence[FloatArray], k: IntArray) -> FloatArray:
@@ -190,21 +192,21 @@ def neighbouring_levels(detectors: Mapping[str, CalibratedScore]) -> tuple[float
     return now, more
 
 
-def holding_for_both(apart: FloatArray, whole: FloatArray) -> FloatArray:
+def holding_for_both(distinct: FloatArray, with_copies: FloatArray) -> FloatArray:
     """Calibration scores whose p-values, and so thresholds, hold for new samples like either of two sets.
 
     At each level k / (n + 1) the threshold is the higher one of the two.
 
     Args:
-        apart: (n,) ascending.
-        whole: (m,) ascending, m of n at least.
+        distinct: (n,) ascending.
+        with_copies: (m,) ascending, m of n at least.
 
     Returns:
         (n,) ascending.
     """
-    n, m = len(apart), len(whole)
+    n, m = len(distinct), len(with_copies)
     ranks = np.arange(1, n + 1) * (m + 1) // (n + 1)
-    return np.maximum(apart, whole[m - ranks][::-1])
+    return np.maximum(distinct, with_copies[m - ranks][::-1])
 
 
 @dataclass(frozen=True, kw_only=True)

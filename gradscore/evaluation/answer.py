@@ -6,7 +6,7 @@ They say which score to use, what it catches, whether gradients are worth their 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -19,8 +19,10 @@ from .records import (
     CHANCE,
     FEW_SAMPLES,
     MEAN,
+    MISSING,
     NOTHING_LABELLED,
     NOTHING_TO_TELL,
+    PROVISIONAL,
     USELESS,
     Record,
     Verdict,
@@ -51,7 +53,7 @@ DECIDING = "gradscore bundle --score {}"
 """What to add to what to have a score decide, its name in the place of `{}`."""
 
 IN_REACH = 20
-"""A difference that takes more than so many times the samples to settle is not in sight."""
+"""A difference that takes more than so many times the samples to decide is not in sight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionRate:
-    """What the chosen score catches of one set where 5 % of good samples are rejected.
+    """What the chosen score catches of one set with 5 % false alarms.
 
     Attributes:
         task: `ood` or `misclassification`.
@@ -181,11 +183,11 @@ def answer_of(
     """
     if doubts:
         return Answer(sentences=[f"No verdict: {doubts}."], no_verdict=doubts)
-    wanting = [each for task in WHAT for each in _wanting(task, found, records)]
+    wanting = {task: words for task in WHAT if (words := _wanted(task, found, records))}
     told = [each for each in found if each.tells]
     if not told:
         counts = {each.n for each in records if each.task == "misclassification"}
-        reason = "; ".join(wanting) or (NOTHING_LABELLED if counts == {0} else NOTHING_TO_TELL)
+        reason = "; ".join(wanting.values()) or (NOTHING_LABELLED if counts == {0} else NOTHING_TO_TELL)
         return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
     useful = [each for each in told if each.area.low is not None and each.area.low > CHANCE]
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
@@ -194,11 +196,11 @@ def answer_of(
     sentences = [
         _use(uses),
         _catches(uses, caught),
-        _apart(caught, _caught(found, records, groups, score=CHOSEN_APART)),
+        _chosen_without(caught, _caught(found, records, groups, score=CHOSEN_APART)),
         _compared(useful),
         *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
-        *map(_sentence, wanting),
+        *(f"No verdict on {WHAT[task]}: {words}." for task, words in wanting.items()),
     ]
     return Answer(
         uses=uses,
@@ -208,22 +210,23 @@ def answer_of(
     )
 
 
-def _wanting(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> Iterator[str]:
-    """A sentence where too few samples were seen to tell whether anything is found: how many would do."""
+def _wanted(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> str | None:
+    """How many samples would do, where too few were seen to tell whether anything is found."""
     of_task = [each for each in found if each.area.task == task]
     if any(each.tells for each in of_task):
-        return
+        return None
     areas = [each.area for each in of_task] or [
         each for each in records if (each.task, each.score, each.metric) == (task, CHOSEN, "auroc") and each.n
     ]
-    for area in areas[:1]:
-        times = samples_wanted(area)
-        kind = "labelled samples" if task == "misclassification" else "samples"
-        parts = [f"about {_rounded(times * (area.n - area.n_positive))} in-distribution ones"] if task == "ood" else []
-        of_kind = area.n_positive if task == "ood" else area.n
-        name = f"of {_plain(area.dataset)}" if task == "ood" else f"in data.{area.dataset}"
-        enough = " and ".join([f"about {_rounded(times * max(of_kind, 1))} {kind} {name}", *parts])
-        yield f"too few {WHAT[task]} to tell ({area.n_positive} among {area.n} samples); {enough} would do"
+    if not areas:
+        return None
+    area, times = areas[0], samples_wanted(areas[0])
+    if task == "ood":
+        ordinary = f"about {_rounded(times * (area.n - area.n_positive))} in-distribution ones"
+        enough = f"about {_rounded(times * max(area.n_positive, 1))} of {_plain(area.dataset)} and {ordinary}"
+    else:
+        enough = f"about {_rounded(times * max(area.n, 1))} labelled samples in data.{area.dataset}"
+    return f"{area.n_positive} {WHAT[task]} among {area.n} samples are too few; give {enough}"
 
 
 def samples_wanted(area: Record) -> float:
@@ -336,50 +339,49 @@ def _catches(uses: Sequence[Use], caught: Sequence[DetectionRate]) -> str:
         lowest, highest = (percent(pick(each.share for each in more)) for pick in (min, max))
         named.insert(len(shown), f"{lowest.removesuffix(' %')} to {highest} of {len(more)} more sets")
     subject = "it catches" if len({each.score for each in uses}) == 1 else "they catch"
-    cost = " for each" if len(uses) > 1 else ""
-    return f"With 5 % of good samples rejected{cost}, {subject} {', '.join(named)}."
+    cost = " for each question" if len(uses) > 1 else ""
+    return f"With 5 % false alarms{cost}, {subject} {', '.join(named)}."
 
 
-def _apart(caught: Sequence[DetectionRate], apart: Sequence[DetectionRate]) -> str:
-    """What is caught of sets, where it differs, that would have another score chosen if they were not known."""
+def _chosen_without(caught: Sequence[DetectionRate], without: Sequence[DetectionRate]) -> str:
+    """What a score catches of a set, where it differs, that was chosen without its samples: as of one never seen."""
     known = {each.phrase for each in caught}
-    other = [each for each in apart if each.phrase not in known]
+    other = [each for each in without if each.phrase not in known]
     if not other:
         return ""
     named = _listed([replace(each, group=None).phrase for each in other])
-    return f"Had the set not been given, gradscore would have chosen another score for it, which catches {named}."
+    return f"Samples of each set helped to choose the score; one chosen without them catches {named}."
 
 
 def _compared(found: Sequence[Verdict]) -> str:
-    """How the chosen scores do against the best baseline of each set, and what would settle what is open."""
+    """How the chosen scores do against the best baseline of each set, and how many samples would decide the rest."""
     each_once = verdicts_on_sets(found)
     parts = []
-    for outcome, words in (("better", "better on"), ("ahead", "ahead of those computed on"), ("worse", "worse on")):
+    for outcome, word in (("better", "better"), ("provisional", PROVISIONAL), ("worse", "worse")):
         names = [
-            f"{each.what} ({each.best} by {_points(-each.gained)})" if outcome == "worse" else each.what
+            f"{each.what} ({each.best} is {_points(-each.gained)} higher)" if outcome == "worse" else each.what
             for each in each_once
             if each.outcome == outcome
         ]
-        parts += [f"{words} {_listed(names)}"] if names else []
+        limit = f" ({MISSING})" if outcome == "provisional" else ""
+        parts += [f"{word} on {_listed(names)}{limit}"] if names else []
     same = [each.what for each in each_once if each.outcome == "equal"]
     parts += [f"equal on {_listed(same)}"] if same else []
-    undecided = [each for each in each_once if each.outcome == "open" and each.gain is not None]
+    undecided = [each for each in each_once if each.outcome == "undecided" and each.gain is not None]
     if undecided:
         nearest = min(undecided, key=lambda each: each.times)
-        settled = (
-            _settled(nearest, alone=len(undecided) == 1) if nearest.times <= IN_REACH else "no difference in sight"
-        )
-        parts.append(f"open on {_listed([each.what for each in undecided])} ({settled})")
+        more = _deciding(nearest, alone=len(undecided) == 1) if nearest.times <= IN_REACH else "no difference in sight"
+        parts.append(f"undecided on {_listed([each.what for each in undecided])} ({more})")
     return f"Against the best baseline of each set: {'; '.join(parts)}." if parts else ""
 
 
-def _settled(verdict: Verdict, *, alone: bool) -> str:
-    """How many samples would settle a verdict, and for which baseline where it is one that is ahead."""
-    samples, stay = f"{max(2, math.ceil(verdict.times))} times as many samples would", "if its gains stay as they are"
-    if verdict.gained >= 0:
-        return f"{samples} settle {'it' if alone else verdict.what} {stay}"
-    on = "" if alone else f"on {verdict.what} "
-    return f"{on}{verdict.best} is ahead by {_points(-verdict.gained)}; {samples} show it {stay}"
+def _deciding(verdict: Verdict, *, alone: bool) -> str:
+    """How many samples would decide a verdict, and the baseline where one is higher."""
+    samples = f"about {max(2, math.ceil(verdict.times))} times the samples would decide"
+    on = "" if alone else f" on {verdict.what}"
+    return (
+        samples + on if verdict.gained >= 0 else f"{verdict.best} is {_points(-verdict.gained)} higher{on}; {samples}"
+    )
 
 
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
@@ -400,7 +402,7 @@ def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], decid
 def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, tuple[str, str]]:
     """The baseline that should decide a question, by task, and the words that follow "note:"; none where none should.
 
-    One score decides a question: of several baselines that are ahead, the one is named that catches most in the mean
+    One score decides a question: of several baselines that are better, the one is named that catches most in the mean
     over all sets.
 
     Args:
@@ -453,7 +455,7 @@ def _more_caught(verdict: Verdict) -> str:
     best, chosen = (
         count_or_percent(share or 0.0, verdict.area.n_positive) for share in (verdict.best_caught, verdict.caught)
     )
-    return f"{best}, not {chosen}"
+    return f"{best} against {chosen}"
 
 
 def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | None) -> str:
@@ -469,16 +471,18 @@ def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | Non
         for each in kinds
         if each.gradients == "add" and each.by_gradients is not None and each.by_gradients.value is not None
     ]
-    nothing, unclear = ([_kind(each) for each in kinds if each.gradients == word] for word in ("nothing", "open"))
+    nothing, undecided = (
+        [_kind(each) for each in kinds if each.gradients == word] for word in ("nothing", "undecided")
+    )
     parts = [
         *([f"add {_listed(added)}"] if added else []),
         *([f"add nothing on {_listed(nothing)}"] if nothing else []),
-        *([f"are not shown to add anything on {_listed(unclear)}"] if unclear else []),
+        *([f"are not shown to add anything on {_listed(undecided)}"] if undecided else []),
     ]
     if not parts:
         return ""
     said = f"Gradients {_listed(parts)}."
-    spared = not any(each.needs_gradients for each in uses) or not (added or unclear)
+    spared = not any(each.needs_gradients for each in uses) or not (added or undecided)
     return f"{said} {without}" if spared else said
 
 
@@ -498,7 +502,9 @@ def verdicts_on_sets(found: Sequence[Verdict]) -> list[Verdict]:
 
 def _kind(verdict: Verdict) -> str:
     """How a sentence calls the samples of a verdict, which may be a group of sets."""
-    return f"{verdict.what} sets" if is_group(verdict.area.dataset) else verdict.what
+    if not is_group(verdict.area.dataset):
+        return verdict.what
+    return f"{'' if verdict.what == 'all' else 'the '}{verdict.what} sets"
 
 
 def _plain(dataset: str) -> str:

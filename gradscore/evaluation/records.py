@@ -390,19 +390,25 @@ NOTHING_LABELLED = (
 
 COMPARED = (
     "better: the 95 % intervals of the gains over all baselines are above 0, and that of the AUROC above 0.5; "
-    "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of baselines; open: "
+    "worse: the gain over the best one is below 0, with a p-value below 0.05 over the number of baselines; undecided: "
     "neither; each set is compared with the baseline that is best on it"
 )
 """What the words of a verdict stand for."""
 
-Outcome = Literal["better", "ahead", "mixed", "equal", "open", "worse"]
-"""Of the chosen score against the best baseline: `ahead` is better, but than weaker ones than there could be; `mixed`
-is better in the mean over sets, and worse on one or more of them; `equal`: all figures are that baseline's; `open` is
-neither shown to be better nor worse."""
+Outcome = Literal["better", "provisional", "mixed", "equal", "undecided", "worse"]
+"""Of the chosen score against the best baseline: `provisional` is better, but than weaker ones than there could be;
+`mixed` is better in the mean over sets, and worse on one or more of them; `equal`: all figures are that baseline's;
+`undecided` is neither shown to be better nor worse."""
 
-Gradients = Literal["add", "nothing", "open"]
+MISSING = "often stronger ones are missing or lack a bank"
+"""What is said of baselines where the outcome is `provisional`."""
 
-_OTHERWISE = {"open": "not shown to be better than", "worse": "worse than"}
+PROVISIONAL = "provisionally better"
+"""What a sentence says where it is."""
+
+Gradients = Literal["add", "nothing", "undecided"]
+
+_OTHERWISE = {"undecided": "undecided: not shown to be better or worse than", "worse": "worse than"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,7 +426,7 @@ class Verdict:
         by_gradients: the AUROC that the meta model gains over the best score without gradients.
         gradients: whether gradients add to it: they do where every score without gradients is shown to be behind the
             meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and the regression
-            on all of them is not shown to be behind, else it is open.
+            on all of them is not shown to be behind, else it is undecided.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
@@ -473,7 +479,7 @@ class Verdict:
 
     @property
     def baseline_should_decide(self) -> bool:
-        """Whether the best baseline is of use, shown to be ahead, and by enough to tell it.
+        """Whether the best baseline is of use, shown to be better, and by enough to tell it.
 
         By 0.01 AUROC and by 1 % of what is caught at 5 % rejected, at least.
         """
@@ -499,18 +505,25 @@ class Verdict:
             return found
         if any(each.outcome == "worse" for each in self.sets):
             return "mixed"
-        return "better" if self.complete else "ahead"
+        return "better" if self.complete else "provisional"
 
     @property
     def by_set(self) -> str:
-        """On how many sets of a group it is better or open, and on which it is worse; empty without several."""
+        """On how many sets of a group it is better or undecided, and on which it is worse; empty without several."""
         if len(self.sets) < 2:
             return ""
-        named: dict[str, list[str]] = {"better": [], "ahead": [], "equal": [], "open": [], "worse": []}
+        named: dict[str, list[str]] = {
+            "better": [],
+            "provisional": [],
+            "equal": [],
+            "undecided": [],
+            "worse": [],
+        }
         for each in self.sets:
             named[each.outcome].append(each.what)
-        won = "better" if self.complete else "ahead"
-        counts = [f"{word} on {len(named[word])}" for word in (won, "equal", "open") if named[word]]
+        won = "better" if self.complete else "provisional"
+        words = {won: won if self.complete else PROVISIONAL, "equal": "equal", "undecided": "undecided"}
+        counts = [f"{word} on {len(named[each])}" for each, word in words.items() if named[each]]
         counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
         counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
         return ", ".join(counts)
@@ -523,22 +536,22 @@ class Verdict:
         outcome = self.outcome
         if outcome == "equal":
             return "; ".join(part for part in (f"equal to the best baseline, {self.best}", self.by_set) if part)
-        won = "better than the best baseline" if self.complete else "ahead of the best baseline computed"
-        is_ahead = outcome in ("better", "ahead", "mixed")
-        compared = won if is_ahead else f"{_OTHERWISE[outcome]} the best baseline"
+        won = "better than the best baseline" if self.complete else f"{PROVISIONAL} than the best baseline computed"
+        is_better = outcome in ("better", "provisional", "mixed")
+        compared = won if is_better else f"{_OTHERWISE[outcome]} the best baseline"
         overall = f"{compared}{' in the mean' if len(self.sets) > 1 else ''}, {self.best}"
         parts = [self.by_set, overall] if outcome == "mixed" else [overall, self.by_set]
-        missing = "" if self.complete or not is_ahead else "; stronger ones may be missing"
+        missing = "" if self.complete or not is_better else f"; {MISSING}"
         return "; ".join(part for part in parts if part) + missing
 
     @property
-    def _against_best(self) -> Literal["better", "open", "worse"]:
+    def _against_best(self) -> Literal["better", "undecided", "worse"]:
         gain = self.gain
         if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
-            return "open"
+            return "undecided"
         if self.over_all and self.area.low is not None and self.area.low > CHANCE:
             return "better"
-        return "worse" if gain.value < 0 and gain.p_value * self.baselines < SIGNIFICANCE else "open"
+        return "worse" if gain.value < 0 and gain.p_value * self.baselines < SIGNIFICANCE else "undecided"
 
 
 def verdicts(
@@ -655,7 +668,7 @@ def _added(gains: Sequence[Record | None], over_regression: Record | None) -> Gr
         return None
     if all(map(_is_above, gains)):
         return "add"
-    return "nothing" if gains[0].high < MARGIN and not _is_above(over_regression) else "open"
+    return "nothing" if gains[0].high < MARGIN and not _is_above(over_regression) else "undecided"
 
 
 def _is_above(gain: Record | None) -> bool:

@@ -77,7 +77,7 @@ ENDS = np.array([0.0, 1.0])
 """Of axes of shares."""
 
 REJECTED = 0.05
-"""Share of good samples rejected for which the answer says what is caught."""
+"""Share of false alarms for which the answer says what is caught."""
 
 MISCLASSIFICATION = "misclassification"
 IN_DIST_ONLY = "in_dist_only"
@@ -384,7 +384,7 @@ def _number(record: Record) -> str:
 
 
 def _caught(verdict: Verdict) -> str:
-    """The share that is caught where 5 % of good samples are rejected."""
+    """The share that is caught with 5 % false alarms."""
     return "-" if verdict.caught is None else count_or_percent(verdict.caught, verdict.area.n_positive)
 
 

@@ -204,11 +204,11 @@ def of_another_model(expected: ExpectedFigures) -> ExpectedFigures:
 STRICT = Policy(accuracy=0.0, auroc=0.0, false_alarm=0.0, detection=0.0)
 
 
-def test_a_margin_of_nothing_is_inconclusive(small_run, expected) -> None:
+def test_a_margin_of_nothing_is_undecided(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), of_another_model(expected), policy=STRICT)
-    assert (report.status, report.exit_code) == ("inconclusive", 3)
+    assert (report.status, report.exit_code) == ("undecided", 3)
     messages = " ".join(outcome.message for outcome in report.tests)
-    assert "cannot tell whether" in messages
+    assert "leave undecided whether" in messages
     assert "in four of five cases they would have shown a rise of" in messages
 
 
@@ -321,7 +321,7 @@ def test_samples_that_are_new_are_left_out(small_run, expected) -> None:
 def test_where_nothing_is_compared_nothing_passes(small_run, expected) -> None:
     report = check_run(RunFolder(small_run), expected)
     nothing = replace(report, tests=[outcome for outcome in report.tests if outcome.status == "info"])
-    assert (nothing.status, nothing.exit_code) == ("inconclusive", 3)
+    assert (nothing.status, nothing.exit_code) == ("undecided", 3)
 
 
 def test_other_labels_are_no_sign_of_the_same(small_run, expected) -> None:
@@ -438,7 +438,7 @@ def test_a_run_that_was_not_evaluated(small_run, expected, tmp_path: Path) -> No
 def mixed(small_run, expected) -> CheckReport:
     """A report with a outcome of every status."""
     report = check_run(RunFolder(small_run), expected)
-    changes = ["fail", "inconclusive", "info"]
+    changes = ["fail", "undecided", "info"]
     tests = [replace(outcome, status=status) for outcome, status in zip(report.tests, changes, strict=False)]
     return replace(report, tests=[*tests, *report.tests[len(tests) :]])
 

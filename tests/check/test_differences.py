@@ -30,10 +30,10 @@ VERDICTS = {
     "equal and certain": (found(0.0, 0.0), "pass"),
     "a drop within the margin, certain": (found(-0.04, 0.001), "pass"),
     "a drop beyond the margin, certain": (found(-0.06, 0.001), "fail"),
-    "equal and uncertain": (found(0.0, 0.05), "inconclusive"),
-    "a drop beyond the margin, uncertain": (found(-0.06, 0.05), "inconclusive"),
+    "equal and uncertain": (found(0.0, 0.05), "undecided"),
+    "a drop beyond the margin, uncertain": (found(-0.06, 0.05), "undecided"),
     "better": (found(0.1, 0.05), "pass"),
-    "no value": (found(0.0, None), "inconclusive"),
+    "no value": (found(0.0, None), "undecided"),
 }
 
 
@@ -84,11 +84,11 @@ def test_two_truths_agree_with_simulation() -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0], ids=["same scores", "others"])
-def test_separation_before_and_after_is_inconclusive_with_two_samples_of_each_class(shift: float) -> None:
+def test_separation_before_and_after_is_undecided_with_two_samples_of_each_class(shift: float) -> None:
     scores, truth = np.arange(4.0), np.arange(4) >= 2
     found = auroc_difference_same(scores, scores + shift, truth, truth)
     assert found.value == 0.0
-    assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
+    assert judge(found, margin=0.05, level=0.95, tests=1).status == "undecided"
 
 
 def test_separation_before_and_after_passes_with_many_samples() -> None:
@@ -116,7 +116,7 @@ def test_the_same_order_is_evidence_from_every_sample(now) -> None:
 def test_the_same_order_is_no_evidence_from_one_sample_of_a_class(positive: int) -> None:
     truth = np.arange(300) >= 300 - positive
     found = auroc_difference_same(np.arange(300.0), np.arange(300.0), truth, truth)
-    assert judge(found, margin=0.05, level=0.95, tests=1).status == "inconclusive"
+    assert judge(found, margin=0.05, level=0.95, tests=1).status == "undecided"
 
 
 def test_one_class_cannot_be_compared() -> None:

@@ -131,7 +131,7 @@ def test_one_image_prints_a_card(small_bundle, samples) -> None:
     for name, title in {"wrong": "P(wrong)", "ood": "P(OOD)"}.items():
         (line,) = (each for each in result.stdout.splitlines() if each.strip().startswith(title))
         assert line.split(maxsplit=1)[1].strip() == (
-            f"{row[f'probability_{name}']:.3f}   {100 * row[f'p_value_{name}']:.2g} % of good samples look as "
+            f"{row[f'probability_{name}']:.3f}   {100 * row[f'p_value_{name}']:.2g} % of correct predictions look as "
             f"suspicious (limit {100 * limit:.2g} %)"
         )
     assert "what moved the score for 'OOD' most" in result.stdout
@@ -309,7 +309,7 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path, monkeypatch, follow
     arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code", *option]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 0
-    assert "false alarms: among new in-distribution samples that are predicted right" in result.stdout
+    assert "false alarms: among new in-distribution samples that are predicted correctly" in result.stdout
     assert "sha256: " in result.stdout
     last = result.stdout.splitlines()[-1]
     assert last == f"Next: gradscore {following} {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"

@@ -54,7 +54,7 @@ def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, smal
     np.testing.assert_allclose(found["score_ood"], wanted, rtol=1e-5)
     p_values = (1 + (ordinary[None, :] >= found["score_ood"].to_numpy()[:, None]).sum(axis=1)) / (1 + len(ordinary))
     np.testing.assert_allclose(found["p_value_ood"], p_values)
-    rejected = found["reason"].str.contains("out of distribution")
+    rejected = found["reason"].str.contains("OOD score above its threshold")
     limit = read_bundle(bundle_file).detectors["ood"].threshold
     assert ALPHA / 2 <= limit.alpha <= ALPHA
     np.testing.assert_array_equal(rejected, p_values <= limit.alpha)
@@ -88,20 +88,20 @@ def caught(small_run: Path) -> Callable[[str, Bundle, str], list[str]]:
 
 
 def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence for both detectors, of what the report shows to be worse, and nothing of what is open."""
+    """One sentence for both detectors, of what the report shows to be worse, and nothing of what is undecided."""
     run = RunFolder(small_run)
     found = evaluate_run(run).verdicts
     assert [(each.what, each.best) for each in stored_verdicts(run)] == [(each.what, each.best) for each in found]
     wrong, noise = found
-    assert (wrong.what, wrong.outcome, noise.what) == ("wrong predictions", "open", "noise")
+    assert (wrong.what, wrong.outcome, noise.what) == ("wrong predictions", "undecided", "noise")
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == []
     worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
                      best="energy", is_best=False, caught=0.5, shares={"energy": 0.52}) for each in found]  # fmt: skip
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
-        f"in the report energy catches more of {what} (52 %, not 50 %): {when}let it decide: gradscore bundle "
-        f"--score {which}=energy; {here} it would catch fewer: {then} of {all_of}, not {now}"
+        f"in the report energy catches more of {what} (52 % against 50 %): {when}let it decide: gradscore bundle "
+        f"--score {which}=energy; {here} it would catch fewer: {then} of {all_of} against {now}"
         for what, when, which, all_of, now, then, here in [
             (
                 "wrong predictions",
@@ -134,7 +134,7 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
     same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "let it decide" in each]
     assert [each.partition(":")[0] for each in same] == [
-        "in the report doctor catches more of more (80 %, not 50 %), and fewer of noise"
+        "in the report doctor catches more of more (80 % against 50 %), and fewer of noise"
     ]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
     (notice,) = make_bundle(run, alpha=ALPHA, trust_code=True).notices
@@ -206,7 +206,7 @@ def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: P
     found = Scorer.load(bundle_file, trust_code=True)(np.concatenate([images, images[:, :, ::-1].copy()]), watch=True)
     watching = Monitor.load(bundle_file, window=50, alpha=0.01, state=tmp_path / "state")
     watching.update(found)
-    flagged = found["reason"].str.contains("out of distribution").to_numpy()
+    flagged = found["reason"].str.contains("OOD score above its threshold").to_numpy()
     assert [window.ood for window in watching.windows] == pytest.approx([flagged[:50].mean(), flagged[50:].mean()])
     assert watching.alarms == []
 
@@ -226,7 +226,7 @@ def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path
     command = ["bundle", str(small_run), "--score", "ood=energy", "--out", str(target), "--trust-code"]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
     table = result.stdout.partition("false alarms: among")[0].splitlines()
-    table = table[next(number for number, line in enumerate(table) if "alarms" in line) :]
+    table = table[next(number for number, line in enumerate(table) if line.strip() == "alarms") :]
     limits = [each.threshold for each in read_bundle(target).detectors.values()]
     assert [line.split()[-1] for line in table if "predictions" in line or "OOD" in line] == [
         f"{limit.value:.4g}" for limit in limits

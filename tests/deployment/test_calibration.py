@@ -135,11 +135,11 @@ def unlabelled(run: RunFolder, monkeypatch: pytest.MonkeyPatch, rows: slice) -> 
 
 
 def test_samples_without_label_are_left_out_and_counted(small_run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = calibration_samples(RunFolder(small_run)).apart
+    whole = calibration_samples(RunFolder(small_run)).distinct
     found = calibration_samples(unlabelled(RunFolder(small_run), monkeypatch, slice(0, 30)))
     first = RunFolder(small_run).read("in_dist.calibration")["sample_id"].iloc[:30]
     kept = whole.loc[~whole["sample_id"].isin(first), "sample_id"]
-    assert found.apart["sample_id"].tolist() == kept.tolist()
+    assert found.distinct["sample_id"].tolist() == kept.tolist()
     assert found.notices == [
         "30 of 120 calibration samples were left out because they have no label: the bound of the rate holds for new "
         "samples like those that have one"
@@ -187,7 +187,7 @@ def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None
     def share() -> float:
         run = Run({"in_dist.fit": FITTED, split: named(world.samples(25, generator), copies=4)})
         samples = calibration_samples(run)
-        detectors = calibrated(MODELS, samples.apart, whole=samples.whole, alpha=0.1)
+        detectors = calibrated(MODELS, samples.distinct, with_copies=samples.with_copies, alpha=0.1)
         new = world.samples(NEW, generator)
         fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
         return float(np.logical_or(*fires).mean())
@@ -215,7 +215,7 @@ def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: fl
 
     def rejected() -> float:
         samples = calibration_samples(Run({"in_dist.fit": fitted, "in_dist.calibration": drawn(300)}))
-        detectors = calibrated(MODELS, samples.apart, whole=samples.whole, alpha=0.1)
+        detectors = calibrated(MODELS, samples.distinct, with_copies=samples.with_copies, alpha=0.1)
         new = drawn(1000)
         fires = [detector.model.decision(new) > detector.threshold.value for detector in detectors.values()]
         return float(np.logical_or(*fires).mean())
@@ -227,8 +227,8 @@ def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: fl
 def test_copies_of_calibration_samples_are_counted() -> None:
     table = named(World(1.0, (0.0, 0.0), 0.0).samples(5, np.random.default_rng(0)), copies=4)
     found = calibration_samples(Run({"in_dist.fit": FITTED, "in_dist.test": table}))
-    assert found.apart["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
-    assert len(found.whole) == 20
+    assert found.distinct["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
+    assert len(found.with_copies) == 20
     assert found.notices[-1] == (
         "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds are those that "
         "hold with and without them, whether new samples come again as often or not"
@@ -304,25 +304,25 @@ def test_detectors_that_agree_share_what_they_reject() -> None:
 
 
 def test_p_values_hold_with_and_without_copies() -> None:
-    """Each is at least as large as with the samples apart, and as with all of them."""
+    """Each is at least as large as with distinct samples alone, and as with all of them."""
     generator = np.random.default_rng(5)
-    apart, whole = np.sort(generator.standard_normal(40)), np.sort(generator.standard_normal(130) + 0.3)
-    joined = holding_for_both(apart, whole)
-    scores = np.concatenate([apart, whole, joined, generator.standard_normal(500)])
-    assert len(joined) == len(apart)
-    assert (p_values(joined, scores) >= p_values(apart, scores) - 1e-12).all()
+    distinct, with_copies = np.sort(generator.standard_normal(40)), np.sort(generator.standard_normal(130) + 0.3)
+    joined = holding_for_both(distinct, with_copies)
+    scores = np.concatenate([distinct, with_copies, joined, generator.standard_normal(500)])
+    assert len(joined) == len(distinct)
+    assert (p_values(joined, scores) >= p_values(distinct, scores) - 1e-12).all()
     flagged = p_values(joined, scores)
     # On the grid of the coarser one: of all samples, those flagged at a level are flagged by the other too.
     for level in np.arange(1, 41) / 41:
-        assert (p_values(whole, scores)[flagged <= level + 1e-12] <= level + 1e-12).all()
-    np.testing.assert_array_equal(holding_for_both(apart, apart), apart)
+        assert (p_values(with_copies, scores)[flagged <= level + 1e-12] <= level + 1e-12).all()
+    np.testing.assert_array_equal(holding_for_both(distinct, distinct), distinct)
 
 
 def test_of_copies_with_and_without_a_label_the_one_with_a_label_is_kept() -> None:
     table = pd.DataFrame({"content_hash": ["a", "a"], "correct": pd.array([None, True]), "sample_id": ["0", "1"]})
     found = calibration_samples(Run({"in_dist.fit": FITTED, "in_dist.calibration": table}))
-    assert found.apart["sample_id"].tolist() == ["1"]
-    assert found.whole["sample_id"].tolist() == ["1"]
+    assert found.distinct["sample_id"].tolist() == ["1"]
+    assert found.with_copies["sample_id"].tolist() == ["1"]
 
 
 def test_calibration_samples_that_all_fit_are_named_as_such() -> None:

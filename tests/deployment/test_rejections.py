@@ -38,7 +38,7 @@ def test_rejections_are_those_of_the_scorer(small_run: Path, small_bundle: Path)
     assert read_bundle(small_bundle).rejections == [
         Rejections(what="noise", group=None, rejected=of_noise[other_half].sum(), samples=other_half.sum()),
         Rejections(what="wrong predictions", group=None, rejected=of_test[~right].sum(), samples=(~right).sum()),
-        Rejections(what="good samples", group=None, rejected=of_test[right].sum(), samples=right.sum()),
+        Rejections(what="correct predictions", group=None, rejected=of_test[right].sum(), samples=right.sum()),
     ]
 
 
@@ -71,7 +71,7 @@ def test_test_samples_that_are_rejected_more_often_than_promised_are_named(
     assert not usual
     assert len(said) == 1
     assert said[0].startswith(
-        "60.0 % of good test samples are rejected, more often than the calibration samples promise ("
+        "60.0 % of correctly predicted test samples are rejected, more often than the calibration samples promise ("
     )
     assert said[0].endswith(f"P = {chances[1]:.1g}): do the two differ, by a class perhaps?")
 
@@ -85,22 +85,22 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     command = ["bundle", str(small_run), "--out", str(target), "--alpha", "0.1", "--trust-code", *options]
     said, document = (CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--json"]))
     assert said.startswith("With ")
-    noise, wrong, good = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
+    noise, wrong, right = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"With {good:.1f} % of good samples rejected by both scores together (evaluate: 5 % by each), it catches "
+        f"With {right:.1f} % of correct predictions rejected by both scores together, it catches "
         f"{percent(noise / 100)} of noise, "
-        f"{percent(wrong / 100)} of wrong predictions."
+        f"{percent(wrong / 100)} of wrong predictions. The report's figures are with 5 % false alarms by each score."
     ) in said
     together, low, high = (100 * each for each in together_of(document))
     row = next(line.split() for line in said.splitlines() if "both together" in line)
     assert row[2:] == [f"{together:.2g}", "%", f"{low:.1f}-{high:.1f}", "%"]
     assert low < together < high
-    assert "expect what evaluate says" not in said, "that is at another share of good samples"
+    assert "expect what evaluate says" not in said, "that is at another share of correct predictions"
     assert ("of kinds it has not seen, expect less." in said) == (not options), "others of these sets fitted it"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [
         "noise",
         "wrong predictions",
-        "good samples",
+        "correct predictions",
     ]
 
 
@@ -118,13 +118,14 @@ def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
     )
     n = detector.threshold.n
     assert (
-        f"{n} calibration samples let it reject at most {100 * first:.1f} % on average, not {100 * alpha:.4g} %" in said
+        f"With {n} calibration samples the rate of false alarms is at most {100 * first:.1f} % on average, below the "
+        f"{100 * alpha:.4g} % that you allowed; " in said
     )
     wanted = math.ceil(2 / (0.1 * alpha)) - 1  # steps of two samples, a tenth of alpha each
-    assert f"about {wanted} calibration samples that are predicted right or --alpha " in said
+    assert f"about {wanted} correctly predicted calibration samples or --alpha " in said
     advised = float(said.split("or --alpha ")[1].split()[0])
     assert second <= advised < second + 1e-4
-    assert "let it reject" not in enough
+    assert "that you allowed" not in enough
 
 
 def test_of_few_samples_the_command_says_the_number(

@@ -17,7 +17,7 @@ WITHOUT = "With --set features.losses=[] and another --out, a run goes without t
 
 SURE, LITTLE, NONE = (0.03, 0.01, 1e-4), (0.004, 0.003, 0.01), (-0.001, 0.004, 0.6)
 """Gains: the value, half the width of the interval, and the p-value."""
-OPEN, LOST = (0.01, 0.02, 0.3), (-0.1, 0.02, 1e-9)
+UNDECIDED, LOST = (0.01, 0.02, 0.3), (-0.1, 0.02, 1e-9)
 
 
 def of_set(
@@ -58,27 +58,27 @@ def answer(records: list[Record], *, ood: str = "meta", wrong: str = "augmentati
 
 BAGS = of_set("bags", gain=SURE, by_gradients=SURE, caught=0.69)
 NEAR = [replace(each, dataset="near (mean)") for each in BAGS]
-WRONG = of_set("in_dist.test", gain=OPEN, by_gradients=NONE, caught=0.416, task="misclassification")
+WRONG = of_set("in_dist.test", gain=UNDECIDED, by_gradients=NONE, caught=0.416, task="misclassification")
 
 
 def test_says_what_to_use_what_it_catches_and_what_comes_next() -> None:
     assert answer([*WRONG, *BAGS, *NEAR]).lines == [
         "Use the meta model for OOD samples, and the averaged probability for wrong predictions.",
-        "With 5 % of good samples rejected for each, they catch 69 % of bags (near), 42 % of wrong predictions.",
-        "Against the best baseline of each set: better on bags; open on wrong predictions (9 times as many samples "
-        "would settle it if its gains stay as they are).",
-        "Gradients add 0.03 AUROC on near sets and add nothing on wrong predictions.",
+        "With 5 % false alarms for each question, they catch 69 % of bags (near), 42 % of wrong predictions.",
+        "Against the best baseline of each set: better on bags; undecided on wrong predictions (about 9 times the "
+        "samples would decide).",
+        "Gradients add 0.03 AUROC on the near sets and add nothing on wrong predictions.",
         f"Next: {NEXT}",
     ]
 
 
-def test_a_baseline_that_is_ahead_is_named_where_more_samples_would_show_it() -> None:
+def test_a_baseline_that_is_higher_is_named_where_more_samples_would_decide() -> None:
     """Interval of (-.08, +.02): (1.96 + 0.84) / 1.96 * 0.05 / 0.03 is 2.38, whose square is 5.7."""
     behind = of_set("in_dist.test", gain=(-0.03, 0.05, 0.24), by_gradients=NONE, caught=0.4, task="misclassification")
-    shown = "knn is ahead by 0.03; 6 times as many samples would show it if its gains stay as they are"
-    assert f"open on wrong predictions ({shown})." in answer(behind).sentences[2]
-    several = answer([*behind, *of_set("bags", gain=OPEN, by_gradients=SURE, caught=0.69)]).sentences[2]
-    assert f"open on bags and wrong predictions (on wrong predictions {shown})." in several
+    shown = "about 6 times the samples would decide"
+    assert f"undecided on wrong predictions (knn is 0.03 higher; {shown})." in answer(behind).sentences[2]
+    several = answer([*behind, *of_set("bags", gain=UNDECIDED, by_gradients=SURE, caught=0.69)]).sentences[2]
+    assert f"undecided on bags and wrong predictions (knn is 0.03 higher on wrong predictions; {shown})." in several
 
 
 def test_one_score_for_both_questions_is_named_once() -> None:
@@ -88,7 +88,7 @@ def test_one_score_for_both_questions_is_named_once() -> None:
 
 
 def test_of_few_samples_the_number_is_said_in_place_of_a_percentage() -> None:
-    few = of_set("in_dist.test", gain=OPEN, by_gradients=NONE, caught=0.75, task="misclassification", n_positive=4)
+    few = of_set("in_dist.test", gain=UNDECIDED, by_gradients=NONE, caught=0.75, task="misclassification", n_positive=4)
     bags = of_set("bags", gain=SURE, by_gradients=SURE, caught=6 / 19, n_positive=19)
     noise = of_set("noise", gain=SURE, by_gradients=SURE, caught=0.35, n_positive=20)
     caught = "they catch 6 of 19 samples of bags (near), 35 % of noise (far), 3 of 4 wrong predictions."
@@ -99,8 +99,8 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     lost[3] = replace(lost[3], value=1 - 0.6)
     found = answer([*BAGS, *lost]).sentences
-    assert "better on bags; worse on noise (knn by 0.10)" in found[2]
-    advice = "In the report knn catches more of noise (60 %, not 50 %): if you expect such samples, let it decide:"
+    assert "better on bags; worse on noise (knn is 0.10 higher)" in found[2]
+    advice = "In the report knn catches more of noise (60 % against 50 %): if you expect such samples, let it decide:"
     assert f"{advice} gradscore bundle --score ood=knn." in found
     in_python = answer([*BAGS, *lost], deciding='detector.save(..., scores=["{}"])').sentences
     assert f'{advice} detector.save(..., scores=["ood=knn"]).' in in_python
@@ -123,8 +123,8 @@ def two_lost_sets(order: list[str], of_the_other: dict[str, float]) -> list[Reco
     return found
 
 
-BY_KNN = "knn catches more of noise (90 %, not 50 %)"
-BY_ENERGY = "energy catches more of blots (70 %, not 50 %)"
+BY_KNN = "knn catches more of noise (90 % against 50 %)"
+BY_ENERGY = "energy catches more of blots (70 % against 50 %)"
 # What knn catches of blots and energy of noise: which one catches more in the mean, and how that is said.
 ADVISED = {
     "the first": ({"knn": 0.6, "energy": 0.7}, f"{BY_KNN}: if you"),
@@ -150,8 +150,8 @@ def test_a_baseline_that_decides_is_not_compared_with_itself() -> None:
         replace(WRONG[0], task="ood", dataset="noise", protocol="leave_one_dataset_out", score="knn", value=0.8),
     ]
     found = answer([*WRONG, *itself], ood="knn").sentences
-    assert "Against the best baseline of each set: equal on noise; open on" in found[2]
-    assert not any("decide" in each for each in found)
+    assert "Against the best baseline of each set: equal on noise; undecided on" in found[2]
+    assert not any("let it decide" in each for each in found)
 
 
 def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
@@ -159,10 +159,10 @@ def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
     apart = replace(noise[1], score="chosen_apart", value=1 - 0.07)
     found = answer([*WRONG, *noise, apart]).sentences
     assert "97 % of noise" in found[1]
-    begin = "Had the set not been given, gradscore would have chosen another score for it, which catches"
+    begin = "Samples of each set helped to choose the score; one chosen without them catches"
     assert found[2] == f"{begin} 7 % of noise."
     as_many = answer([*WRONG, *noise, replace(apart, value=1 - 0.97)]).sentences
-    assert not any("Had the set" in each for each in as_many)
+    assert not any("helped to choose" in each for each in as_many)
     both = answer([*WRONG, *noise, apart, *BAGS, replace(apart, dataset="bags", value=1.0)]).sentences
     assert both[2] == f"{begin} 7 % of noise and 0 % of bags."
 
@@ -171,18 +171,21 @@ def test_what_a_choice_without_a_set_would_catch_is_said() -> None:
 def test_a_baseline_is_advised_for_a_set_that_is_in_no_group(groups: dict[str, list[str]], advised: bool) -> None:
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     lost[3] = replace(lost[3], value=1 - 0.8)
-    mean = [replace(each, dataset="all (mean)") for each in of_set("bags", gain=OPEN, by_gradients=OPEN, caught=0.6)]
+    mean = [
+        replace(each, dataset="all (mean)")
+        for each in of_set("bags", gain=UNDECIDED, by_gradients=UNDECIDED, caught=0.6)
+    ]
     choices = {"ood": ScoreChoice(score="meta")}
     records = [*BAGS, *lost, *mean]
     found = answer_of(verdicts(records, groups=groups), records, groups=groups, choices=choices, next_command=NEXT)
-    advice = "In the report knn catches more of noise (80 %, not 50 %)"
+    advice = "In the report knn catches more of noise (80 % against 50 %)"
     assert any(each.startswith(advice) for each in found.sentences) == advised
 
 
 def test_a_baseline_that_is_hardly_better_is_not_advised() -> None:
     found = answer([*WRONG, *of_set("noise", gain=(-0.004, 0.001, 1e-9), by_gradients=NONE, caught=0.5)]).sentences
-    assert "worse on noise (knn by less than 0.01)" in found[2]
-    assert not any("decide" in each for each in found)
+    assert "worse on noise (knn is less than 0.01 higher)" in found[2]
+    assert not any("let it decide" in each for each in found)
 
 
 @pytest.mark.parametrize(("by_knn", "advised"), {0.5: False, 0.52: True}.items())
@@ -190,7 +193,7 @@ def test_a_baseline_that_hardly_catches_more_is_not_advised(by_knn: float, advis
     lost = of_set("noise", gain=LOST, by_gradients=LOST, caught=0.5, area=0.8)
     lost[3] = replace(lost[3], value=1 - by_knn)
     found = answer([*BAGS, *lost]).sentences
-    assert any("worse on noise (knn by 0.10)" in each for each in found)
+    assert any("worse on noise (knn is 0.10 higher)" in each for each in found)
     assert any("let it decide" in each for each in found) == advised
 
 
@@ -198,7 +201,7 @@ ADDED = {
     "to one question": ({"ood": "meta"}, SURE, False),
     "to none, by what is reported": ({"ood": "meta"}, NONE, True),
     "to none that is used": ({"ood": "knn"}, SURE, True),
-    "perhaps": ({"ood": "meta"}, OPEN, False),
+    "perhaps": ({"ood": "meta"}, UNDECIDED, False),
     "a little, for sure": ({"ood": "meta"}, LITTLE, False),
 }
 
@@ -250,11 +253,11 @@ def test_how_many_samples_would_do(value, low, high, positive: int, times: float
 
 
 def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
-    unsure = of_set("in_dist.test", gain=OPEN, by_gradients=OPEN, caught=0.1, area=0.7, half=0.4,
+    unsure = of_set("in_dist.test", gain=UNDECIDED, by_gradients=UNDECIDED, caught=0.1, area=0.7, half=0.4,
                     task="misclassification", n_positive=20)  # fmt: skip
     found = answer(unsure)
     assert found.no_verdict is not None
-    assert "too few wrong predictions to tell (20 among 1000 samples); about 4,000 labelled samples" in found.no_verdict
+    assert "20 wrong predictions among 1000 samples are too few; give about 4,000 labelled samples" in found.no_verdict
     assert found.next_command is None
 
 
@@ -263,11 +266,13 @@ def test_samples_without_labels_are_why_there_is_no_verdict() -> None:
     assert str(answer(unlabelled).no_verdict).startswith("the samples to report on have no labels")
 
 
-def test_one_question_that_is_open_leaves_the_other() -> None:
+def test_one_question_that_is_undecided_leaves_the_other() -> None:
     unsure = [replace(each, low=0.4) if each.metric == "auroc" and each.score == "chosen" else each for each in WRONG]
     found = answer([*unsure, *BAGS])
     assert (found.no_verdict, [each.task for each in found.uses]) == (None, ["ood"])
-    assert found.sentences[-1].startswith("Too few wrong predictions to tell (200 among 1000 samples)")
+    assert found.sentences[-1].startswith(
+        "No verdict on wrong predictions: 200 wrong predictions among 1000 samples are too"
+    )
 
 
 def test_the_next_command_can_be_pasted() -> None:

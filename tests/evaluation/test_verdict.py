@@ -53,6 +53,7 @@ def of_group(
     return verdict
 
 
+MISSING = "often stronger ones are missing or lack a bank"
 IN_THE_MEAN = "better than the best baseline in the mean, energy"
 GROUPS = {
     "all won": ({"mean": WON}, "better", f"{IN_THE_MEAN}; better on 6 of 6 sets"),
@@ -61,16 +62,17 @@ GROUPS = {
         "mixed",
         f"better on 4 of 6 sets, worse on mnist, omniglot; {IN_THE_MEAN}",
     ),
-    "one open": ({"mean": WON, "dtd": EVEN}, "better", f"{IN_THE_MEAN}; better on 5 of 6 sets, open on 1"),
+    "one undecided": ({"mean": WON, "dtd": EVEN}, "better", f"{IN_THE_MEAN}; better on 5 of 6 sets, undecided on 1"),
     "one below zero by chance among three": (
         {"mean": WON, "dtd": SLIGHTLY_LOST},
         "better",
-        f"{IN_THE_MEAN}; better on 5 of 6 sets, open on 1",
+        f"{IN_THE_MEAN}; better on 5 of 6 sets, undecided on 1",
     ),
-    "open in the mean": (
+    "undecided in the mean": (
         {"mean": EVEN, "mnist": LOST},
-        "open",
-        "not shown to be better than the best baseline in the mean, energy; better on 5 of 6 sets, worse on mnist",
+        "undecided",
+        "undecided: not shown to be better or worse than the best baseline in the mean, energy; better on 5 of 6 sets, "
+        "worse on mnist",
     ),
     "worse in the mean": (
         {"mean": LOST, **dict.fromkeys(SETS, LOST)},
@@ -79,15 +81,16 @@ GROUPS = {
     ),
     "the strongest not computed": (
         {"mean": WON, "complete": False},
-        "ahead",
-        "ahead of the best baseline computed in the mean, energy; ahead on 6 of 6 sets; stronger ones may be "
-        "missing",
+        "provisional",
+        f"provisionally better than the best baseline computed in the mean, energy; provisionally better on 6 "
+        f"of 6 sets; {MISSING}",
     ),
     "two lost and the strongest not computed": (
         {"mean": WON, "complete": False, "mnist": LOST, "svhn": LOST},
         "mixed",
-        "ahead on 4 of 6 sets, worse on mnist, svhn; ahead of the best baseline computed in the mean, energy; "
-        "stronger ones may be missing",
+        "provisionally better on 4 of 6 sets, worse on mnist, svhn; provisionally better than the best "
+        "baseline computed in the mean, "
+        f"energy; {MISSING}",
     ),
 }  # fmt: skip
 
@@ -106,13 +109,13 @@ def test_each_set_is_compared_with_the_baseline_that_is_best_on_it() -> None:
 
 ALONE = {
     "won": (WON, True, "better", "better than the best baseline, energy"),
-    "even": (EVEN, True, "open", "not shown to be better than the best baseline, energy"),
+    "even": (EVEN, True, "undecided", "undecided: not shown to be better or worse than the best baseline, energy"),
     "lost": (LOST, True, "worse", "worse than the best baseline, energy"),
     "won, the strongest not computed": (
         WON,
         False,
-        "ahead",
-        "ahead of the best baseline computed, energy; stronger ones may be missing",
+        "provisional",
+        f"provisionally better than the best baseline computed, energy; {MISSING}",
     ),
     "lost, the strongest not computed": (LOST, False, "worse", "worse than the best baseline, energy"),
 }
@@ -132,7 +135,7 @@ def test_a_group_of_one_set_is_that_set() -> None:
 
 def test_without_a_baseline_nothing_is_compared() -> None:
     (verdict,) = verdicts([figure("svhn", "chosen", 0.9)])
-    assert (verdict.outcome, verdict.sentence) == ("open", "not compared with any baseline")
+    assert (verdict.outcome, verdict.sentence) == ("undecided", "not compared with any baseline")
 
 
 def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() -> None:
@@ -143,7 +146,7 @@ def test_a_small_gain_over_a_copy_that_chance_puts_first_is_not_called_better() 
     (verdict,) = verdicts([*others, unsure])
     assert verdict.gain is not None
     assert verdict.gain.low is not None
-    assert (verdict.best, verdict.gain.low > 0, verdict.outcome) == ("energy", True, "open")
+    assert (verdict.best, verdict.gain.low > 0, verdict.outcome) == ("energy", True, "undecided")
 
 
 UNSURE = (0.02, 0.1, 0.7)
