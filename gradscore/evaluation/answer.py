@@ -189,7 +189,7 @@ def answer_of(
         counts = {each.n for each in records if each.task == "misclassification"}
         reason = "; ".join(wanting.values()) or (NOTHING_LABELLED if counts == {0} else NOTHING_TO_TELL)
         return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
-    useful = [each for each in told if each.area.low is not None and each.area.low > CHANCE]
+    useful = [each for each in told if each.finds_something]
     tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
     uses = [Use(task=task, score=choices[task].score, words=describe_score(choices[task].score)) for task in tasks]
     caught = [each for each in _caught(found, records, groups) if each.task in tasks]
@@ -226,7 +226,8 @@ def _wanted(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> s
         enough = f"about {_rounded(times * max(area.n_positive, 1))} of {_plain(area.dataset)} and {ordinary}"
     else:
         enough = f"about {_rounded(times * max(area.n, 1))} labelled samples in data.{area.dataset}"
-    return f"{area.n_positive} {WHAT[task]} among {area.n} samples are too few; give {enough}"
+    seen = f"1 {WHAT[task].removesuffix('s')}" if area.n_positive == 1 else f"{area.n_positive} {WHAT[task]}"
+    return f"{seen} among {area.n} samples {'is' if area.n_positive == 1 else 'are'} too few; give {enough}"
 
 
 def samples_wanted(area: Record) -> float:
@@ -355,7 +356,7 @@ def _chosen_without(caught: Sequence[DetectionRate], without: Sequence[Detection
 
 def _compared(found: Sequence[Verdict]) -> str:
     """How the chosen scores do against the best baseline of each set, and how many samples would decide the rest."""
-    each_once = verdicts_on_sets(found)
+    each_once = [each for each in verdicts_on_sets(found) if not each.finds_nothing]
     parts = []
     for outcome, word in (("better", "better"), ("provisional", PROVISIONAL), ("worse", "worse")):
         names = [
@@ -385,17 +386,18 @@ def _deciding(verdict: Verdict, *, alone: bool) -> str:
 
 
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
-    """What to do where a baseline is better: it can decide, unless no score finds anything."""
-    useless = [
-        each
-        for each in found
-        if each.area.high is not None
-        and each.area.high < USELESS
-        and not (each.outcome == "worse" and (each.best_auroc or 0.0) > USELESS)
+    """What to do where a baseline is better, and where the score to use finds nothing."""
+    advised = [*advice_by_task(with_single_sets(found, groups), deciding).values()]
+    lost = [each for each in verdicts_on_sets(found) if each.finds_nothing]
+    by_others = [each for each in lost if each.best is not None and (each.best_auroc or 0.0) > USELESS]
+    by_none = [each.what for each in lost if each not in by_others]
+    named = [
+        f"{each.what} (an AUROC of {each.area.value:.2f}; {each.best} has {each.best_auroc:.2f})" for each in by_others
     ]
     return [
-        *(_sentence(each) for _, each in advice_by_task(with_single_sets(found, groups), deciding).values()),
-        *(f"No score tells {_kind(each)} from the rest." for each in useless),
+        *(_sentence(each) for _, each in advised),
+        *([f"The chosen score does not find {_listed(named)}."] if named else []),
+        *([f"No score tells {_listed(by_none)} from the rest."] if by_none else []),
     ]
 
 
@@ -466,13 +468,15 @@ def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | Non
     kinds = [
         each for each in ood_first if each.what != "all" or len(found) <= len({other.area.task for other in found})
     ]
+    # A mean may be nothing because gradients add to one set what they take from another.
+    alone = [one for each in kinds if each.gradients != "add" for one in each.sets if one.gradients == "add"]
     added = [
-        f"{_auroc(each.by_gradients.value)} on {_kind(each)}"
-        for each in kinds
-        if each.gradients == "add" and each.by_gradients is not None and each.by_gradients.value is not None
+        f"{_auroc(each.by_gradients.value)} on {_in_mean(each)}"
+        for each in [*(each for each in kinds if each.gradients == "add"), *verdicts_on_sets(alone)]
+        if each.by_gradients is not None and each.by_gradients.value is not None
     ]
     nothing, undecided = (
-        [_kind(each) for each in kinds if each.gradients == word] for word in ("nothing", "undecided")
+        [_in_mean(each) for each in kinds if each.gradients == word] for word in ("nothing", "undecided")
     )
     parts = [
         *([f"add {_listed(added)}"] if added else []),
@@ -505,6 +509,11 @@ def _kind(verdict: Verdict) -> str:
     if not is_group(verdict.area.dataset):
         return verdict.what
     return f"{'' if verdict.what == 'all' else 'the '}{verdict.what} sets"
+
+
+def _in_mean(verdict: Verdict) -> str:
+    """As `_kind`, of a group of several sets that it is their mean."""
+    return f"{_kind(verdict)} in the mean" if len(verdict.sets) > 1 else _kind(verdict)
 
 
 def _plain(dataset: str) -> str:

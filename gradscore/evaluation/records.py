@@ -432,7 +432,7 @@ class Verdict:
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether all figures of the chosen score are those of that baseline: it is that, a meta model that kept
-            nothing else, or both are perfect.
+            nothing else, or both are perfect, of no fewer than `FEW_SAMPLES`.
         times: how many times as many samples would show whether it is better, see `_times_to_settle`.
         sets: of a group of OOD sets the verdict on each, against the baseline that is best on that set.
     """
@@ -456,9 +456,23 @@ class Verdict:
 
     @property
     def tells(self) -> bool:
-        """Whether it is known if the chosen score finds anything: it is above chance, or shown to be of no use."""
-        low, high = self.area.low, self.area.high
-        return low is not None and high is not None and (low > CHANCE or high < USELESS)
+        """Whether it is known if the chosen score finds anything: it does or does not, or a baseline finds more."""
+        is_behind = self.outcome == "worse" and (self.best_auroc or 0.0) > USELESS
+        return self.finds_something or self.finds_nothing or is_behind
+
+    @property
+    def finds_something(self) -> bool:
+        """Whether the chosen score is shown to be better than chance.
+
+        A perfect order of three and three samples is no proof: it comes by chance once in 20 times.
+        """
+        orders = math.comb(self.area.n, self.area.n_positive)
+        return self.area.low is not None and self.area.low > CHANCE and orders >= 2 / SIGNIFICANCE
+
+    @property
+    def finds_nothing(self) -> bool:
+        """Whether the chosen score is shown to be of no use."""
+        return self.area.high is not None and self.area.high < USELESS
 
     @property
     def gained(self) -> float:
@@ -549,7 +563,7 @@ class Verdict:
         gain = self.gain
         if gain is None or gain.value is None or gain.low is None or gain.p_value is None:
             return "undecided"
-        if self.over_all and self.area.low is not None and self.area.low > CHANCE:
+        if self.over_all and self.finds_something:
             return "better"
         return "worse" if gain.value < 0 and gain.p_value * self.baselines < SIGNIFICANCE else "undecided"
 
@@ -614,11 +628,13 @@ def _verdict(
     figures = {each.metric: each.value for each in same if each.score == best and not each.metric.startswith(GAIN)}
     missed = chosen.get("fpr95_id_positive")
     without = [each for each in same if each.metric == "auroc" and _is_compared(each.score)]
+    gain = None if best is None else chosen.get(GAIN + best)
     gains = [meta.get(GAIN + each.score) for each in sorted(without, key=lambda each: -(each.value or 0.0))]
     return Verdict(
         complete=complete,
         is_best=best is not None
-        and all(chosen[name].value == value for name, value in figures.items() if name in chosen),
+        and all(chosen[name].value == value for name, value in figures.items() if name in chosen)
+        and (min(area.n_positive, area.n - area.n_positive) >= FEW_SAMPLES or _is_nothing(gain)),
         sets=tuple(sets),
         baselines=len(areas),
         by_gradients=gains[0] if gains else None,
@@ -627,7 +643,7 @@ def _verdict(
         protocol=area.protocol,
         area=area,
         best=best,
-        gain=None if best is None else chosen.get(GAIN + best),
+        gain=gain,
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
         times=_times_to_settle([chosen.get(GAIN + each.score) for each in areas]),
         caught=None if missed is None or missed.value is None else 1 - missed.value,
@@ -669,6 +685,11 @@ def _added(gains: Sequence[Record | None], over_regression: Record | None) -> Gr
     if all(map(_is_above, gains)):
         return "add"
     return "nothing" if gains[0].high < MARGIN and not _is_above(over_regression) else "undecided"
+
+
+def _is_nothing(gain: Record | None) -> bool:
+    """Whether two scores rank all samples alike; a perfect order of few may be chance."""
+    return gain is not None and gain.low == gain.high == 0.0
 
 
 def _is_above(gain: Record | None) -> bool:

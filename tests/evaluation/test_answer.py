@@ -229,6 +229,66 @@ def test_a_run_without_gradients_says_nothing_of_them() -> None:
     assert "radients" not in " ".join(answer([*WRONG, *BAGS], without_gradients=None).sentences)
 
 
+def useless(dataset: str, *, by_best: float) -> list[Record]:
+    """A set that the chosen score does not find, and the AUROC of the best baseline on it."""
+    gain = (0.3 - by_best, 0.02, 1e-9 if by_best > 0.35 else 0.3)
+    return of_set(dataset, gain=gain, by_gradients=NONE, caught=0.02, area=0.3)
+
+
+@pytest.mark.parametrize("others", [[], BAGS], ids=["alone", "with others"])
+@pytest.mark.parametrize(
+    ("by_best", "expected"),
+    {
+        0.7: "The chosen score does not find mnist (an AUROC of 0.30; knn has 0.70).",
+        0.31: "No score tells mnist from the rest.",
+    }.items(),
+)
+def test_a_set_that_is_not_found_is_named(others: list[Record], by_best: float, expected: str) -> None:
+    """In a group of sets it was open, and where a baseline has more but catches no more it was in no sentence."""
+    records = [*others, *useless("mnist", by_best=by_best)]
+    mean = [replace(each, dataset="all (mean)") for each in others or records]
+    found = answer([*records, *mean])
+    assert found.no_verdict is None
+    assert expected in found.sentences
+    assert not any("mnist" in each for each in found.sentences if each.startswith(("Against", "Use")))
+
+
+def test_a_baseline_that_is_shown_to_be_better_is_a_verdict_where_the_score_tells_nothing() -> None:
+    unsure = of_set("in_dist.test", gain=LOST, by_gradients=LOST, caught=0.09, area=0.54, half=0.1,
+                    task="misclassification")  # fmt: skip
+    unsure[2], unsure[3] = replace(unsure[2], value=0.64), replace(unsure[3], value=1 - 0.38)
+    found = answer(unsure)
+    assert (found.no_verdict, found.uses) == (None, [])
+    assert "In the report knn catches more of wrong predictions (38 % against 9 %)" in found.sentences[0]
+
+
+@pytest.mark.parametrize(("each", "tells"), {3: False, 4: True}.items())
+def test_a_perfect_order_of_very_few_is_no_verdict(each: int, tells: bool) -> None:
+    """Three and three are in it by chance once in 20 times, four and four once in 70."""
+    few = of_set("bags", gain=UNDECIDED, by_gradients=UNDECIDED, caught=1.0, area=0.9, n_positive=each)
+    found = verdicts([replace(record, n=2 * each) for record in few])
+    assert [one.tells for one in found] == [tells]
+
+
+@pytest.mark.parametrize(("samples", "outcome"), {10: "undecided", 60: "equal"}.items())
+def test_two_perfect_orders_of_few_samples_are_not_said_to_be_equal(samples: int, outcome: str) -> None:
+    perfect = of_set("bags", gain=(0.0, 0.05, 1.0), by_gradients=NONE, caught=1.0, area=1.0, n_positive=samples)
+    assert [one.outcome for one in verdicts(perfect)] == [outcome]
+    same = of_set("bags", gain=(0.0, 0.0, 1.0), by_gradients=NONE, caught=1.0, area=1.0, n_positive=samples)
+    assert [one.outcome for one in verdicts(same)] == ["equal"]
+
+
+def test_gradients_that_add_to_one_set_what_they_take_from_another_are_said_of_each() -> None:
+    sets = [
+        *of_set("mnist", gain=SURE, by_gradients=(0.14, 0.02, 1e-9), caught=0.7),
+        *of_set("noise", gain=SURE, by_gradients=LOST, caught=0.7),
+    ]
+    mean = [replace(each, dataset="far (mean)") for each in of_set("x", gain=SURE, by_gradients=UNDECIDED, caught=0.7)]
+    said = answer([*sets, *mean]).sentences
+    expected = "Gradients add 0.14 AUROC on mnist and are not shown to add anything on the far sets in the mean."
+    assert expected in said
+
+
 def test_doubts_leave_no_verdict() -> None:
     found = answer([*WRONG, *BAGS], doubts="the classes are in another order")
     assert found.sentences == ["No verdict: the classes are in another order."]
