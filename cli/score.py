@@ -126,7 +126,7 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
-        alike = f"{100 * row[f'p_value_{name}']:.2g} % of correct predictions score as high"
+        alike = f"{100 * row[f'p_value_{name}']:.2g} % of correct predictions as high"
         card.add_row(f"P({NAMES[name]})", f"{known}   {alike} (limit {100 * detector.threshold.alpha:.2g} %)")
     output.show(card)
     for name in scorer.bundle.detectors:
