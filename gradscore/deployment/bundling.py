@@ -52,7 +52,7 @@ from ..models import build_model, to_be_named, trusting_code, weights_sha256
 from ..notices import Notice
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
-from ..system import BoolArray, FloatArray, Inputs, as_address, closest, each_input, rows_of, sample_count
+from ..system import BoolArray, FloatArray, Inputs, IntArray, as_address, closest, each_input, rows_of, sample_count
 from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated, joint_false_alarms
 from .known_sets import usual_sets, with_shifted_sets
@@ -174,7 +174,7 @@ def make_bundle(
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
         fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None
-    known_sets = usual_sets(calibration.distinct, detectors, with_labels=fit is not None)
+    known_sets = usual_sets(calibration.usual, detectors, with_labels=fit is not None)
     if fit is not None:
         known_sets = with_shifted_sets(
             run, known_sets, detectors, extractor, fit, copies=shifted_copies, progress=progress
@@ -354,11 +354,13 @@ class CalibrationSamples:
     Attributes:
         distinct: their feature table, each content once and none that is also among those that fit.
         with_copies: the feature table of all of them.
+        usual: that of those which a monitor compares with; see `usual_rows`.
         notices: what their user should know.
     """
 
     distinct: pd.DataFrame
     with_copies: pd.DataFrame
+    usual: pd.DataFrame
     notices: list[str]
 
 
@@ -378,14 +380,15 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
             "on such samples; give one of them, and extract again"
         )
     frame, notices = run.read(split), []
-    fits = pd.Series(data=False, index=frame.index)
+    fits, fitted = pd.Series(data=False, index=frame.index), pd.Series(dtype=object)
     if split == TEST:
         notices.append(
             f"calibrated on samples of {TEST}, since data.in_dist.calibration is not set: use other samples to measure "
             "how often it rejects"
         )
     else:
-        fits = frame["content_hash"].isin(run.read(FIT, columns=["content_hash"])["content_hash"])
+        fitted = run.read(FIT, columns=["content_hash"])["content_hash"]
+        fits = frame["content_hash"].isin(fitted)
         if fits.any() and fits.all():
             raise EvaluationError(
                 f"{run.path}: all {len(fits)} samples of {split} are copies of samples of {FIT}, and thresholds that "
@@ -411,7 +414,34 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
             f"{copies} of {len(with_copies)} calibration samples are copies of others, or of samples of {FIT}: "
             "thresholds are those that hold with and without them, whether new samples come again as often or not"
         )
-    return CalibrationSamples(distinct=distinct, with_copies=with_copies, notices=notices)
+    usual = with_copies.iloc[usual_rows(with_copies["content_hash"], fitted)]
+    return CalibrationSamples(distinct=distinct, with_copies=with_copies, usual=usual, notices=notices)
+
+
+def usual_rows(contents: pd.Series[str], fitted: pd.Series[str]) -> IntArray:
+    """The calibration samples that new ones are compared with, so that either reading of copies (`calibration`) holds.
+
+    They are as many as there are contents, at equal steps through all samples in the order of their contents. Where
+    somebody put all samples in as often, that is each content once. Where new samples come again as often, it is each
+    about as often as there, and fewer samples say no more than they know.
+
+    Copies of samples of the fit are left out where two samples that are drawn, one from each, are copies more than
+    twice as often as two of the calibration: contents that come again by themselves do so in both alike.
+
+    Args:
+        contents: (n,) hashes of the calibration samples.
+        fitted: (m,) those of the fit.
+
+    Returns:
+        Places among the n.
+    """
+    there, others = contents.value_counts(), fitted.value_counts()
+    n, across = len(contents), float((there * others.reindex(there.index, fill_value=0)).sum()) * (len(contents) - 1)
+    within = float((there * (there - 1)).sum()) * len(fitted)
+    kept = np.flatnonzero(~contents.isin(fitted)) if across > 2 * within else np.arange(n)
+    ordered = kept[np.argsort(contents.to_numpy(dtype=str)[kept], kind="stable")]
+    count = contents.iloc[kept].nunique()
+    return np.asarray(ordered[((np.arange(count) + 0.5) * (len(kept) / count)).astype(np.int64)])
 
 
 def check_batches(

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import beta
 
 from gradscore.data import SplitInfo
-from gradscore.deployment.bundling import calibration_samples, make_bundle
+from gradscore.deployment.bundling import calibration_samples, make_bundle, usual_rows
 from gradscore.deployment.calibration import (
     calibrated,
     holding_for_both,
@@ -18,6 +18,7 @@ from gradscore.deployment.calibration import (
     p_values,
 )
 from gradscore.errors import ConfigError, EvaluationError
+from gradscore.monitoring import Stream
 from gradscore.store import RunFolder
 
 DRAWS, NEW = 1000, 100
@@ -233,6 +234,64 @@ def test_copies_of_calibration_samples_are_counted() -> None:
         "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds are those that "
         "hold with and without them, whether new samples come again as often or not"
     )
+
+
+def repeating(random: np.random.Generator, count: int) -> list[str]:
+    """Contents that come again by themselves: 200, some often and many seldom."""
+    often = 1 / np.arange(1, 201)
+    return [f"{place:03d}" for place in random.choice(200, count, p=often / often.sum())]
+
+
+KNOWN = [f"{place:03d}" for place in range(100)]
+USUAL = {
+    "each once": (KNOWN, ["x"], KNOWN),
+    "all put in three times": (KNOWN * 3, ["x"], KNOWN),
+    "copies of the fit": (KNOWN, KNOWN[:20] + ["x"] * 80, KNOWN[20:]),
+    "copies of the fit, one of them twice": ([*KNOWN, "000"], KNOWN[:20] + ["x"] * 80, KNOWN[20:]),
+}
+
+
+@pytest.mark.parametrize(("contents", "fitted", "wanted"), USUAL.values(), ids=USUAL)
+def test_a_monitor_compares_with_each_content_once(contents, fitted, wanted: list[str]) -> None:
+    contents = pd.Series(contents)
+    assert sorted(contents.iloc[usual_rows(contents, pd.Series(fitted))]) == wanted
+
+
+def test_a_monitor_compares_with_contents_as_often_as_they_come_again() -> None:
+    random = np.random.default_rng(0)
+    contents, fitted = (pd.Series(repeating(random, count)) for count in (1000, 1500))
+    found = contents.iloc[usual_rows(contents, fitted)].value_counts()
+    assert found.sum() == contents.nunique()
+    often = contents.value_counts() * (contents.nunique() / 1000)
+    assert (found.reindex(often.index, fill_value=0) - often).abs().max() < 1
+
+
+def alarms_of_a_monitor(draw, *, seed: int, more: float = 0.0) -> int:
+    """Of 1,500 unchanged values and, `more` than 0, 1,500 that are larger."""
+    random = np.random.default_rng([8, seed])
+    usual, new = draw(random)
+    contents = pd.Series(usual).map("{:.9f}".format)
+    stream = Stream.of(usual[usual_rows(contents, pd.Series(dtype=object))])
+    _, log_won = stream.after(new + more, random=random)
+    return int(log_won.max() >= np.log(1 / 0.05))
+
+
+def of_rows_that_repeat(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    values = np.random.default_rng(9).normal(size=200)
+    return tuple(values[np.array(repeating(random, 1500), dtype=int)] for _ in range(2))
+
+
+def of_samples_put_in_five_times(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    return np.repeat(random.normal(size=200), 5), random.normal(size=1500)
+
+
+READINGS = {"rows repeat": of_rows_that_repeat, "samples put in five times": of_samples_put_in_five_times}
+
+
+@pytest.mark.parametrize("draw", READINGS.values(), ids=READINGS)
+def test_a_monitor_raises_no_alarm_whatever_copies_mean(draw) -> None:
+    assert sum(alarms_of_a_monitor(draw, seed=seed) for seed in range(60)) <= 60 * 0.05
+    assert sum(alarms_of_a_monitor(draw, seed=seed, more=0.7) for seed in range(20)) == 20
 
 
 LEVELS = {  # of nine calibration samples: the share rejected where each detector flags the k largest
