@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,6 +16,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from scipy.stats import beta
 from torch import Tensor, nn
 
 from ..config import Config, ExtractConfig, ModelConfig, check_features, section
@@ -315,14 +316,17 @@ class Detector:
 
     def _enough(self, run: RunFolder, sets: FitSets) -> str:
         """How many samples `fit` needs where a share of them is too few to calibrate on, as far as that is known."""
-        right = run.read(CALIBRATION, ["correct"])["correct"]
-        fitting, count = run.manifest.splits[FIT].rows, int(right.sum())
-        needed = samples_needed(self._alpha / len(DETECTORS))
+        held, fitting = (run.read(split, ["correct"])["correct"] for split in (CALIBRATION, FIT))
+        count, needed = int(held.sum()), samples_needed(self._alpha / len(DETECTORS))
         if not 0 < count < needed:
             return ""
-        enough = ceil(needed / count * (fitting + len(right)))
+        samples = len(held) + len(fitting)
+        # One standard deviation below the share that is predicted right, as few samples say little of it. Of so many by
+        # lot, two standard deviations below their mean are enough.
+        law = beta(1 + count + int(fitting.sum()), 1 + samples - count - int(fitting.sum()))
+        enough = ceil((1 + sqrt(1 + needed)) ** 2 / (sets.holdout * float(law.mean() - law.std())))
         return (
-            f". fit() got {fitting + len(right)} samples and held out {len(right)} of them (holdout={sets.holdout:g}); "
+            f". fit() got {samples} samples and held out {len(held)} of them (holdout={sets.holdout:g}); "
             f"with about {enough} like these it has enough"
         )
 

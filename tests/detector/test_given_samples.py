@@ -198,8 +198,22 @@ def test_labels_that_are_more_often_right_in_another_order_are_warned_of() -> No
 
 
 def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
-    with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 195 like these"):
+    with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 305 like these"):
         make().fit((X[:60], Y[:60]), ood={"far": FAR})
+
+
+def test_the_advice_on_how_many_samples_works_when_followed() -> None:
+    with pytest.raises(EvaluationError, match=r"with about \d+ like these") as said:
+        make().fit((X[:10], Y[:10]), ood={"far": FAR})
+    enough = int(re.findall(r"with about (\d+)", str(said.value))[0])
+    assert enough <= 300
+    make().fit((X[:enough], Y[:enough]), ood={"far": FAR})
+
+
+def test_a_fit_on_some_classes_alone_is_said() -> None:
+    found = make().fit((X[Y == 0], Y[Y == 0]), calibration=(X + 1e-3, Y), ood={"far": FAR}).notices
+    assert any(each.startswith("in_dist.fit has no sample of class 1, which the model knows") for each in found)
+    assert not [each for each in make().fit((X, Y), ood={"far": FAR}).notices if "which the model knows" in each]
 
 
 def test_a_function_in_a_list_is_refused() -> None:
