@@ -30,6 +30,7 @@ from ..evaluation import (
     MetaModelSpecs,
     Verdict,
     advice_by_task,
+    class_notices,
     count_or_percent,
     deployed_protocol,
     places_of_models,
@@ -206,6 +207,7 @@ def make_bundle(
         notices=[
             *about_rates,
             *specs.copied_sets,
+            *class_notices(run),
             *calibration.notices,
             *about_baselines,
             *about_models,

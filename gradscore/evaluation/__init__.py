@@ -21,7 +21,7 @@ from .answer import (
 )
 from .choosing import deployed_protocol, places_of_models
 from .evaluated_runs import PAGE, Comparison, EvaluationReport, compare_runs, evaluate_run, stored_verdicts
-from .fits import FitReport, fit_run, specs_of
+from .fits import FitReport, class_notices, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs

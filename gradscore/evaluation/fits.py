@@ -226,8 +226,30 @@ def class_notices(run: RunFolder) -> list[Notice]:
     labels = {split: run.read(split, columns=["label"])["label"] for split in there}
     return [
         *(_of_other_classes(labels) if CALIBRATION in there else []),
-        *(_reported_of_other_classes(labels, run.manifest.class_names) if TEST in there else []),
+        *(
+            _reported_of_other_classes(labels, run.manifest.class_names)
+            if TEST in there
+            else _of_few_classes(labels[FIT], run.config.model.num_classes, run.manifest.class_names)
+        ),
     ]
+
+
+def _of_few_classes(labels: pd.Series[int], classes: int, class_names: Sequence[str] | None) -> list[Notice]:
+    """Says which classes of a model no sample has that fits, unless chance may leave out so many of the same share."""
+    known = labels[labels >= 0]
+    missing = sorted(set(range(classes)) - set(known))
+    if known.empty or len(missing) <= classes * (FEW_UNSEEN + 2 * (1 - 1 / classes) ** len(known)):
+        return []
+    text = (
+        f"{FIT} has no sample of {_named(missing, class_names)}, which the model knows: right predictions of such "
+        "classes may be rejected as if they were OOD; give samples of all classes that will come"
+    )
+    return [Notice(text, "caution")]
+
+
+def _named(classes: Sequence[int], class_names: Sequence[str] | None) -> str:
+    names = [str(label) if class_names is None else class_names[label] for label in classes]
+    return f"class{'es' if len(names) > 1 else ''} {some(names)}"
 
 
 def _of_other_classes(labels: Mapping[str, pd.Series[int]]) -> list[Notice]:
@@ -249,9 +271,7 @@ def _reported_of_other_classes(labels: Mapping[str, pd.Series[int]], class_names
     for split, other in ((FIT, TEST), (TEST, FIT)):
         missing = sorted(_unseen(labels[other], labels[split], allowed=FEW_UNSEEN))
         if missing:
-            names = [str(label) if class_names is None else class_names[label] for label in missing]
-            what = f"class{'es' if len(names) > 1 else ''} {some(names)}"
-            lacking.append(f"{split} has no sample of {what}, which {other} has")
+            lacking.append(f"{split} has no sample of {_named(missing, class_names)}, which {other} has")
     if not lacking:
         return []
     text = (
