@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, TEST, SplitInfo, base_split, planned_splits
 from ..notices import Notice
 from ..store import RunFolder
-from ..system import BoolArray, FloatArray, IntArray, replacing, write_csv
+from ..system import BoolArray, FloatArray, IntArray, replacing, some, write_csv
 
 NAME = "near_duplicates.csv"
 
@@ -170,6 +170,26 @@ def copied_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Noti
         for split, count in counts.items()
         if count is not None and count >= MOSTLY * len(content[split])
     ]
+
+
+def shared_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Notice]:
+    """A caution where reported OOD sets have samples in common: the mean over sets counts these as different ones.
+
+    Args:
+        content: split -> content hashes of its samples.
+    """
+    sets = {split: _column(values) for split, values in content.items() if split.is_reported_ood}
+    if len(sets) < 2:
+        return []
+    counts = pc.value_counts(pa.concat_arrays([pc.unique(values) for values in sets.values()]))
+    several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    found = {split: pc.sum(pc.is_in(values, value_set=several)).as_py() for split, values in sets.items()}
+    shared = [f"{count} of {len(content[split])} in {split.name}" for split, count in found.items() if count]
+    text = (
+        f"samples are in several OOD sets: {some(shared)}; means over sets count them as if they were different ones, "
+        "with intervals that are too narrow; give each in one set"
+    )
+    return [Notice(text, "caution")] if shared else []
 
 
 def common(values: pd.Series[str], others: pd.Series[str]) -> set[str]:

@@ -43,7 +43,7 @@ from ..meta import MetaInputs, MetaModel, balanced_weights
 from ..notices import Notice
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256, some
-from .duplicates import Copies, Numbered, Overlap, copied_set_notices, find_copies, find_overlaps
+from .duplicates import Copies, Numbered, Overlap, copied_set_notices, find_copies, find_overlaps, shared_set_notices
 
 Task = Literal["misclassification", "ood", "shifted"]
 RowMasks = Mapping[str, BoolArray]
@@ -121,7 +121,7 @@ class MetaModelSpecs:
         skipped: a sentence for each that cannot be had.
         overlaps: the splits with images in common.
         copies: the reported splits that hold images several times.
-        copied_sets: a caution for each OOD set that is mostly made of in-distribution samples.
+        copied_sets: cautions: OOD sets mostly made of in-distribution samples, and those with samples in common.
         common: which samples of `in_dist.fit` and auxiliary sets all OOD models share, whichever protocols are wanted;
             None without such.
     """
@@ -232,7 +232,7 @@ class _SpecMaker:
             skipped=[spec for spec in found if isinstance(spec, str)],
             overlaps=find_overlaps(content),
             copies=find_copies(content),
-            copied_sets=copied_set_notices(content),
+            copied_sets=[*copied_set_notices(content), *shared_set_notices(content)],
             common=None if isinstance(common, str) else common,
         )
 

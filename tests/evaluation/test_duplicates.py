@@ -14,6 +14,7 @@ from gradscore.evaluation.duplicates import (
     duplicate_notices,
     find_copies,
     find_overlaps,
+    shared_set_notices,
 )
 
 FITTED, TESTED = SplitInfo(FIT, FIT), SplitInfo(TEST, TEST)
@@ -102,6 +103,14 @@ def test_ood_sets_of_copies_of_in_distribution_samples_are_warned_of():
     (found,) = copied_set_notices(content)
     assert found.startswith("ood.x: 2 of 4 samples are copies of in-distribution samples")
     assert found.level == "caution"
+
+
+def test_samples_in_several_ood_sets_are_warned_of():
+    content = {FITTED: pd.Series(["a"]), X: pd.Series(["b", "b", "d"]), Y: pd.Series(["b", "e"])}
+    (found,) = shared_set_notices(content)
+    assert found.startswith(f"samples are in several OOD sets: 2 of 3 in {X.name}, 1 of 2 in {Y.name}; means over sets")
+    assert found.level == "caution"
+    assert shared_set_notices({**content, Y: pd.Series(["e"])}) == []
 
 
 COLUMNS = {
