@@ -197,7 +197,7 @@ def answer_of(
         _use(uses),
         _catches(uses, caught),
         _chosen_without(caught, _caught(found, records, groups, score=CHOSEN_APART)),
-        _compared(useful),
+        _compared(told),
         *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
         *(f"No verdict on {WHAT[task]}: {words}." for task, words in wanting.items()),
@@ -388,11 +388,14 @@ def _deciding(verdict: Verdict, *, alone: bool) -> str:
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
     """What to do where a baseline is better, and where the score to use finds nothing."""
     advised = [*advice_by_task(with_single_sets(found, groups), deciding).values()]
-    lost = [each for each in verdicts_on_sets(found) if each.finds_nothing]
+    sets = [each for each in verdicts_on_sets(found) if each.finds_nothing]
+    means = [each for each in found if each.finds_nothing and not any(one in sets for one in each.sets or (each,))]
+    lost = [*sets, *means]
     by_others = [each for each in lost if each.best is not None and (each.best_auroc or 0.0) > USELESS]
-    by_none = [each.what for each in lost if each not in by_others]
+    by_none = [_in_mean(each) for each in lost if each not in by_others]
     named = [
-        f"{each.what} (an AUROC of {each.area.value:.2f}; {each.best} has {each.best_auroc:.2f})" for each in by_others
+        f"{_in_mean(each)} (an AUROC of {each.area.value:.2f}; {each.best} has {each.best_auroc:.2f})"
+        for each in by_others
     ]
     return [
         *(_sentence(each) for _, each in advised),

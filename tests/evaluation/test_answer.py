@@ -259,7 +259,23 @@ def test_a_baseline_that_is_shown_to_be_better_is_a_verdict_where_the_score_tell
     unsure[2], unsure[3] = replace(unsure[2], value=0.64), replace(unsure[3], value=1 - 0.38)
     found = answer(unsure)
     assert (found.no_verdict, found.uses) == (None, [])
-    assert "In the report knn catches more of wrong predictions (38 % against 9 %)" in found.sentences[0]
+    assert "In the report knn catches more of wrong predictions (38 % against 9 %)" in found.sentences[1]
+
+
+def test_a_baseline_that_is_better_and_catches_no_more_is_still_said() -> None:
+    unsure = of_set("in_dist.test", gain=LOST, by_gradients=LOST, caught=0.09, area=0.54, half=0.1,
+                    task="misclassification")  # fmt: skip
+    found = answer([unsure[0], unsure[1], replace(unsure[2], value=0.64), *unsure[3:]])
+    assert (
+        found.sentences[0] == "Against the best baseline of each set: worse on wrong predictions (knn is 0.10 higher)."
+    )
+
+
+def test_a_mean_that_nothing_finds_is_said_where_no_set_alone_shows_it() -> None:
+    options = {"gain": (0.0, 0.1, 1.0), "by_gradients": UNDECIDED, "caught": 0.1, "area": 0.5}
+    sets = [each for name in ("mnist", "noise") for each in of_set(name, half=0.11, **options)]
+    mean = of_set("far (mean)", half=0.08, **options)
+    assert answer([*sets, *mean]).sentences[-1] == "No score tells the far sets in the mean from the rest."
 
 
 @pytest.mark.parametrize(("each", "tells"), {3: False, 4: True}.items())
