@@ -738,6 +738,8 @@ def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
         raise DataError(f"images: wanted tensors or arrays, got {type(values).__name__}")
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
         raise DataError(f"images: wanted numbers, got {values.dtype}")
+    if isinstance(values, Tensor) and values.layout != torch.strided:
+        raise DataError(f"images: wanted a dense tensor, got one of the layout {values.layout}; give its to_dense()")
     refuse_masked(values, what="images: some values")
     return tensor_of(values)
 

@@ -35,7 +35,7 @@ from ..models import (
 )
 from ..statistics import find_statistic, reduce_gradients
 from ..store import RunInputs, describe_inputs
-from ..system import FloatArray, Inputs, described, each_input, finite_rows, full_precision, rows_of, sample_count
+from ..system import FloatArray, Inputs, described, each_input, finite_rows, full_precision, rows_of, sample_count, some
 
 WARM_UP = 3
 """Samples shown to the engine before a run: as many as tell sample layouts apart."""
@@ -618,8 +618,8 @@ def check_mode(model: nn.Module) -> None:
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
     if training:
         raise ModelError(
-            f"the model is in training mode ({training[0]}, {len(training)} modules in all): dropout and batch norm "
-            "would change its outputs; call model.eval() first"
+            f"the model is in training mode (modules: {some(training)}): dropout and batch norm would change its "
+            "outputs; call model.eval() first"
         )
     parameters = list(model.parameters())
     empty = next((name for name, each in model.named_parameters() if each.is_meta), None)

@@ -426,6 +426,12 @@ _PLAIN = (bool, int, float, complex, str, torch.dtype, type(None))
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
+_OF_ALL_MODULES = frozenset(vars(nn.Module()))
+"""Attributes that every module has: parameters, buffers, modules and hooks, which are looked at by themselves."""
+
+_MOST_LOOKED_AT = 1000
+"""Containers of more, such as a vocabulary, are no setting that a program changes."""
+
 
 def memory_state(model: nn.Module) -> list[object]:
     """What changes where a program goes on with a model: its weights, what is frozen, and hooks.
@@ -450,17 +456,46 @@ def memory_state(model: nn.Module) -> list[object]:
 
 
 def attribute_state(model: nn.Module) -> list[object]:
-    """What else a program may change of a model: plain attributes of its modules, and the functions that they run."""
-    return [
-        (type(module).forward, *((name, value) for name, value in vars(module).items() if _is_setting(name, value)))
+    """What else a program may change of a model: attributes of its modules, what they run, and hooks of all modules.
+
+    Of the attributes those count that are plain values or tensors, or hold some in lists, tuples or dictionaries.
+    """
+    tensors: list[Tensor] = []
+    found = [
+        (
+            type(module).forward,
+            *(
+                (name, value if name == "forward" else _comparable(value, tensors))
+                for name, value in vars(module).items()
+                if name not in _OF_ALL_MODULES
+            ),
+        )
         for module in model.modules()
     ]
+    hooks = (hook for kind in _HOOKS for hook in getattr(torch.nn.modules.module, f"_global{kind}").values())
+    return [*found, *_sums(tensors), *map(id, hooks)]
 
 
-def _is_setting(name: str, value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(isinstance(each, _PLAIN) for each in value) or name == "forward"
-    return isinstance(value, _PLAIN) or name == "forward"
+def _comparable(value: object, tensors: list[Tensor], *, depth: int = 3) -> object:
+    """A value as one that equals it while nobody changes it; what cannot be told of is None.
+
+    Args:
+        value: an attribute.
+        tensors: takes those that it holds.
+        depth: of containers that are looked into.
+    """
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        if value.is_meta:
+            return None
+        tensors.append(value)
+        return None if value.is_inference() else value._version
+    if not depth or not isinstance(value, (list, tuple, dict)) or len(value) > _MOST_LOOKED_AT:
+        return None
+    names = [key if isinstance(key, _PLAIN) else id(key) for key in value] if isinstance(value, dict) else []
+    values = value.values() if isinstance(value, dict) else value
+    return [*names, *(_comparable(each, tensors, depth=depth - 1) for each in values)]
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -117,6 +118,7 @@ class Monitor:
             streams={name: Stream.of(values) for name, values in self._values(known_sets.calibration.columns).items()},
             sums=self._accuracy.terms.none,
         )
+        self._lock = threading.Lock()
         self._mark = None if self.path is None else mark_of(self.path)
         if self.path is not None and self._mark is not None:
             self._state = read_state(self.path, self._state)
@@ -177,7 +179,7 @@ class Monitor:
         return changes_of(self.windows, usual=self._accuracy.usual)
 
     def update(self, table: pd.DataFrame) -> list[Window]:
-        """Takes samples in the order in which they came; with a state, it is written.
+        """Takes samples in the order in which they came; with a state, it is written. Threads take turns.
 
         Args:
             table: what `Scorer(samples, watch=True)` gives, a row for each sample.
@@ -192,8 +194,13 @@ class Monitor:
             OutputError: the state cannot be written. Nothing is taken then.
         """
         rows = self._rows(table)
+        with self._lock:
+            return self._taken(rows)
+
+    def _taken(self, rows: pd.DataFrame) -> list[Window]:
         names = "\n".join(map(str, rows["sample_id"])).encode(errors="backslashreplace")
         last = sha256(names + rows[list(map(_column, self._watched))].to_numpy(dtype=np.float64).tobytes())
+        last = last if len(rows) else self._state.last  # a call without samples is none to compare with
         repeated = len(rows) if last == self._state.last else 0
         state, before = self._state, len(self._state.windows)
         state = replace(state, last=last, repeated=state.repeated + repeated)
@@ -243,6 +250,8 @@ class Monitor:
             values = _numbers(rows[name])
             may_be_missing = rows[name].isna().to_numpy() & name.startswith("probability_")
             check(name, np.isfinite(values) | may_be_missing, "a finite number")
+            if name.startswith(("probability_", "p_value_")):
+                check(name, ((values >= 0) & (values <= 1)) | may_be_missing, "a number from 0 to 1")
             rows[name] = values
         classes = np.isin(rows[_column(CLASS)], np.arange(self._classes))
         check(_column(CLASS), classes, f"a class from 0 to {self._classes - 1}")

@@ -206,6 +206,11 @@ BAD_CALLS = {
     "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
     "nothing to judge": (lambda scorer: scorer.judge(None), DataError, "samples: wanted one array, .* got NoneType"),
     "a list to judge": (lambda scorer: scorer.judge([1.0]), DataError, "samples: wanted one array, .* got list"),
+    "a sparse tensor": (
+        lambda scorer: scorer(torch.zeros(3, *scorer.input_shape).to_sparse()),
+        DataError,
+        "images: wanted a dense tensor, got one of the layout torch.sparse_coo; give its to_dense",
+    ),
     "an array of text": (lambda scorer: scorer(np.array(["a"])), DataError, "images: wanted numbers, got <U1"),
     "no samples by name": (
         lambda scorer: scorer({"x": 1.0}, raw=True),
@@ -303,6 +308,21 @@ def test_what_is_changed_beside_weights_is_noticed(small_bundle, change) -> None
     for _ in "12":
         with pytest.raises((BundleError, ModelError), match=r"logits|cannot take"):
             scorer(images)
+
+
+def test_a_hook_of_all_modules_is_noticed(small_bundle) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    images = torch.zeros(3, *scorer.input_shape)
+    before = scorer(images)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, inputs: tuple(3 * each + 1 for each in inputs) if module is scorer.model else None
+    )
+    try:
+        with pytest.raises(BundleError, match="logits"):
+            scorer(images)
+    finally:
+        hook.remove()
+    assert scorer(images).equals(before)
 
 
 def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_path) -> None:

@@ -46,7 +46,49 @@ def test_changes_beside_weights_are_seen():
     model[1].alpha = 0.5
     assert attribute_state(model) != before
     model[1].alpha = 1.0
-    model.cached = torch.ones(2), torch.ones(2)  # which cannot be compared
-    assert attribute_state(model) == before
     model[1] = nn.ReLU()
     assert attribute_state(model) != before
+
+
+class Scaled(nn.Linear):
+    """With a tensor that is no buffer, and settings in containers."""
+
+    def __init__(self):
+        super().__init__(6, 4)
+        self.scale = torch.ones(6)
+        self.settings = {"temperature": 1.0, "parts": [torch.ones(2), (3, "mean")]}
+        self.vocabulary = {str(number): number for number in range(2000)}
+
+    def forward(self, x):
+        return super().forward(x * self.scale) / self.settings["temperature"]
+
+
+ATTRIBUTES = {
+    "a tensor in place": lambda model: model.scale.fill_(2.0),
+    "a tensor through data": lambda model: model.scale.data.fill_(2.0),
+    "another tensor": lambda model: setattr(model, "scale", 2 * torch.ones(6)),
+    "in a dictionary": lambda model: model.settings.update(temperature=2.0),
+    "a tensor in a list": lambda model: model.settings["parts"][0].add_(1),
+    "in a tuple": lambda model: model.settings["parts"].__setitem__(1, (4, "mean")),
+    "one more": lambda model: model.settings["parts"].append(None),
+}
+
+
+@pytest.mark.parametrize("change", ATTRIBUTES.values(), ids=ATTRIBUTES)
+def test_changes_in_tensors_and_containers_beside_weights_are_seen(change) -> None:
+    model = nn.Sequential(Scaled(), nn.ReLU())
+    before = attribute_state(model)
+    assert attribute_state(model) == before
+    change(model[0])
+    assert attribute_state(model) != before
+
+
+def test_a_hook_of_all_modules_is_seen() -> None:
+    model = nn.Linear(6, 4)
+    before = attribute_state(model)
+    hook = nn.modules.module.register_module_forward_pre_hook(lambda module, inputs: None)
+    try:
+        assert attribute_state(model) != before
+    finally:
+        hook.remove()
+    assert attribute_state(model) == before

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +103,27 @@ def test_a_table_that_comes_twice_in_a_row_is_said(bundle, table, tmp_path: Path
         monitor.update(part)
         assert any(notice.startswith(said) for notice in monitor.notices) == twice
     assert monitor.windows[-1].first + monitor.windows[-1].samples == 4 * 130
+
+
+def test_a_call_without_samples_between_two_equal_ones_hides_nothing(bundle, table) -> None:
+    monitor = Monitor(bundle, window=100)
+    for part in (table(130), table(0), table(130)):
+        monitor.update(part)
+    assert any("130 samples are counted twice" in notice for notice in monitor.notices)
+
+
+def test_calls_of_several_threads_take_turns(bundle, table, monkeypatch) -> None:
+    monitor, rows = Monitor(bundle, window=100), table(200)
+    with_rows = Monitor._with_rows
+
+    def slowly(self, state, part):
+        time.sleep(0.005)
+        return with_rows(self, state, part)
+
+    monkeypatch.setattr(Monitor, "_with_rows", slowly)
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(lambda start: monitor.update(rows.iloc[start : start + 20]), range(0, 200, 20)))
+    assert sum(window.samples for window in monitor.windows) == 200
 
 
 def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
@@ -233,6 +256,10 @@ BAD_TABLES = {
     "a column twice": (
         lambda rows: pd.concat([rows, rows[["decision"]]], axis=1),
         "table: column 'decision' is there twice; leave one of them out",
+    ),
+    "no probability": (
+        lambda rows: rows.assign(probability_wrong=7.0),
+        r"column 'probability_wrong': wanted a number from 0 to 1, got 7.0 in row 0 \(.+\), such rows: 70",
     ),
     "not finite": (
         lambda rows: rows.assign(score_wrong=np.nan),
