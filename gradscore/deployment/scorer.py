@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -305,6 +306,14 @@ class Scorer:
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else _names(sample_ids, count)
         values = self._values(batch)
+        shape = form(each_input(batch, lambda each: each[0])) if count and self.takes is None else self.input_shape
+        if shape != self.input_shape:
+            warnings.warn(
+                f"images of the shape {shape} are scored as they are, and the bundle was made with {self.input_shape}: "
+                "unless it was made with images of many sizes, resize them, since scores and decisions change with it",
+                UserWarning,
+                stacklevel=2,
+            )
         usable = np.isfinite(values).all(axis=1)
         table = self._judged(values[usable], explain=explain)
         if watch:

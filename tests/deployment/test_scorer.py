@@ -14,6 +14,7 @@ from meta_models import OOD, WRONG, meta_model
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from gradscore import Detector
 from gradscore.data import Batch, collate
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, ModelError
@@ -323,6 +324,27 @@ def test_a_hook_of_all_modules_is_noticed(small_bundle) -> None:
     finally:
         hook.remove()
     assert scorer(images).equals(before)
+
+
+def test_images_of_another_size_that_the_network_takes_are_warned_of() -> None:
+    """Its thresholds are those of the size that it was calibrated with."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 2),
+    ).eval()
+    images = torch.randn(200, 1, 8, 8)
+    labels = model(images).argmax(1)
+    labels[::5] = 1 - labels[::5]
+    detector = Detector(model, meta={"Cs": [0.1], "cv_folds": 2}).fit(
+        (images, labels), ood={"far": 5 * images[:60] + 3}
+    )
+    with pytest.warns(UserWarning, match=r"shape \(1, 9, 9\) are scored as they are, .* made with \(1, 8, 8\)"):
+        found = detector.score(torch.randn(3, 1, 9, 9))
+    assert len(found) == 3
 
 
 def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_path) -> None:
