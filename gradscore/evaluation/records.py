@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.stats import norm, rankdata
@@ -466,8 +466,10 @@ class Verdict:
 
         A perfect order of three and three samples is no proof: it comes by chance once in 20 times.
         """
-        orders = math.comb(self.area.n, self.area.n_positive)
-        return self.area.low is not None and self.area.low > CHANCE and orders >= 2 / SIGNIFICANCE
+        count, rare = self.area.n, SIGNIFICANCE / 2
+        # There are at least as many orders as samples; of many samples their number takes long to work out.
+        is_proof = count * rare >= 1 or math.comb(count, self.area.n_positive) * rare >= 1
+        return self.area.low is not None and self.area.low > CHANCE and is_proof
 
     @property
     def finds_nothing(self) -> bool:
@@ -526,17 +528,15 @@ class Verdict:
         """On how many sets of a group it is better or undecided, and on which it is worse; empty without several."""
         if len(self.sets) < 2:
             return ""
-        named: dict[str, list[str]] = {
-            "better": [],
-            "provisional": [],
-            "equal": [],
-            "undecided": [],
-            "worse": [],
-        }
+        named: dict[Outcome, list[str]] = {outcome: [] for outcome in get_args(Outcome)}
         for each in self.sets:
             named[each.outcome].append(each.what)
-        won = "better" if self.complete else "provisional"
-        words = {won: won if self.complete else PROVISIONAL, "equal": "equal", "undecided": "undecided"}
+        won: Outcome = "better" if self.complete else "provisional"
+        words: dict[Outcome, str] = {
+            won: won if self.complete else PROVISIONAL,
+            "equal": "equal",
+            "undecided": "undecided",
+        }
         counts = [f"{word} on {len(named[each])}" for each, word in words.items() if named[each]]
         counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
         counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
