@@ -123,7 +123,7 @@ class Scorer:
         logits = set(logit_columns(bundle.columns))
         self._logits = [place for place, name in enumerate(bundle.columns) if name in logits]
         self._example = bundle.self_test.inputs
-        self.input_shape: tuple[object, ...] = form(each_input(self._example, lambda each: each[0]))
+        self.input_shape = _form_of(self._example)
         self._lock = threading.Lock()
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
@@ -306,8 +306,7 @@ class Scorer:
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else _names(sample_ids, count)
         values = self._values(batch)
-        shape = form(each_input(batch, lambda each: each[0])) if count and self.takes is None else self.input_shape
-        if shape != self.input_shape:
+        if count and self.takes is None and (shape := _form_of(batch)) != self.input_shape:
             warnings.warn(
                 f"images of the shape {shape} are scored as they are, and the bundle was made with {self.input_shape}: "
                 "unless it was made with images of many sizes, resize them, since scores and decisions change with it",
@@ -372,7 +371,7 @@ class Scorer:
             try:
                 table = self.judge(self._as_taken(batch.inputs), sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
-                shape = form(each_input(batch.inputs, lambda each: each[0]))
+                shape = _form_of(batch.inputs)
                 if shape == self.input_shape:
                     raise
                 size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
@@ -751,6 +750,11 @@ def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
         raise DataError(f"images: wanted a dense tensor, got one of the layout {values.layout}; give its to_dense()")
     refuse_masked(values, what="images: some values")
     return tensor_of(values)
+
+
+def _form_of(batch: Inputs) -> tuple[object, ...]:
+    """The form of each sample of a batch, which holds one at least."""
+    return form(each_input(batch, lambda each: each[0]))
 
 
 def _whole(values: Tensor, name: str) -> Tensor:

@@ -388,9 +388,8 @@ def _deciding(verdict: Verdict, *, alone: bool) -> str:
 def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], deciding: str) -> list[str]:
     """What to do where a baseline is better, and where the score to use finds nothing."""
     advised = [*advice_by_task(with_single_sets(found, groups), deciding).values()]
-    sets = [each for each in verdicts_on_sets(found) if each.finds_nothing]
-    means = [each for each in found if each.finds_nothing and not any(one in sets for one in each.sets or (each,))]
-    lost = [*sets, *means]
+    means = [each for each in found if not any(one.finds_nothing for one in each.sets or (each,))]
+    lost = [each for each in (*verdicts_on_sets(found), *means) if each.finds_nothing]
     by_others = [each for each in lost if each.best is not None and (each.best_auroc or 0.0) > USELESS]
     by_none = [_in_mean(each) for each in lost if each not in by_others]
     named = [

@@ -445,7 +445,7 @@ def memory_state(model: nn.Module) -> list[object]:
         *(
             (
                 each.data_ptr() if each.layout == torch.strided else None,
-                None if each.is_inference() else each._version,
+                _writes(each),
                 each.requires_grad,
             )
             for each in tensors
@@ -490,12 +490,17 @@ def _comparable(value: object, tensors: list[Tensor], *, depth: int = 3) -> obje
         if value.is_meta:
             return None
         tensors.append(value)
-        return None if value.is_inference() else value._version
+        return _writes(value)
     if not depth or not isinstance(value, (list, tuple, dict)) or len(value) > _MOST_LOOKED_AT:
         return None
     names = [key if isinstance(key, _PLAIN) else id(key) for key in value] if isinstance(value, dict) else []
     values = value.values() if isinstance(value, dict) else value
     return [*names, *(_comparable(each, tensors, depth=depth - 1) for each in values)]
+
+
+def _writes(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; None where PyTorch does not count it."""
+    return None if tensor.is_inference() else tensor._version
 
 
 @torch.no_grad()
