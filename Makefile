@@ -9,6 +9,8 @@ CORE := $(addprefix tests/,gradients statistics kernels test_losses.py pipeline 
 	system/test_tensors.py)
 OLDER := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=AVX2
 
+# Bytecode is kept: else each of the hundreds of processes that tests start compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 QUIET := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1
 PARALLEL := $(QUIET) $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -11,6 +11,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -284,7 +285,12 @@ def describe_inputs(
 
 def package_versions() -> dict[str, str]:
     """The versions of Python and of the packages the values pass through."""
-    return {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
+    return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES}
+
+
+@cache
+def _version(name: str) -> str:
+    return version(name)  # reads a file each time, which nobody changes under a running process
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
