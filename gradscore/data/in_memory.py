@@ -20,13 +20,10 @@ from ..errors import ConfigError, DataError, reason
 from ..system import NESTED, Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
-from .sources.raw_samples import UNLABELLED, Values
+from .sources.raw_samples import LABEL_NAMES, UNLABELLED, Values
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
-
-LABELS = ("labels", "label")
-"""What mappings call the labels."""
 
 FORMS = (
     "a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an iterable "
@@ -275,11 +272,11 @@ class _Reader:
     def _parted(self, entry: Any) -> tuple[Any, Any]:
         """Inputs and labels of a batch, None without."""
         if isinstance(entry, Mapping):
-            given = [name for name in LABELS if name in entry]
-            if len(given) > 1:
+            label = next((name for name in LABEL_NAMES if name in entry), None)
+            if {"label", "labels"} <= entry.keys():
                 raise DataError(f"{self.name}: both 'labels' and 'label' are in a mapping; take one of them out")
-            inputs = {name: entry[name] for name in entry if name not in LABELS}
-            return inputs, entry[given[0]] if given else None
+            inputs = {name: value for name, value in entry.items() if name != label}
+            return inputs, None if label is None else entry[label]
         if not isinstance(entry, tuple | list):
             return entry, None
         if len(entry) == 1:
@@ -318,14 +315,20 @@ class _Reader:
         found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
         if found.dtype.kind not in "iu":
             how = "names by their places among the classes" if found.dtype.kind not in "fb" else "numbers by .long()"
+            if found.ndim > 1:
+                how = "one-hot rows by argmax(1)"
+            if found.shape == (size, 1):  # whose argmax is 0 everywhere
+                how = "of one column by labels[:, 0].long()"
             raise DataError(
                 f"{self.name}: wanted labels as whole numbers, one class for each sample (int64), got {found.dtype}; "
-                f"convert them, {how if found.ndim < 2 else 'one-hot rows by argmax(1)'}"
+                f"convert them, {how}"
             )
         if found.shape != (size,):
+            how = "an iterable gives batches: put single samples into a DataLoader"
+            if found.shape == (size, 1):
+                how = "give labels[:, 0]"
             raise DataError(
-                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; "
-                "an iterable gives batches: put single samples into a DataLoader"
+                f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; {how}"
             )
         if found.dtype == np.uint64 and found.max() > np.iinfo(np.int64).max:  # would be negative
             raise DataError(f"{self.name}: label {found.max()} is too large for a class; -1 stands for no label")

@@ -17,7 +17,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..data import SIGNED, are_signed
 from ..models import to_eval
-from ..store import EVERYWHERE, agreement_of, renaming_advice
+from ..store import EVERYWHERE, accuracy_in_another_order, agreement_of, renaming_advice
 from ..system import some
 
 OF_SAMPLES = "samples of "
@@ -246,6 +246,8 @@ def check_accuracy(
         make = problem if advice else warning
         cause = "" if advice else "; or it is overfitted"
         yield make("accuracy", f"{measured}, and the mean confidence is {confidence:.3f}; {suspicions}{cause}")
+    elif (better := accuracy_in_another_order(*pair, classes=classes, significantly=True)) is not None:
+        yield warning("accuracy", f"{measured}, and {better:.3f} with the classes in another order; {suspicions}")
     else:
         yield note("accuracy", f"{measured}; set model.declared_accuracy to have it checked")
 

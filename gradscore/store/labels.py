@@ -96,7 +96,8 @@ def accuracy_in_another_order(
         labels: (N,) of samples that have one.
         predictions: (N,).
         classes: K.
-        significantly: not twice, but more often than chance explains (sign test, `SIGNIFICANT`).
+        significantly: not twice, but more often than chance explains: by a sign test of the samples that are right in
+            one order alone (`SIGNIFICANT`). Two classes that are exchanged are seen by that.
 
     Returns:
         The accuracy; None where no other order is right so often.
@@ -104,12 +105,13 @@ def accuracy_in_another_order(
     order = np.argsort(labels, kind="stable")
     half = np.empty(len(labels), dtype=np.bool_)  # every other sample of each class
     half[order] = (np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])) % 2 == 0
-    right = sum(
-        int((_best_names(labels[fit], predictions[fit], classes)[labels[~fit]] == predictions[~fit]).sum())
-        for fit in (half, ~half)
-    )
-    now = (labels == predictions).sum()
-    is_better = binom.sf(right - 1, right + now, 0.5) < SIGNIFICANT if significantly else right > 2 * now
+    now = labels == predictions
+    renamed = np.empty(len(labels), dtype=np.bool_)
+    for held_out in (half, ~half):
+        names = _best_names(labels[~held_out], predictions[~held_out], classes)
+        renamed[held_out] = names[labels[held_out]] == predictions[held_out]
+    right, gained, lost = (int(each.sum()) for each in (renamed, renamed & ~now, now & ~renamed))
+    is_better = binom.sf(gained - 1, gained + lost, 0.5) < SIGNIFICANT if significantly else right > 2 * now.sum()
     if not is_better or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
         return None
     return right / len(labels)
@@ -223,14 +225,15 @@ class _Labelled:
     agreement: Agreement
     confidence: float
     advice: str = ""
-    pair: tuple[IntArray, IntArray] | None = None
+    better: float | None = None
+    """The accuracy with the classes in another order, where that is higher than chance explains."""
 
     @property
     def doubt(self) -> str:
         """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
-        measured, other = f"accuracy on {self.split} is {self.agreement.accuracy:.2f}", self.agreement.in_another_order
-        if other is not None:
-            return f"{measured}, and would be {other:.2f} with the classes in another order"
+        measured = f"accuracy on {self.split} is {self.agreement.accuracy:.2f}"
+        if self.better is not None:
+            return f"{measured}, and would be {self.better:.2f} with the classes in another order"
         if self.agreement.is_at_chance:
             return f"{measured}, which is chance"
         if self.agreement.is_surer(self.confidence):
@@ -242,8 +245,8 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     """Warns when the labels of `in_dist.fit` or `in_dist.test` are probably not those that the network learned.
 
     They are when the two accuracies differ by more than `GAP` and more than chance explains (two-proportion test), or
-    when an accuracy is at chance, would be more than twice as high with the classes in another order, or is far below
-    the mean largest softmax probability (`Agreement`).
+    when an accuracy is at chance, would be higher with the classes in another order than chance explains, or is far
+    below the mean largest softmax probability (`Agreement`).
 
     Args:
         run: a finished run folder.
@@ -314,14 +317,10 @@ def refuse_another_order(run: RunFolder) -> list[Notice]:
     fit = _labelled(run, FIT, classes, how="change labels by", least=0.0)
     if fit.agreement.in_another_order is not None:
         raise DoubtfulLabelsError(f"{fit.doubt}: {fit.advice}")
-    other = fit.pair and accuracy_in_another_order(*fit.pair, classes=classes, significantly=True)
-    if other is None:
+    if fit.better is None:
         return []
     advice = fit.advice.removeprefix(NAMED_OTHERWISE)
-    measured = (
-        f"accuracy on {FIT} is {fit.agreement.accuracy:.2f}, and would be {other:.2f} with the classes in another"
-    )
-    return [Notice(f"{measured} order; if they are in another order, {advice}", "warning")]
+    return [Notice(f"{fit.doubt}; if they are in another order, {advice}", "warning")]
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
@@ -341,7 +340,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
         )
-    elif any(each.agreement.in_another_order is not None for each in doubted):
+    elif any(each.better is not None for each in doubted):
         why = (
             "labels are probably in another order than the network's classes; say with data.class_names, or label_map "
             "in every labelled set of data, which is which; figures that depend on labels mean nothing until then"
@@ -372,13 +371,17 @@ def _labelled(run: RunFolder, split: str, classes: int, **options: Any) -> _Labe
     spec = planned_splits(run.config.data)[split][1]
     own, are_names = raw_labels(run.config.data, spec, run.manifest.class_names)
     advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, **options)
+    agreement = agreement_of(labels, predictions, classes=classes)
+    better = agreement.in_another_order
+    if better is None and not agreement.is_at_chance:
+        better = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
     return _Labelled(
         split,
         count=len(values),
-        agreement=agreement_of(labels, predictions, classes=classes),
+        agreement=agreement,
         confidence=float(largest.mean()),
         advice=advice,
-        pair=(labels, predictions),
+        better=better,
     )
 
 

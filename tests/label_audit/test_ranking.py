@@ -344,6 +344,32 @@ def test_labels_in_another_order_are_said(net: nn.Module) -> None:
     assert "labels are wrong" in right.sentence
 
 
+def test_two_of_six_classes_that_are_exchanged_are_said() -> None:
+    torch.manual_seed(0)
+    truth = torch.arange(180) % 6
+    inputs = 5 * F.one_hot(truth, 6).float() + torch.randn(180, 6)
+    net = nn.Linear(6, 6, bias=False).eval()
+    nn.init.eye_(net.weight)
+    assert gradscore.audit(net, (inputs, truth)).doubt is None
+    found = gradscore.audit(net, (inputs, torch.tensor([1, 0, 2, 3, 4, 5])[truth]))
+    assert "with its classes in another order" in found.sentence
+
+
+def test_labels_of_something_else_are_said_where_one_class_is_rare() -> None:
+    """The network and the labels say 0 nine times in ten: they agree in .82, as they would by chance."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(600, 2, generator=generator)
+    net = nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.0, 0.0], [4.0, 0.0]]))
+        net.bias.copy_(torch.tensor([0.0, -5.1]))
+    labels = (torch.rand(600, generator=generator) < 0.1).long()
+    found = gradscore.audit(net.eval(), (inputs, labels))
+    assert found.doubt is not None
+    assert "which is chance" in found.doubt
+    assert gradscore.audit(net, (inputs, net(inputs).argmax(1))).doubt is None
+
+
 def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit) -> None:
     assert "of 32.2 % of the samples, which is chance" in found.sentence
 

@@ -161,6 +161,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "boolean labels": (lambda: (X, Y > 0), r"got bool; .* by \.long\(\)"),
     "one-hot floats": (lambda: (X, torch.eye(3)[Y]), r"convert them, one-hot rows by argmax\(1\)"),
+    "floats with an axis of one": (lambda: (X, Y[:, None].float()), r"of one column by labels\[:, 0\]\.long\(\)"),
+    "labels with an axis of one": (lambda: (X, Y[:, None]), r"got labels of shape \(6, 1\); give labels\[:, 0\]"),
     "labels in two entries": (lambda: {"x": X, "labels": Y, "label": Y}, "both 'labels' and 'label' are in a mapping"),
     "one-hot labels": (lambda: (X, torch.eye(3)[Y].long()), r"got labels of shape \(6, 3\)"),
     "named labels": (
@@ -205,9 +207,11 @@ def test_an_input_may_be_one_number_a_sample(dtype: torch.dtype) -> None:
 
 def test_inputs_by_name_may_have_labels_beside_them() -> None:
     model, inputs = Divided(4, 3).eval(), {"x": X, "lengths": torch.ones(6)}
-    found = [gradscore.features(model, data, statistics=["l2"]) for data in ((inputs, Y), {**inputs, "labels": Y})]
+    named = [{**inputs, name: Y} for name in ("label", "labels", "class", "target", "targets", "y")]
+    found = [gradscore.features(model, data, statistics=["l2"]) for data in ((inputs, Y), *named)]
     assert found[0]["label"].tolist() == Y.tolist()
-    pd.testing.assert_frame_equal(*found)
+    for each in found[1:]:
+        pd.testing.assert_frame_equal(each, found[0])
 
 
 def test_one_number_of_a_sample_that_is_none_is_refused() -> None:

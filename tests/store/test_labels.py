@@ -71,6 +71,16 @@ def test_permuted_labels_are_told(classes: int, count: int, accuracy: float) -> 
     assert found == pytest.approx((truth == predictions).mean(), abs=0.2)
 
 
+def test_two_of_ten_classes_that_are_exchanged_are_told_where_the_same_samples_are_compared() -> None:
+    generator = np.random.default_rng(5)
+    truth = np.arange(600) % 10
+    predictions = network(generator, truth, classes=10, accuracy=0.95)
+    labels = np.array([1, 0, *range(2, 10)])[truth]
+    assert accuracy_in_another_order(labels, predictions, classes=10) is None  # not twice as good
+    found = accuracy_in_another_order(labels, predictions, classes=10, significantly=True)
+    assert found == (truth == predictions).mean()
+
+
 def biased(generator: np.random.Generator, labels: np.ndarray, recalls: list[float]) -> np.ndarray:
     """Predictions that are right so often in each class, and else the first class."""
     return np.where(generator.random(len(labels)) < np.array(recalls)[labels], labels, 0)
