@@ -229,15 +229,20 @@ class _Labelled:
     """The accuracy with the classes in another order, where that is higher than chance explains."""
 
     @property
+    def measured(self) -> str:
+        """Its accuracy, and that in another order if that is higher."""
+        other = "" if self.better is None else f", and would be {self.better:.2f} with the classes in another order"
+        return f"accuracy on {self.split} is {self.agreement.accuracy:.2f}{other}"
+
+    @property
     def doubt(self) -> str:
         """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
-        measured = f"accuracy on {self.split} is {self.agreement.accuracy:.2f}"
         if self.better is not None:
-            return f"{measured}, and would be {self.better:.2f} with the classes in another order"
+            return self.measured
         if self.agreement.is_at_chance:
-            return f"{measured}, which is chance"
+            return f"{self.measured}, which is chance"
         if self.agreement.is_surer(self.confidence):
-            return f"{measured}, and the network's mean confidence there is {self.confidence:.2f}"
+            return f"{self.measured}, and the network's mean confidence there is {self.confidence:.2f}"
         return ""
 
 
@@ -320,7 +325,7 @@ def refuse_another_order(run: RunFolder) -> list[Notice]:
     if fit.better is None:
         return []
     advice = fit.advice.removeprefix(NAMED_OTHERWISE)
-    return [Notice(f"{fit.doubt}; if they are in another order, {advice}", "warning")]
+    return [Notice(f"{fit.measured}; if they are in another order, {advice}", "warning")]
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
@@ -373,7 +378,7 @@ def _labelled(run: RunFolder, split: str, classes: int, **options: Any) -> _Labe
     advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, **options)
     agreement = agreement_of(labels, predictions, classes=classes)
     better = agreement.in_another_order
-    if better is None and not agreement.is_at_chance:
+    if better is None:
         better = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
     return _Labelled(
         split,
