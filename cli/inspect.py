@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -36,14 +35,6 @@ SHOWN = {
 """Figures on the terminal; all are in figures.parquet."""
 
 
-class By(StrEnum):
-    """What makes a group of samples."""
-
-    SPLIT = "split"
-    CORRECT = "correct"
-    CLASS = "class"
-
-
 def inspect(
     context: typer.Context,
     source: SourceArgument,
@@ -51,7 +42,9 @@ def inspect(
         str | None,
         typer.Option("--quantities", metavar="A,B", help="Look only at these, for example grad_hist_1d,mean_gsnr."),
     ] = None,
-    by: Annotated[By, typer.Option("--by", help="How samples are grouped.")] = By.SPLIT,
+    by: Annotated[
+        Literal["split", "correct", "class"], typer.Option("--by", help="How samples are grouped.")
+    ] = "split",
     samples: Annotated[
         int, typer.Option("--samples", min=1, help="Samples of each split, at most, drawn at random.")
     ] = 256,
@@ -86,14 +79,14 @@ def inspect(
         found = inspect_config(
             config,
             quantities=names,
-            by=by.value,
+            by=by,
             samples=samples,
             batch_size=batch_size,
             loss=loss,
             progress=tell,
         )
     _print(output, found)
-    name = f"{config.run.parent.name}, by {by.value}"
+    name = f"{config.run.parent.name}, by {by}"
     with changing(source, [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,13 +30,6 @@ PRINTED = 10
 """Rows on the terminal; all of them are in the file."""
 
 
-class By(StrEnum):
-    """What makes samples near."""
-
-    COSINE = "cosine"
-    DOT = "dot"
-
-
 def project(
     context: typer.Context,
     source: SourceArgument,
@@ -59,8 +51,9 @@ def project(
     ] = None,
     count: Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")] = 10,
     by: Annotated[
-        By, typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients.")
-    ] = By.COSINE,
+        Literal["cosine", "dot"],
+        typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients."),
+    ] = "cosine",
     settings: SetOption = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -98,7 +91,7 @@ def project(
         )
     more, file = list[str](), None
     if bank is not None:
-        table, more = nearest_table(bank, found, count=count, similarity=by.value, bank_name=str(nearest))
+        table, more = nearest_table(bank, found, count=count, similarity=by, bank_name=str(nearest))
         file = out / "nearest.parquet"
         with replacing(file) as temporary:
             table.to_parquet(temporary, index=False)

@@ -138,7 +138,6 @@ class PlainValues:
         alpha: of new in-distribution samples that are predicted right, at most this share is rejected, on average over
             calibrations.
         versions: packages it was made with.
-        provenance: where it comes from; plain values.
         rejections: what it rejects of the samples that the run reports, with all detectors.
         notices: what its user should know.
         class_names: of the model, in the order of its outputs; None where they are not known.
@@ -155,7 +154,6 @@ class PlainValues:
     columns: list[str]
     alpha: float
     versions: Mapping[str, str]
-    provenance: Mapping[str, Any]
     rejections: list[Rejections]
     notices: list[str]
     class_names: list[str] | None
@@ -213,7 +211,7 @@ class _Index(PlainValues):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     format: Literal["gradscore bundle"] = "gradscore bundle"
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     detectors: dict[str, _DetectorEntry]
     members: dict[str, str]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -202,7 +201,6 @@ def make_bundle(
         self_test=test,
         weights=model.state_dict() if with_weights else None,
         versions=package_versions(),
-        provenance=_provenance(run, right),
         rejections=rejections,
         notices=[
             *about_rates,
@@ -575,16 +573,6 @@ def _takes(extractor: Extractor, images: TestInputs) -> bool:
 
 def _as_given(samples: Inputs, found: Mapping[str, Array]) -> TestInputs:
     return found[""] if isinstance(samples, Tensor) else {name: found[name] for name in samples}
-
-
-def _provenance(run: RunFolder, frame: pd.DataFrame) -> dict[str, object]:
-    data, splits = run.manifest.inputs.data, run.manifest.splits
-    return {
-        "run": Path(run.path).absolute().name,
-        "data": {name: entry.fingerprint for name, entry in data.items()},
-        "calibration": {"split": str(frame["split"].iloc[0]), "samples": len(frame)},
-        "accuracy": {name: entry.accuracy for name, entry in splits.items() if entry.accuracy},
-    }
 
 
 ROWS_AT_A_TIME = 2**16

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                     continue
                 choice = chooser.choose(spec, model, baselines)
                 judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
-                model = _with_notes(identities.noted(model, spec), {"choice": choice.notes(), **judged})
+                model = _with_notes(identities.noted(model, spec), {"choice": asdict(choice), **judged})
                 for name, baseline in baselines.items():
                     baseline.save(folder / name)
                 model.save(folder)  # last, so that a model that is there has its baselines

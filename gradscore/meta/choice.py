@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,6 @@ class ScoreChoice:
     error: float | None = None
     log_odds: tuple[float, float] | None = None
     shift: float = 0.0
-
-    def notes(self) -> dict[str, Any]:
-        """The choice as plain values."""
-        return asdict(self)
 
     @classmethod
     def of_notes(cls, notes: Mapping[str, Any], *, where: str | Path = "a meta model") -> ScoreChoice:
