@@ -514,15 +514,22 @@ def merge_ranks(quantities: Sequence[Quantity]) -> None:
 
     Args:
         quantities: are changed in place; what they compare the next batch with stays their own.
+
+    Raises:
+        ConfigError: another process has quantities of other classes, or that aggregate in another way.
     """
     if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
         return
     buffer = io.BytesIO()
-    torch.save([quantity.mergeable() for quantity in quantities], buffer)
+    kinds = [(type(each).__name__, each.inplace) for each in quantities]
+    torch.save((kinds, [quantity.mergeable() for quantity in quantities]), buffer)
     gathered = [b""] * distributed.get_world_size()
     distributed.all_gather_object(gathered, buffer.getvalue())
     ranks = [torch.load(io.BytesIO(each), map_location="cpu", weights_only=False) for each in gathered]
-    for mine, first, *others in zip(quantities, *ranks, strict=True):
+    for rank, (others, _) in enumerate(ranks):
+        if others != kinds:
+            raise ConfigError(f"process {rank} has other quantities, wanted the same with the same settings in all")
+    for mine, first, *others in zip(quantities, *(found for _, found in ranks), strict=True):
         for other in others:
             merge_found(first, other)
         mine.join(first)

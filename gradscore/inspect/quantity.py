@@ -211,16 +211,6 @@ class Quantity(ABC):
         self._flush()
         self._aggregates = {}
 
-    def merge(self, other: Self) -> None:
-        """Takes in what another quantity of the same settings found in other batches.
-
-        Raises:
-            ConfigError: the other one is of another class or aggregates in another way.
-        """
-        if type(other) is not type(self) or other.inplace != self.inplace:
-            raise ConfigError(f"{self.name}: only a {type(self).__name__} of the same settings can be merged")
-        merge_found(self.mergeable(), other.mergeable())
-
     def mergeable(self) -> dict[str, dict[Any, Any]]:
         """All that was found, by the attribute that holds it."""
         self._flush()

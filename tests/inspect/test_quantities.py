@@ -18,7 +18,7 @@ from gradscore.inspect import (
     ParameterNorm,
 )
 from gradscore.inspect.layer_quantities import precise_norm
-from gradscore.inspect.quantity import Running, band_of
+from gradscore.inspect.quantity import Running, band_of, merge_found
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
@@ -83,11 +83,6 @@ REFUSED = {
 def test_aggregations_are_checked_when_a_quantity_is_made(options, message):
     with pytest.raises(ConfigError, match=message):
         OutputNorm(**options)
-
-
-def test_merging_other_settings():
-    with pytest.raises(ConfigError, match="only a OutputNorm of the same settings"):
-        OutputNorm().merge(OutputNorm(inplace=False))
 
 
 GRADIENTS = [torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[0.0, 4.0], [3.0, 0.0]]), torch.ones(1, 2)]
@@ -182,7 +177,7 @@ def test_units_that_are_dead_in_every_batch():
     one.observe("bias", torch.tensor([0.0, 1.0, 0.0]))
     other.observe("bias", torch.tensor([0.0, 0.0, 1.0]))
     assert one.never_active() == {"bias": (2, 3)}
-    one.merge(other)
+    merge_found(one.mergeable(), other.mergeable())
     assert one.never_active() == {"bias": (1, 3)}
 
 

@@ -1,5 +1,6 @@
 """Two processes that train one model: each has the figures of both at the end of an epoch."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import torch.nn.functional as F
 from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradscore.errors import ConfigError
 from gradscore.inspect import GradHist1d, GradientActivation, GradientGeometry, Inspector, MeanGSNR, OutputNorm
+from gradscore.inspect.inspector import merge_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +95,19 @@ def test_every_process_has_the_figures_of_all(tmp_path, monkeypatch):
     assert [{**row, "total": None} for row in by_step] == [{**row, "total": None} for row in totals(inspector)]
     truth = [row["total"] for row in totals(inspector)]
     assert [row["total"] for row in by_step] == pytest.approx(truth, rel=1e-9)
+
+
+def test_processes_of_other_settings(monkeypatch):
+    """The second process is played: it has what the first one has, but keeps all values."""
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    second = io.BytesIO()
+    torch.save(([("OutputNorm", False)], [OutputNorm(inplace=False).mergeable()]), second)
+    monkeypatch.setattr(
+        distributed, "all_gather_object", lambda found, mine: found.__setitem__(slice(None), [mine, second.getvalue()])
+    )
+    with pytest.raises(ConfigError, match="process 1 has other quantities"):
+        merge_ranks([OutputNorm()])
 
 
 @pytest.mark.parametrize(("rank", "written"), [(0, ["run.html", "run.parquet", "save.parquet"]), (1, [])])

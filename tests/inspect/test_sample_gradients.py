@@ -11,6 +11,7 @@ from gradscore.errors import ConfigError
 from gradscore.gradients import reference_gradients
 from gradscore.gradients.per_sample import Dense, TableRows
 from gradscore.inspect import GradHist1d, GradHist2d, MeanGSNR
+from gradscore.inspect.quantity import merge_found
 from gradscore.inspect.sample_gradients import aligned_blocks, feeding
 
 MODELS = {
@@ -224,7 +225,7 @@ QUANTITIES = {
 def test_merging_is_the_same_as_seeing_everything(model, make):
     whole = feed(model, make(), batches=[(0, 10), (10, 24)])
     one, other = feed(model, make(), batches=[(0, 10)]), feed(model, make(), batches=[(10, 24)])
-    one.merge(other)
+    merge_found(one.mergeable(), other.mergeable())
     rows = {(row.measure, row.layer, row.statistic): row.value for row in whole.summary()}
     merged = {(row.measure, row.layer, row.statistic): row.value for row in one.summary()}
     assert merged == pytest.approx(rows, nan_ok=True)
