@@ -225,6 +225,9 @@ class Selected:
 NAME_CLASSES = "name all classes of the model in their order in data.class_names, or set label_map"
 """What to do where data have other classes than the model."""
 
+MOST_SHOWN = 20
+"""More classes than these are not listed in a message."""
+
 
 @dataclass(frozen=True)
 class ClassNames:
@@ -298,11 +301,15 @@ class ClassNames:
             first = int(outside[0])
             name = "" if names is None or spec.label_map is not None else f" ({names[found[first]]})"
             empty = f"no sample is of class {some(self.unused)}, perhaps an empty folder, which counts as a class; "
+            what_to_do = (
+                "use select.classes or label_map, name the classes of the model in data.class_names, or correct "
+                "model.num_classes"
+            )
+            if names is None and spec.label_map is None and min(wanted) > 0 and max(wanted) == num_classes:
+                what_to_do = f"they count from 1: set data.class_names: {_from_one(num_classes)}"
             raise DataError(
                 f"{spec.source}: sample {samples.ids[first]} has label {found[first]}{name}, and {len(outside)} labels "
-                f"are outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}use "
-                "select.classes or label_map, name the classes of the model in data.class_names, or correct "
-                "model.num_classes"
+                f"are outside the model's classes 0..{num_classes - 1}; {empty if self.unused else ''}{what_to_do}"
             )
         return found
 
@@ -338,6 +345,12 @@ class ClassNames:
             place = label_of(named, self.of_model) if isinstance(named, int) else None
             return _place(str(named), self.of_model, where) if place is None else place
         return named
+
+
+def _from_one(count: int) -> str:
+    """The classes 1 to `count` as YAML; all of them only where they are few, which can be copied."""
+    shown = range(1, count + 1) if count <= MOST_SHOWN else (1, 2, "...", count)
+    return f"[{', '.join(map(str, shown))}]"
 
 
 def label_of(key: int | str, names: Sequence[str] | None) -> int | None:

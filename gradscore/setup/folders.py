@@ -98,7 +98,7 @@ class SampleSet:
         columns: of a table, by what they are taken to hold, `labels`, `ids` or `inputs`, though their names do not say
             so.
         left_out: other columns of it, with their types.
-        may_label: of a table without classes the columns of whole numbers that may be classes.
+        may_label: of a table without classes the columns of whole numbers that may be classes, with how many there are.
     """
 
     path: Path
@@ -107,7 +107,7 @@ class SampleSet:
     count: int
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     left_out: Sequence[str] = ()
-    may_label: Sequence[str] = ()
+    may_label: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def is_table(self) -> bool:
@@ -391,6 +391,35 @@ def look_at_tables(
     return found, unused
 
 
+def labelled_alike(sets: Sequence[SampleSet], count: int) -> list[SampleSet]:
+    """Takes the one column of whole numbers with as many of them as the network has classes as the labels.
+
+    Args:
+        sets: of one network; where one has classes, or several columns may hold them, nothing is taken.
+        count: of the classes of the network.
+
+    Returns:
+        The sets; those with that column have classes.
+    """
+    columns = {name for each in sets for name, there in each.may_label.items() if there == count}
+    if len(columns) != 1 or any(each.classes for each in sets):
+        return list(sets)
+    return [_labelled(each, *columns) if each.is_table else each for each in sets]
+
+
+def _labelled(of: SampleSet, column: str) -> SampleSet:
+    """The samples of a table with a column as their labels; as they are where that cannot be."""
+    with suppress(DataError):
+        table = table_columns(of.path)
+        if column in table.column_names:
+            columns, left_out = {"labels": column}, of.left_out
+            if of.columns or left_out:
+                beside, left_out = _rows(table, columns)
+                columns |= beside
+            return _set_of(of.path, open_source(f"{of.source}:{of.path}", columns), columns, left_out)
+    return of
+
+
 def _first(source: SampleSource) -> Raw:
     """The first sample that can be read."""
     for place in range(min(OPENED, len(source.ids))):
@@ -469,15 +498,16 @@ def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
     return found[-1] if len(found) == 1 or found[-1:] == table.column_names[-1:] else None
 
 
-def _may_label(table: pa.Table) -> list[str]:
-    """The columns that hold the whole numbers from 0 on, or truth values, each of them several times."""
-
-    def are_classes(name: str) -> bool:
-        counts = Counter(table.column(name).to_pylist())
-        return 1 < len(counts) <= table.num_rows / FEW and {*counts} == {*range(len(counts))}
-
+def _may_label(table: pa.Table) -> dict[str, int]:
+    """The columns that hold the whole numbers from 0 or 1 on, or truth values, several times, and how many of them."""
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)]
-    return [name for name in whole if are_classes(name)]
+    there = {name: set(table.column(name).to_pylist()) for name in whole}
+    return {
+        name: len(numbers)
+        for name, numbers in there.items()
+        if 1 < len(numbers) <= table.num_rows / FEW
+        and numbers in ({*range(len(numbers))}, {*range(1, len(numbers) + 1)})
+    }
 
 
 def _set_of(path: Path, source: SampleSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:

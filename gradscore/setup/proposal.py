@@ -26,6 +26,7 @@ from .folders import (
     SampleSet,
     SavedClassifier,
     image_sizes,
+    labelled_alike,
     look,
     look_at_tables,
     saved_classifier,
@@ -151,6 +152,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         shapes, architecture, class_names = _propose_model(made, found, likely, progress)
     else:
         shapes = _propose_saved(made, found, saved)
+    if (count := made.settings["model.num_classes"]) != FILL_IN:
+        sets = labelled_alike(sets, count)
     if noun == "samples":
         noun = _noun(shapes, found.tables, tables)
     if noun == "images" and not (saved and (saved.folder / "preprocessor_config.json").is_file()):
@@ -377,6 +380,8 @@ def _propose_data(
             made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}" if noun in SOURCE else FILL_IN})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
+    elif labelled and labelled[0].is_table and known == {str(number) for number in range(1, len(known) + 1)}:
+        made.put("data.class_names", sorted(map(int, known)), "labels count from 1")
     ood = [part for each in ood for part in (each.by_class if _holds_sets(each, known) else [each])]
     counts = ", ".join(f"{each.count} {called}" for each in ood)
     made.put("data.ood", list(_ood(made, ood)), f"{counts}; check that they are of none of the classes" if ood else "")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from gradscore.data import DataConfig, PreprocessingConfig, SampleDataset, open_splits
@@ -223,3 +224,13 @@ REFUSED: dict[str, tuple[dict, dict, dict, str]] = {
 def test_classes_that_cannot_be_told(tmp_path: Path, fit: dict, test: dict, options: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         opened(tmp_path, fit, test, **options)
+
+
+@pytest.mark.parametrize("table", [True, False], ids=["table", "array"])
+def test_labels_that_count_from_1_are_named_as_the_message_says(tmp_path: Path, table: bool) -> None:
+    spec = {"of": [1, 2, 3], "table": table}
+    with pytest.raises(DataError, match=r"they count from 1: set data\.class_names: \[1, 2, 3\]$") as error:
+        opened(tmp_path, spec, spec)
+    names = yaml.safe_load(str(error.value).rpartition("data.class_names: ")[2])
+    found = opened(tmp_path, spec, spec, class_names=names)["in_dist.test"]
+    assert [sample.label for sample in found] == [0, 1, 2]

@@ -453,6 +453,30 @@ def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: P
     assert made.remarks == []
 
 
+GRADES = {
+    "counting from 1": (["1", "2", "3"], "grade,visits", {"labels": "grade"}, [1, 2, 3]),
+    "counting from 0": (["0", "1", "2"], "grade,visits", {"labels": "grade"}, None),
+    "several columns": (["1", "2", "3"], "grade,level", None, None),
+    "other numbers": (["1", "2", "5"], "grade,visits", None, None),
+}
+
+
+@pytest.mark.parametrize(("numbers", "columns", "arguments", "names"), GRADES.values(), ids=GRADES)
+def test_a_column_of_as_many_numbers_as_the_network_has_classes_holds_them(
+    tmp_path: Path, numbers: list[str], columns: str, arguments: dict | None, names: list[int] | None
+) -> None:
+    torch.save(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)).state_dict(), tmp_path / "weights.pt")
+    other = {"grade,visits": 5, "grade,level": 3}[columns]
+    rows = "".join(f"{row}.5,{numbers[row % 3]},{row % other}\n" for row in range(60))
+    for part in ("val", "test"):
+        (tmp_path / f"{part}.csv").write_text(f"size,{columns}\n{rows}")
+    made = propose([tmp_path], base=tmp_path)
+    settings = made.settings
+    assert settings["data.in_dist.test"].get("arguments") == arguments
+    assert settings.get("data.class_names") == names
+    assert [f"{part}.csv" in str(made.remarks) for part in ("val", "test")] == [arguments is None] * 2
+
+
 OTHER_DATA = {
     "texts beside numbers": ("texts.csv", "text,length,label\na good film,11,0\na bad one,9,1\n", "tutorial-text"),
     "columns of several kinds": (
