@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from gradscore.errors import ConfigError
+from gradscore.errors import BadSampleError, ConfigError
 from gradscore.notices import notes
 
 from .options import (
@@ -96,7 +96,14 @@ def check(
     policy = _policy(known, margins or ())
     output = Output(as_json=as_json, quiet=quiet)
     given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
-    folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
+    try:
+        folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
+    except BadSampleError as error:
+        if known is None:
+            raise
+        # A run without it is not compared with figures that have it.
+        again = f"where {expected} has this sample, repair it, or delete that file and make it anew with --update"
+        raise BadSampleError(f"{error}; {again}") from None
     if update:
         refuse_doubtful_labels(folder, said=f"{expected} was not written")
     if known is None:

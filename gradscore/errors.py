@@ -32,6 +32,10 @@ class DataError(GradscoreError):
     """A data set, sample or label that cannot be used."""
 
 
+class BadSampleError(DataError):
+    """A sample that cannot be used, where none is to be left out."""
+
+
 class DoubtfulLabelsError(DataError):
     """Labels that are probably not those that the network learned, so that figures would mean nothing."""
 

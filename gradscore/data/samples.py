@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from ..errors import DataError
+from ..errors import BadSampleError, DataError
 from ..notices import storable
 from ..system import Inputs, described, each_input, rows_of
 from .preprocessing import Preprocessing
@@ -317,11 +317,11 @@ def check_usable(batch: Batch, *, split: str, on_error: str, advice: str) -> Non
         advice: what the message ends with.
 
     Raises:
-        DataError: one cannot.
+        BadSampleError: one cannot.
     """
     if batch.bad and on_error == "fail":
         first = batch.bad[0]
-        raise DataError(
+        raise BadSampleError(
             f"split {split}, sample {first.id}: {first.error}; repair or remove it, "
             f"or go on without such samples by --set extract.on_error=skip{advice}"
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from restored import restored
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
@@ -117,6 +118,25 @@ def swap_classes(folder: Path, order: Sequence[int] = (1, 0, 3, 2, 4, 5, 6, 7, 8
 def ordinary_digits(folder: Path) -> None:
     """The OOD set gives way to another one of the same name: digits, which no detector finds."""
     np.savez(folder / "ood.npz", images=np.round(load_digits().images[900:960] * 255 / 16).astype(np.uint8))
+
+
+def test_what_is_said_of_a_damaged_sample_works(own) -> None:
+    (own / "pictures").mkdir()
+    for place, pixels in enumerate(np.load(own / "ood.npz")["images"]):
+        Image.fromarray(pixels).save(own / "pictures" / f"{place:02}.png")
+    text = (own / "own.yaml").read_text().replace(f"npz:{own}/ood.npz", f"folder:{own}/pictures")
+    (own / "pictures.yaml").write_text(text)
+    figures, given = own / "pictures.json", (own / "pictures.yaml", own / "pictures.json", "--trust-code")
+    assert check(*given, "--update").exit_code == 0
+    (own / "pictures" / "07.png").write_bytes(b"no image")
+    result = check(*given)
+    assert result.exit_code == 2
+    said = result.stderr.replace("\n", " ")
+    assert "on_error=skip" in said
+    assert said.rstrip().endswith("repair it, or delete that file and make it anew with --update")
+    figures.unlink()
+    assert check(*given, "--set", "extract.on_error=skip", "--update").exit_code == 0
+    assert check(*given, "--set", "extract.on_error=skip").exit_code == 0
 
 
 def test_a_configuration_that_did_not_change_passes(own) -> None:
