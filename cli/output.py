@@ -28,9 +28,7 @@ from rich.text import Text
 from gradscore.notices import Notice, called, printable, storable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from gradscore.pipeline import Progress as Tell
+    from gradscore.pipeline import Progress
 
 FOLDED = 10
 """At most so many notices are printed at once."""
@@ -226,14 +224,16 @@ def say(console: Console, *lines: str, style: str | None = None, wrap: bool = Fa
 
 
 @contextmanager
-def counting(*, quiet: bool) -> Iterator[Tell]:
+def counting(*, quiet: bool) -> Iterator[Progress]:
     """Shows how many samples are done, on standard error."""
     console = Terminal(stderr=True, quiet=quiet)
     if quiet or not console.is_terminal:
         yield Lines(console)
         return
-    with progress_bar(console) as bar:
-        yield Bar(bar)
+    from gradscore.pipeline import progress_bar
+
+    with progress_bar(console) as tell:
+        yield tell
 
 
 @contextmanager
@@ -254,23 +254,6 @@ def doing(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda line: status.update(Text(printable(line)))
 
 
-class Bar:
-    """Shows one split after the other."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._split = ""
-        self._task = bar.add_task("preparing", total=None)
-
-    def __call__(self, split: str, done: int, total: int) -> None:
-        """See `gradscore.pipeline.Progress`."""
-        if split != self._split:
-            self._split = split
-            # What is done already took no time now: neither rate nor time left may count it.
-            self._bar.reset(self._task, description=printable(split), total=total, completed=done)
-        self._bar.update(self._task, completed=done)
-
-
 class Lines:
     """Says a line when the work begins, and for each part of it that is done."""
 
@@ -284,33 +267,3 @@ class Lines:
         if reached != self._last:
             self._last = reached
             say(self._console, f"{split}: {done} of {total} samples")
-
-
-def progress_bar(console: Console) -> Progress:
-    """A bar with a rate and the time that is left."""
-    # Rich's progress is slow to import, and help has none.
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    class RateColumn(ProgressColumn):
-        """Samples per second."""
-
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:.0f} samples/s")
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, transient=True)

@@ -14,8 +14,6 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from scipy.stats import beta
 from torch import Tensor, nn
 
@@ -40,7 +38,7 @@ from ..extractor import Extractor, check_mode, count_classes, input_dtype
 from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
-from ..pipeline import Counter, Progress, cut, extract_given, resolved
+from ..pipeline import Counter, Progress, cut, extract_given, progress_bar, resolved
 from ..store import RunFolder, refuse_another_order
 from ..system import Device, Inputs, as_rate, checked, described
 from .detector_runs import (
@@ -579,11 +577,5 @@ def _telling(progress: bool | Progress) -> Iterator[Progress | None]:
     if not progress:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(file=sys.stderr, markup=False, emoji=False), transient=True) as bar:
-        task = bar.add_task("preparing", total=None)
-
-        def tell(split: str, done: int, total: int) -> None:
-            bar.update(task, description=split, completed=done, total=total or None)
-
+    with progress_bar(Console(file=sys.stderr, markup=False, emoji=False)) as tell:
         yield tell

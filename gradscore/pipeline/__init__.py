@@ -21,3 +21,4 @@ from .extraction import (
 )
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow
 from .loop import Counter, Cut, Progress, cut
+from .progress import progress_bar

@@ -5,13 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 from typer.testing import CliRunner
 
 from gradscore.models import is_code_trusted
 from gradscore.store import RunFolder
 from gradscore_cli.main import app
-from gradscore_cli.output import Bar, progress_bar
 
 
 def extract(config: Path, *options: str):
@@ -47,15 +45,6 @@ def test_one_broken_file_is_warned_of_once(config_file: Path, tmp_path: Path) ->
     begins = [f"warning: skipped: ood.first, {name}: " for name in ("03.png", "07.png")]
     assert [line[: len(begin)] for line, begin in zip(warned, begins, strict=True)] == begins
     assert all(line.endswith("; 2 more samples of ood.second, ood.third for the same reason") for line in warned)
-
-
-def test_rate_counts_only_what_is_computed_now() -> None:
-    with progress_bar(Console(quiet=True)) as bar:
-        tell = Bar(bar)
-        tell("in_dist.fit", 1000, 2000)
-        assert (bar.tasks[0].completed, bar.tasks[0].speed) == (1000, None)
-        tell("in_dist.fit", 1001, 2000)
-        assert bar.tasks[0].completed == 1001
 
 
 def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import gradscore
 from gradscore.errors import StoreError
 from gradscore.evaluation.score_tables import ScoreFile
 from gradscore.reporting.pages import render
-from gradscore_cli.output import Bar, Terminal, figures_table, json_text, progress_bar, say
+from gradscore_cli.output import Terminal, figures_table, json_text, say
 
 NAMES = {
     "plain": ("layer1.0.conv", "layer1.0.conv"),
@@ -85,12 +85,6 @@ def test_pages_show_control_signs(tmp_path: Path) -> None:
 def test_json_has_no_sign_that_a_terminal_obeys() -> None:
     assert json.loads(json_text({"name": "a\x9b2J"})) == {"name": "a\x9b2J"}
     assert "\x9b" not in json_text({"name": "a\x9b2J"})
-
-
-def test_progress_has_none_either(terminal: Terminal) -> None:
-    with progress_bar(terminal) as bar:
-        Bar(bar)("a\x1b[2Jb", 1, 2)
-        assert bar.tasks[0].description == r"a\x1b[2Jb"
 
 
 SAY = """

@@ -1,34 +1,29 @@
-"""How far an extraction is, and how fast its samples come."""
-
-from types import SimpleNamespace
+"""The bar of work: what it says of a split, and how fast."""
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
-from gradscore.pipeline import loop
-from gradscore.pipeline.loop import Counter
-
-BATCHES = {
-    "of one batch": ([("fit", 3.0)], (4, 3.0)),
-    "of several": ([("fit", 30.0), ("fit", 31.0), ("fit", 32.0)], (12, 32.0)),
-    "what others take does not count": ([("fit", 30.0), ("ood", 40.0), ("fit", 42.0)], (8, 32.0)),
-}
+from gradscore.pipeline import progress, progress_bar
 
 
-@pytest.mark.parametrize(("ends", "expected"), BATCHES.values(), ids=BATCHES)
-def test_pace(ends, expected, monkeypatch):
-    clock = iter([0.0, *(end for _, end in ends)])
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    counter = Counter()
-    for split, _ in ends:
-        counter.add(split, 4)
-    pace = counter.paces["fit"]
-    assert (pace.samples, pace.seconds) == expected
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Progress:
+    """The bar of Rich that is shown."""
+    bar = Progress(console=Console(quiet=True))
+    monkeypatch.setattr(progress, "Rich", lambda *_, **__: bar)
+    return bar
 
 
-def test_what_was_there_before_is_told_and_has_no_pace():
-    told = []
-    counter = Counter(10, lambda *each: told.append(each))
-    counter.skip("fit", 6)
-    counter.add("fit", 6)
-    assert told == [("fit", 6, 10), ("fit", 12, 12)]
-    assert counter.paces["fit"].samples == 6
+def test_rate_counts_only_what_is_computed_now(shown: Progress) -> None:
+    with progress_bar(Console(quiet=True)) as tell:
+        tell("in_dist.fit", 1000, 2000)
+        assert (shown.tasks[0].completed, shown.tasks[0].speed) == (1000, None)
+        tell("in_dist.fit", 1001, 2000)
+    assert (shown.tasks[0].completed, shown.tasks[0].total) == (1001, 2000)
+
+
+def test_no_sign_that_a_terminal_obeys(shown: Progress) -> None:
+    with progress_bar(Console(quiet=True)) as tell:
+        tell("a\x1b[2Jb", 1, 0)
+    assert (shown.tasks[0].description, shown.tasks[0].total) == (r"a\x1b[2Jb", None)
