@@ -53,13 +53,14 @@ def audit(
     After gradscore demo: gradscore audit demo/gradscore.yaml --split in_dist.fit --trust-code
     """
     # These import PyTorch, which help need not wait for.
-    from gradscore.label_audit import audit_config, check_audit_target, write_audit
+    from gradscore.label_audit import FILES, audit_config, write_audit
     from gradscore.store import changing
+    from gradscore.system import check_target
 
     output = Output(as_json=as_json, quiet=quiet)
     config, folder, run = opened(context, source, settings or [], folder="audit")
     target = (out or folder) / split
-    check_audit_target(target)
+    check_target(*(target / name for name in FILES))
     with counting(quiet=quiet) as tell:
         found, images = audit_config(
             config,

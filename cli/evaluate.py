@@ -170,23 +170,16 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
 
 def _sets_table(found: Sequence[Verdict]) -> Table:
     """A row for each OOD set, each group of several, and wrong predictions, against the baseline that is best there."""
-    from gradscore.evaluation import signed
+    from gradscore.evaluation import signed, verdict_rows
 
     table = figures_table([""], ["AUROC", "95 %", "gain"])
     table.add_column("over", overflow="fold")
     table.add_column("")
-    for name, each in _rows(found).items():
+    for name, each in verdict_rows(found).items():
         area, gain = each.area, each.gain
         gained = "-" if gain is None or gain.value is None else signed(gain.value, 3)
         table.add_row(name, f"{area.value:.3f}", interval(area.low, area.high), gained, each.best or "-", each.outcome)
     return table
-
-
-def _rows(found: Sequence[Verdict]) -> dict[str, Verdict]:
-    groups = [each for each in found if each.area.task == "ood"]
-    rows = {one.what: one for each in groups for one in (each.sets or (each,))}
-    rows |= {f"{each.what}, mean": each for each in groups if len(each.sets) > 1}
-    return rows | {each.what: each for each in found if each.area.task != "ood"}
 
 
 def _print_tables(output: Output, report: EvaluationReport) -> None:

@@ -78,9 +78,10 @@ def monitor(
     """
     from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
-    from gradscore.monitoring import STATE, Monitor, came_by_folder, check_files, write_monitor
+    from gradscore.monitoring import FILES, STATE, Monitor, came_by_folder, write_monitor
+    from gradscore.system import check_target
 
-    check_files(out)
+    check_target(*(out / name for name in FILES))
     watching = Monitor.load(bundle, window=window, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
     sources = open_user_samples(samples, column=column, root=root, columns=known)

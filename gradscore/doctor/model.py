@@ -323,7 +323,7 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
-    forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
+    forward = ForwardPass(model, device=device, num_classes=classes)
     for name, dataset in datasets.items():
         is_tried = name != split and not any(each.topic in OF_OUTPUTS for each in found.problems)
         more += _check_split(config, dataset, name=name, forward=forward if is_tried else None)

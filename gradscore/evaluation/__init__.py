@@ -16,6 +16,7 @@ from .answer import (
     describe_score,
     describe_share,
     signed,
+    verdict_rows,
     where_better,
     without_gradients,
 )

@@ -500,10 +500,17 @@ def _points(value: float) -> str:
     return f"{value:.2f}" if value >= 0.005 else "less than 0.01"
 
 
+def verdict_rows(found: Sequence[Verdict]) -> dict[str, Verdict]:
+    """The rows of a table of verdicts by name: each OOD set, each of the groups of several, and wrong predictions."""
+    groups = [each for each in found if each.area.task == "ood"]
+    rows = {one.what: one for each in groups for one in (each.sets or (each,))}
+    rows |= {f"{each.what}, mean": each for each in groups if len(each.sets) > 1}
+    return rows | {each.what: each for each in found if each.area.task != "ood"}
+
+
 def verdicts_on_sets(found: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts on single OOD sets, each once, and on wrong predictions."""
-    once = {one.what: one for each in found for one in (each.sets or (each,))}
-    return sorted(once.values(), key=lambda each: each.area.task != "ood")
+    return [each for each in verdict_rows(found).values() if not each.sets]
 
 
 def _kind(verdict: Verdict) -> str:

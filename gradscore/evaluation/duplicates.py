@@ -138,7 +138,7 @@ def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
         content: split -> content hashes of its samples.
     """
     found = [
-        Overlap(first=first, second=second, samples=len(_common(content[first], content[second])))
+        Overlap(first=first, second=second, samples=len(common(content[first], content[second])))
         for first, second in combinations(content, 2)
     ]
     return [overlap for overlap in found if overlap.samples]
@@ -192,11 +192,6 @@ def shared_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Noti
     return [Notice(text, "caution")] if shared else []
 
 
-def common(values: pd.Series[str], others: pd.Series[str]) -> set[str]:
-    """The distinct contents that are in both columns; the first is the one that is held a second time."""
-    return set(_common(values, others).to_pylist())
-
-
 def count_distinct(values: pd.Series[str]) -> int:
     """How many distinct contents there are."""
     return len(pc.unique(_column(values)))
@@ -233,7 +228,8 @@ class Numbered:
         return mask
 
 
-def _common(values: pd.Series[str], others: pd.Series[str]) -> pa.Array:
+def common(values: pd.Series[str], others: pd.Series[str]) -> pa.Array:
+    """The distinct contents that are in both columns; the first is the one that is held a second time."""
     there = _column(others)
     return pc.unique(pc.filter(there, pc.is_in(there, value_set=_column(values))))
 

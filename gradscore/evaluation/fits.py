@@ -40,6 +40,7 @@ from ..meta import (
     leading_axes,
     mean_area,
     outputs_of,
+    write_files,
 )
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
@@ -147,7 +148,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             progress("inputs")
         prepared, notices = prepare(run, tables)
         inputs = prepared.inputs
-        inputs.save(run.inputs_path)
+        write_files(run.inputs_path, inputs.files())
         fits = ModelFits(found.common, prepared, run.config.meta)
         chooser = ScoreChooser(run, prepared)
         for spec in found.specs:
@@ -171,8 +172,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                 judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
                 model = _with_notes(identities.noted(model, spec), {"choice": asdict(choice), **judged})
                 for name, baseline in baselines.items():
-                    baseline.save(folder / name)
-                model.save(folder)  # last, so that a model that is there has its baselines
+                    write_files(folder / name, baseline.files())
+                write_files(folder, model.files())  # last, so that a model that is there has its baselines
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
@@ -453,7 +454,7 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
     ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
-    contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]) for name in used}
+    contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]).to_pylist() for name in used}
     elsewhere = set[str]().union(*contents.values())
     whole = tables.read(FIT)
     fit = _without(whole, elsewhere)

@@ -391,9 +391,9 @@ class ForwardPass:
         *,
         device: torch.device,
         num_classes: int,
-        autocast: str | None,
-        last_layer: LastLayer | None,
-        augmentations: Sequence[Augmentation],
+        autocast: str | None = None,
+        last_layer: LastLayer | None = None,
+        augmentations: Sequence[Augmentation] = (),
     ) -> None:
         self._model, self._device, self._num_classes = model, device, num_classes
         self._autocast = AUTOCAST.get(autocast or "")

@@ -18,6 +18,7 @@ from torch import Tensor, distributed, nn
 from ..errors import ConfigError, EngineError
 from ..gradients import Engine
 from ..models import first_tensor
+from ..system import checked_but
 from .findings import Finding
 from .health import TrainingHealth
 from .hooks import (
@@ -91,6 +92,7 @@ class Inspector:
         [1.0]
     """
 
+    @checked_but("optimizer")  # those of others have param_groups as well
     def __init__(
         self,
         model: nn.Module,
@@ -102,7 +104,11 @@ class Inspector:
         health: Schedule | None = None,
         name: str = "run",
     ) -> None:
-        check_arguments(model, quantities, optimizer=optimizer, health=health)
+        if optimizer is not None and not hasattr(optimizer, "param_groups"):
+            raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
+        names = [quantity.name for quantity in quantities]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
         layers, patterns = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
         self.model, self.quantities, self.step = model, list(quantities), -1
         self.layers = chosen_layers(model, layers)
@@ -466,23 +472,6 @@ class Inspector:
 def _never(step: int) -> bool:
     del step
     return False
-
-
-def check_arguments(model: object, quantities: object, *, optimizer: object, health: object) -> None:
-    """Makes sure that an inspector is given what it can watch, and with what; `ConfigError` otherwise."""
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"wanted a torch.nn.Module to watch, got {type(model).__name__}")
-    if not isinstance(quantities, Sequence) or not all(isinstance(each, Quantity) for each in quantities):
-        given = quantities if isinstance(quantities, Sequence) and not isinstance(quantities, str) else [quantities]
-        got = [each.__name__ if isinstance(each, type) else type(each).__name__ for each in given]
-        raise ConfigError(f"wanted a list of quantities, as in [GradientGeometry()], got {', '.join(got)}")
-    names = [quantity.name for quantity in quantities]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
-    if health is not None and not callable(health):
-        raise ConfigError(f"health is a function of the step, got {health!r}; use every(steps)")
-    if optimizer is not None and not hasattr(optimizer, "param_groups"):
-        raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
 
 
 def chosen_layers(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:

@@ -187,7 +187,7 @@ def _chosen_groups(
         raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
     device = first_parameter(model).device
     classes = config.model.num_classes
-    forward = ForwardPass(model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=())
+    forward = ForwardPass(model, device=device, num_classes=classes)
 
     found: dict[str, Tensor] = {}
     for info, _ in planned_splits(config.data).values():

@@ -8,5 +8,5 @@ estimates how many labels are wrong.
 
 from __future__ import annotations
 
-from .audits import audit, audit_config, audited_features, check_audit_target, write_audit
+from .audits import FILES, audit, audit_config, audited_features, write_audit
 from .ranking import Audit, ranked

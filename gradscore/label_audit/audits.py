@@ -18,7 +18,7 @@ from ..extractor import count_classes
 from ..models import Interface
 from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
-from ..system import check_target, checked, clear_page, make_folder, only_writer, replacing, write_csv
+from ..system import checked, clear_page, make_folder, only_writer, replacing, write_csv
 from .last_layers import check_class_sizes
 from .ranking import Audit, check_names, ranked
 
@@ -31,9 +31,6 @@ SMALLEST = 8
 
 PLAIN = ExtractConfig()
 """How samples are computed where nothing else is said."""
-
-AS_IT_IS = Interface()
-"""The model returns logits in a way that is obvious."""
 
 
 @np.errstate(under="ignore")
@@ -101,8 +98,8 @@ def audited_features(
     samples: Samples,
     *,
     penultimate: bool | str = True,
-    options: ExtractConfig = PLAIN,
-    interface: Interface = AS_IT_IS,
+    options: ExtractConfig,
+    interface: Interface,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """The features that an audit looks at.
@@ -167,6 +164,7 @@ def audit_config(
         opened.samples,
         penultimate=True if config.features.penultimate in (AUTO, False) else config.features.penultimate,
         options=config.extract,
+        interface=Interface(),
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),
     )
     found = ranked(table, class_names=dataset.class_names)
@@ -206,16 +204,6 @@ PixelsOf = Callable[[int], Pixels | None]
 PAGE = "audit.html"
 FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
 """Where `write_audit` writes, the plots as one for all."""
-
-
-def check_audit_target(folder: str | Path) -> None:
-    """Makes sure that `write_audit` can write into a folder, as far as that can be told before.
-
-    Raises:
-        OutputError: it cannot.
-    """
-    for name in FILES:
-        check_target(Path(folder) / name)
 
 
 def write_audit(

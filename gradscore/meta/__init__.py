@@ -39,6 +39,7 @@ from .inputs import (
     group_of,
     outputs_of,
     tolerance,
+    write_files,
 )
 from .models import MetaModel, contributions, drivers, loudest_group, read_notes
 from .placements import Placements

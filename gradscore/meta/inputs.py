@@ -553,10 +553,6 @@ class MetaInputs:
         )
         return model_files(self.scaling.arrays() | self.baselines.arrays(), description)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes its files to a folder."""
-        write_files(folder, self.files())
-
     @classmethod
     def load(cls, folder: Folder) -> Self:
         """Reads what `save` wrote; every sample gets the same inputs to the bit.

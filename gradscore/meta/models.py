@@ -27,7 +27,6 @@ from .inputs import (
     model_files,
     read_description,
     read_model,
-    write_files,
 )
 
 Kind = Literal["logistic", "one_class"]
@@ -329,10 +328,6 @@ class MetaModel:
         """The model as files, by name: arrays and JSON, without what makes its inputs."""
         description = _Description(kind=self.kind, inputs=self.inputs.fingerprint, notes=dict(self.notes))
         return model_files(self.arrays, description)
-
-    def save(self, folder: str | Path) -> None:
-        """Writes its files to a folder."""
-        write_files(folder, self.files())
 
     @classmethod
     def load(cls, folder: Folder, inputs: MetaInputs) -> Self:

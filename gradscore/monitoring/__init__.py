@@ -10,5 +10,5 @@ from __future__ import annotations
 from .accuracy import EstimatedAccuracy
 from .changes import Alarm, Change, Window, came_by_folder
 from .monitor import Monitor
-from .monitor_files import STATE, check_files, write_monitor
+from .monitor_files import FILES, STATE, write_monitor
 from .streams import Stream

@@ -13,12 +13,13 @@ import numpy as np
 
 from ..errors import OutputError
 from ..reporting import GREY, Line, Part, Plot, ToolFiles, colour, time_rows, write_beside
-from ..system import FloatArray, check_target, clear_page, write_text
+from ..system import FloatArray, clear_page, write_text
 from .changes import Change, Window
 from .monitor import Monitor
 
 TEMPLATE = Path(__file__).parent / "templates" / "monitor.html.jinja"
 STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "monitor.html"
+FILES = (STATE, LINES, FIGURES, PAGE)
 
 SHOWN = 20
 """Windows whose samples are on the page, the last ones."""
@@ -28,16 +29,6 @@ HIGHEST = 100
 
 
 PREFIX = "gradscore_monitor_"
-
-
-def check_files(folder: Path) -> None:
-    """Makes sure that all files can be written, as far as that can be told before samples are counted.
-
-    Raises:
-        OutputError: one cannot.
-    """
-    for name in (STATE, LINES, FIGURES, PAGE):
-        check_target(folder / name)
 
 
 def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> ToolFiles:

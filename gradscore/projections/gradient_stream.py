@@ -112,7 +112,6 @@ def gradients_of(
     """
     if losses is None:
         loss = LOSS if loss is None else loss
-        find_loss(loss)
         samples = given_samples(model, data, preprocessing=preprocessing)
         size = BATCH_SIZE if batch_size is None else batch_size
         if not is_whole(size) or size < 1:
@@ -188,9 +187,7 @@ def logit_gradients(
         classes = count_classes(model, first)
         engine = Engine(_chosen(model, parameters), warns=False)
         device = next(iter(engine.parameters.values())).device
-        forward = ForwardPass(
-            model, device=device, num_classes=classes, autocast=None, last_layer=None, augmentations=()
-        )
+        forward = ForwardPass(model, device=device, num_classes=classes)
         check_classes(first, classes, name=samples.name)
         few = rows_of(first.inputs, slice(WARM_UP))
         labels = first.labels[:WARM_UP]

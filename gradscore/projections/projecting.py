@@ -20,7 +20,7 @@ from ..extractor import LossOfBatch
 from ..models import weights_sha256
 from ..pipeline import Counter, Progress, cut, open_split
 from ..system import checked, only_writer
-from .gradient_stream import GradientStream, find_loss, gradients_of, logit_gradients
+from .gradient_stream import GradientStream, gradients_of, logit_gradients
 from .projection import Projection
 from .projection_table import About, ProjectionFolder, Projections
 
@@ -142,7 +142,6 @@ def project_config(
         EngineError: gradients that cannot be computed.
         StoreError: as `project`.
     """
-    find_loss(loss)
     projection = Projection(dim, seed)
     opened = open_split(config, split, loss=loss, command="project")
     with logit_gradients(

@@ -32,6 +32,7 @@ from ..evaluation import (
     reliability,
     risk_coverage,
     signed,
+    verdict_rows,
 )
 from ..meta import CHOSEN, META, MetaInputs, MetaModel, group_of
 from ..models import trusting_code
@@ -140,7 +141,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
             "footer": FOOTER,
             "facts": _facts(run),
             "answer": evaluation.answer,
-            "rows": answer_rows(evaluation.verdicts),
+            "rows": verdict_rows(evaluation.verdicts),
             "texts": {"number": _number, "interval": _interval, "caught": _caught, "gain": _gain, "named": _named},
             "compared": COMPARED,
             "not_compared": evaluation.not_compared if evaluation.verdicts else None,
@@ -358,18 +359,6 @@ def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) 
 
 def _rejected() -> Line:
     return Line(name="5 % rejected", x=np.full(2, REJECTED), y=ENDS, colour=GREY, dotted=True)
-
-
-def answer_rows(found: Sequence[Verdict]) -> list[tuple[str, Verdict]]:
-    """What is in the first table: wrong predictions, each OOD set, and then each of the groups of several sets."""
-    sets: dict[str, Verdict] = {}
-    means = []
-    for verdict in found:
-        for each in verdict.sets or [verdict]:
-            sets.setdefault(each.what, each)
-        if len(verdict.sets) > 1:
-            means.append((f"{verdict.what}, mean", verdict))
-    return [*sets.items(), *means]
 
 
 def _named(score: str) -> str:

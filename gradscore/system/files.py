@@ -54,23 +54,26 @@ _ADVICE = {
 }
 
 
-def check_target(path: Path) -> None:
-    """Makes sure that a file can be written, as far as that can be told before.
+def check_target(*paths: Path) -> None:
+    """Makes sure that files can be written, as far as that can be told before.
 
     Raises:
-        OutputError: it is a folder, a device or a pipe, or its folder is none or lets nobody write.
+        OutputError: one is a folder, a device or a pipe, or its folder is none or lets nobody write.
     """
-    if is_address(path):
-        raise OutputError(f"{as_address(path)}: this cannot be written to object storage; give a local path")
-    if path.is_dir():
-        raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
-    if path.exists() and not path.is_file():  # a file would take its place, that of /dev/null for example
-        raise OutputError(f"{path}: wanted a file to write to, got a device or a pipe; give the path of a file")
-    folder = next(each for each in path.absolute().parents if each.exists())
-    if not folder.is_dir():
-        raise OutputError(f"{path}: {folder} is a file, wanted a folder; give another path")
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"{path}: nothing can be written in {folder}; change its permissions or give another path")
+    for path in paths:
+        if is_address(path):
+            raise OutputError(f"{as_address(path)}: this cannot be written to object storage; give a local path")
+        if path.is_dir():
+            raise OutputError(f"{path}: wanted a file to write to, got a folder; give the path of a file")
+        if path.exists() and not path.is_file():  # a file would take its place, that of /dev/null for example
+            raise OutputError(f"{path}: wanted a file to write to, got a device or a pipe; give the path of a file")
+        folder = next(each for each in path.absolute().parents if each.exists())
+        if not folder.is_dir():
+            raise OutputError(f"{path}: {folder} is a file, wanted a folder; give another path")
+        if not os.access(folder, os.W_OK):
+            raise OutputError(
+                f"{path}: nothing can be written in {folder}; change its permissions or give another path"
+            )
 
 
 def clear_page(page: Path, *others: Path) -> None:
@@ -82,8 +85,7 @@ def clear_page(page: Path, *others: Path) -> None:
         OutputError: the files cannot be written; nothing was removed.
     """
     files = [page, *others]
-    for file in files:
-        check_target(file)
+    check_target(*files)
     plots = page.parent / "plots"
     with writing(page):
         for file in [*files, *plots.glob("*.png"), *plots.glob("*.svg")]:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from gradscore.errors import ConfigError, DataError, EngineError
+from gradscore.errors import ConfigError, DataError, EngineError, ModelError
 from gradscore.inspect import (
     GradHist1d,
     GradHist2d,
@@ -310,11 +310,14 @@ class Nameless(TensorQuantity):
 
 
 REFUSED = {
-    "health": (lambda: Inspector(nn.Linear(2, 2), [], health=5), "health is a function of the step, got 5"),
+    "health": (lambda: Inspector(nn.Linear(2, 2), [], health=5), r"health: wanted .*, got 5 \(int\)"),
     "optimizer": (lambda: Inspector(nn.Linear(2, 2), [], optimizer="sgd"), "wanted one with param_groups, got str"),
-    "no module": (lambda: Inspector("net", []), "wanted a torch.nn.Module to watch, got str"),
-    "one quantity": (lambda: Inspector(nn.Linear(2, 2), OutputNorm()), "wanted a list of quantities, .*got OutputNorm"),
-    "a class": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm]), "wanted a list of quantities, .*got OutputNorm"),
+    "no module": (lambda: Inspector("net", []), "model: wanted .*, got 'net'"),
+    "one quantity": (
+        lambda: Inspector(nn.Linear(2, 2), OutputNorm()),
+        "quantities: wanted a list of .*, got .*OutputNorm",
+    ),
+    "a class": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm]), "quantities: wanted a list of .*, got .*OutputNorm"),
     "no number": (lambda: Inspector(nn.Linear(2, 2), []).push(loss="low"), "'loss': wanted one number, got 'low'"),
     "numbers": (lambda: Inspector(nn.Linear(2, 2), []).push(loss=torch.ones(3)), r"got a tensor of shape \(3,\)"),
     "its own file": (lambda: Inspector(nn.Linear(2, 2), []).report("run.parquet"), "end its own name with .html"),
@@ -335,7 +338,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=REFUSED)
 def test_settings_that_mean_nothing_are_refused(make, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ModelError), match=message):
         make()
 
 

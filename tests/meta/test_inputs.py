@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, MetaInputs, RecomputedRows, group_of
+from gradscore.meta import ARRAYS, DESCRIPTION, MetaInputs, RecomputedRows, group_of, write_files
 from gradscore.meta import inputs as module
 from gradscore.meta.inputs import FeatureColumns, Scaling, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
@@ -79,7 +79,7 @@ def twice(samples=16, unit=FLOAT32):
 def test_inputs_that_come_out_otherwise_are_left_out(samples, tmp_path):
     inputs = make_inputs(noisy(1), twice=twice(samples))
     assert inputs.left_out == RATIOS_OF_ROUNDING
-    inputs.save(tmp_path)
+    write_files(tmp_path, inputs.files())
     assert MetaInputs.load(tmp_path).left_out == RATIOS_OF_ROUNDING
     assert {"u/head/max", "u/head/min", "u/head/max:l1", "u/head/l1", "baseline/msp"} <= set(inputs.names)
     np.testing.assert_allclose(inputs.scaled(noisy(3)), inputs.scaled(noisy(1)), atol=1e-4)
@@ -283,7 +283,7 @@ def test_nothing_but_constants_are_refused():
 
 
 def test_a_round_trip_gives_the_same_bits(tmp_path):
-    INPUTS.save(tmp_path)
+    write_files(tmp_path, INPUTS.files())
     loaded = MetaInputs.load(tmp_path)
     assert (loaded.names, loaded.columns) == (INPUTS.names, INPUTS.columns)
     asked = pd.concat([NEW, ORDINARY], ignore_index=True)
@@ -292,7 +292,7 @@ def test_a_round_trip_gives_the_same_bits(tmp_path):
 
 
 def test_arrays_that_are_alike_are_stored_once(tmp_path):
-    INPUTS.save(tmp_path)
+    write_files(tmp_path, INPUTS.files())
     stored = load_file(tmp_path / ARRAYS)
     learned = INPUTS.scaling.arrays() | INPUTS.baselines.arrays()
     kinds = {(each.shape, str(each.dtype), each.tobytes()) for each in learned.values()}
@@ -316,7 +316,7 @@ EDITS = {
 
 @pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
 def test_a_changed_description_is_refused(edit, message, tmp_path):
-    INPUTS.save(tmp_path)
+    write_files(tmp_path, INPUTS.files())
     path = tmp_path / DESCRIPTION
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(StoreError, match=message):

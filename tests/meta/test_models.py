@@ -20,6 +20,7 @@ from gradscore.meta import (
     alarm_weights,
     fit_logistic,
     fit_one_class,
+    write_files,
 )
 from gradscore.meta.models import prevalence_shift, probabilities
 
@@ -40,7 +41,7 @@ def test_positives_score_higher(model):
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_a_loaded_model_scores_the_same_bits(model, tmp_path):
-    model.save(tmp_path / "model")
+    write_files(tmp_path / "model", model.files())
     loaded = MetaModel.load(tmp_path / "model", INPUTS)
     assert loaded.decision(OTHER).tobytes() == model.decision(OTHER).tobytes()
     assert (loaded.kind, loaded.notes) == (model.kind, model.notes)
@@ -59,14 +60,14 @@ def test_a_sample_scores_the_same_in_any_company(model, rows):
 
 
 def test_other_inputs_are_refused(tmp_path):
-    LOGISTIC.save(tmp_path)
+    write_files(tmp_path, LOGISTIC.files())
     other = make_inputs(FRAME[~TRUTH].iloc[1:])
     with pytest.raises(StoreError, match="fitted on other inputs than lie beside it"):
         MetaModel.load(tmp_path, other)
 
 
 def saved(folder, model=LOGISTIC):
-    model.save(folder)
+    write_files(folder, model.files())
     return folder / ARRAYS, folder / DESCRIPTION
 
 

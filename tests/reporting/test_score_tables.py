@@ -2,10 +2,10 @@
 
 import pytest
 
-from gradscore.evaluation import Answer, Records
+from gradscore.evaluation import Answer, Records, verdict_rows
 from gradscore.evaluation.answer import Use
 from gradscore.evaluation.records import Record, verdicts
-from gradscore.reporting.evaluation_report import SHOWN, answer_rows, score_tables
+from gradscore.reporting.evaluation_report import SHOWN, score_tables
 
 GROUPS = {"near": ["a", "b"], "far": ["c"], "all": ["a", "b", "c"]}
 AREAS = {
@@ -84,7 +84,7 @@ def test_a_set_on_which_the_chosen_score_loses_says_so_beside_a_better_mean():
     gains = [gain(name, value) for name, value in [*sets.items(), *((f"{group} (mean)", 0.05) for group in GROUPS)]]
     wrong = record("in_dist.test", "chosen", 0.9, task="misclassification", protocol="in_dist_only")
     records = [each for each in of_sets(AREAS) if each.score in ("chosen", "energy")]
-    rows = answer_rows(verdicts([wrong, *records, *gains], groups=GROUPS))
-    outcomes = {name: verdict.outcome for name, verdict in rows}
-    assert list(outcomes) == ["wrong predictions", "a", "b", "c", "near, mean", "all, mean"]
+    rows = verdict_rows(verdicts([wrong, *records, *gains], groups=GROUPS))
+    outcomes = {name: verdict.outcome for name, verdict in rows.items()}
+    assert list(outcomes) == ["a", "b", "c", "near, mean", "all, mean", "wrong predictions"]
     assert [outcomes[name] for name in ("a", "b", "c", "all, mean")] == ["better", "worse", "better", "mixed"]
