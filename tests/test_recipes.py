@@ -141,7 +141,7 @@ run: run
 COMMANDS = {
     "extract": ["config.yaml", "--trust-code"],
     "fit-meta": ["run"],
-    "evaluate": ["run", "--tables"],
+    "evaluate": ["run"],
     "inspect": ["run", "--trust-code", "--quantities", "toy_largest", "--samples", "1000", "--batch-size", "100"],
 }
 

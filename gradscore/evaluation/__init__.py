@@ -26,7 +26,7 @@ from .fits import FitReport, class_notices, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs
-from .records import CLASSIFIER, COMPARED, JOINT, Record, Records, Verdict, is_group
+from .records import CLASSIFIER, COMPARED, Record, Records, Verdict
 from .score_tables import (
     LOGIT_LR,
     SCORE_LR,

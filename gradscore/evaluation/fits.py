@@ -454,7 +454,7 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
     splits = {info.name: info for info in run.splits()}
     used = [name for name, info in splits.items() if name not in (FIT, BANK) and not info.auxiliary]
     ours = pd.concat([tables.contents(name) for name in (FIT, BANK) if name in splits])
-    contents = {name: common(ours, run.read(name, ["content_hash"])["content_hash"]).to_pylist() for name in used}
+    contents = {name: set(common(ours, run.read(name, ["content_hash"])["content_hash"]).to_pylist()) for name in used}
     elsewhere = set[str]().union(*contents.values())
     whole = tables.read(FIT)
     fit = _without(whole, elsewhere)

@@ -1,5 +1,5 @@
+import html
 import json
-import shlex
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +71,6 @@ class Said:
     run: Path
     found: EvaluationReport
     plain: str
-    tables: str
     quiet: str
     document: dict[str, Any]
 
@@ -82,36 +81,22 @@ class Said:
 @pytest.fixture(scope="module")
 def said(fitted: Path) -> Said:
     found = evaluate_run(RunFolder(fitted))
-    options = ([], ["--tables"], ["-q"], ["--json"])
+    options = ([], ["-q"], ["--json"])
     results = [CliRunner().invoke(app, ["evaluate", str(fitted), *each]) for each in options]
     assert [each.exit_code for each in results] == [0] * len(options)
-    plain, tables, quiet, document = (str(each.stdout) for each in results)
-    return Said(fitted, found, plain, tables, quiet, json.loads(document))
+    plain, quiet, document = (str(each.stdout) for each in results)
+    return Said(fitted, found, plain, quiet, json.loads(document))
 
 
-def test_tables_are_of_protocols_groups_and_both_scores(said: Said) -> None:
-    shown = " ".join(said.tables.split())
-    for part in ("ood, known", "max_logit", "ood, leave_one_dataset_out: groups of OOD sets", "mean AUROC"):
-        assert part in shown
-    assert "wrong or OOD, leave_one_dataset_out" in shown
-    assert "DS-F1" not in said.plain
-
-
-def test_the_command_that_shows_the_notes_can_be_pasted(fitted: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(fitted, tmp_path / "a run")
-    brief = CliRunner().invoke(app, ["evaluate", str(run), "--set", "evaluate.protocols=[known]"]).stdout
-    line = next(each for each in brief.splitlines() if "more note" in each)
-    count, command = line.split(" more notes: ")
-    program, *arguments = shlex.split(command)
-    shown = CliRunner().invoke(app, arguments)
-    assert (program, shown.exit_code) == ("gradscore", 0)
-    assert shown.stdout.count("note: ") - brief.count("note: ") == int(count)
-    assert "in_dist_only" not in shown.stdout.replace("misclassification, in_dist_only", "")
+def test_notes_that_are_not_warnings_are_counted_and_in_the_report(said: Said) -> None:
+    rest = [each for each in said.found.notices if each.level == "note"]
+    assert f"{len(rest)} more notes in the report" in said.plain
+    assert all(html.escape(each) in said.page("report.html") for each in rest)
 
 
 def test_one_class_is_said_and_null(said: Said) -> None:
     records = json.loads(said.page("metrics.json"))
-    assert "no misclassified sample among 30 samples" in said.tables
+    assert "no misclassified sample among 30 samples" in said.page("report.html")
     assert {record["value"] for record in records if record["task"] == "misclassification"} == {None}
 
 
@@ -167,7 +152,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         copied="ood.near",
         classes={"in_dist.fit": 1},
     )
-    commands = {"fitted": ["fit-meta", "-q"], "tables": ["evaluate", "--tables"], "quiet": ["evaluate", "-q"]}
+    commands = {"fitted": ["fit-meta", "-q"], "quiet": ["evaluate", "-q"]}
     said = {name: CliRunner().invoke(app, [*each, str(run)]).stdout for name, each in commands.items()}
     return SimpleNamespace(**said, page=(run / "evaluation" / "report.html").read_text())
 
@@ -178,7 +163,6 @@ def test_copies_among_reported_samples_are_said(spoilt: SimpleNamespace) -> None
         "duplicates: ood.far: 1 of 30 samples is a copy of another in it; it counts as if it were",
         "in_dist.test: only 5 different misclassified samples among 30 (10 with copies): take its figures as a hint",
     ):
-        assert line in spoilt.tables
         assert line in spoilt.page
 
 

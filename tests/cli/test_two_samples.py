@@ -34,7 +34,7 @@ COMMANDS = {
     "doctor": ["doctor", "config.yaml", "--trust-code"],
     "extract": ["extract", "config.yaml", "--trust-code"],
     "fit-meta": ["fit-meta", "run"],
-    "evaluate": ["evaluate", "run", "--tables"],
+    "evaluate": ["evaluate", "run"],
     "a new expected": ["check", "run", "--expected", "expected.json", "--update"],
     "check": ["check", "run", "--expected", "expected.json"],
     "bundle": ["bundle", "run", "--trust-code", "--alpha", "0.7"],
