@@ -38,7 +38,6 @@ from .quantity import (
 )
 from .sample_gradients import MeanGSNR
 from .saved_model import QUANTITIES, Inspection, inspect_config
-from .training_report import read_record, write_training
 
 if TYPE_CHECKING:
     from .lightning_callback import InspectorCallback

@@ -327,7 +327,7 @@ class Inspector:
         return self._logbook.record(self.name, layers, [self._loop, *self.quantities], self.history, found)
 
     def save(self, path: Path | str) -> None:
-        """Writes `record` to one Parquet file, which `read_record` reads.
+        """Writes `record` to one Parquet file; the column `part` says which of its tables a row is of.
 
         Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing.
         """
@@ -356,7 +356,7 @@ class Inspector:
             return
         record = self.record()
         record.save(file)
-        write_training([record], path, images=images)
+        write_training(record, path, images=images)
 
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.

@@ -1,20 +1,17 @@
-"""A run of training: what is kept of it while it goes on, its file, and its page, for one run or several."""
+"""A run of training: what is kept of it while it goes on, its file, and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from ..errors import ConfigError
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, time_rows, write_page
 from ..system import FloatArray, replacing
 from .findings import Finding
@@ -44,9 +41,6 @@ BOUNDED = frozenset({"correlation", "activation rate", "death rate"})
 OUTLYING = 1e4
 """A value so many times as large as the median makes a scale logarithmic, as in a run that explodes."""
 
-KEY = b"gradscore.training"
-"""Of what a Parquet file says beside its rows."""
-
 COLUMNS = {
     "steps": ["quantity", "measure", "layer", "start", "stop", "count", "non_finite", "mean", "std", "min", "max"],
     "epochs": ["quantity", "measure", "layer", "epoch", "step", "statistic", "value"],
@@ -54,9 +48,6 @@ COLUMNS = {
     "findings": ["step", "kind", "layer", "sentence"],
 }
 """Of the tables of a run."""
-
-WHOLE = ["start", "stop", "count", "non_finite", "epoch", "step", "bin_count"]
-"""Columns of whole numbers."""
 
 
 class Drawing(BaseModel, frozen=True):
@@ -67,14 +58,6 @@ class Drawing(BaseModel, frozen=True):
     lines: tuple[str, ...]
     bands: tuple[str, ...]
     log_scale: bool
-
-
-class _Header(BaseModel):
-    """What a file says beside its rows."""
-
-    name: str
-    layers: list[str]
-    drawings: dict[str, Drawing]
 
 
 @dataclass(frozen=True)
@@ -101,44 +84,11 @@ class TrainingRecord:
     drawings: dict[str, Drawing] = field(default_factory=dict)
 
     def save(self, path: Path | str) -> None:
-        """Writes one Parquet file; what is there stays until the new one is complete."""
+        """Writes the tables below each other, told apart by the column `part`, to a Parquet file."""
         filled = [getattr(self, name).assign(part=name) for name in COLUMNS if len(getattr(self, name))]
         rows = pd.concat(filled or [pd.DataFrame({"part": pd.Series([], dtype=str)})])
-        header = _Header(name=self.name, layers=self.layers, drawings=self.drawings)
-        table = pa.Table.from_pandas(rows, preserve_index=False)
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: header.model_dump_json().encode()})
         with replacing(Path(path)) as temporary:
-            pq.write_table(table, temporary)
-
-
-def read_record(path: Path | str) -> TrainingRecord:
-    """Reads what `TrainingRecord.save` wrote.
-
-    Raises:
-        ConfigError: the file is not there, or is something else.
-    """
-    try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"{path} cannot be read as a run of training: {error}") from error
-    about = (table.schema.metadata or {}).get(KEY)
-    if about is None:
-        raise ConfigError(
-            f"{path} holds no run of training; wanted a file that Inspector.save or Inspector.report wrote"
-        )
-    try:
-        header, rows = _Header.model_validate_json(about), table.to_pandas()
-        parts = {}
-        for name, columns in COLUMNS.items():
-            part = rows[rows["part"] == name]
-            part = part[columns] if len(part) else part.reindex(columns=columns)
-            types = {column: "int64" for column in columns if column in WHOLE}
-            parts[name] = part.reset_index(drop=True).astype(types)
-        return TrainingRecord(name=header.name, layers=header.layers, drawings=header.drawings, **parts)
-    except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"{path} is damaged, or another version of gradscore wrote it: {str(error).splitlines()[0]}"
-        ) from error
+            rows.to_parquet(temporary, index=False)
 
 
 MOST_EPOCHS = 64
@@ -242,11 +192,11 @@ def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
                 yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 
 
-def write_training(records: Sequence[TrainingRecord], path: Path | str, *, images: bool = True) -> None:
-    """Writes a page of one run, or of several beside each other.
+def write_training(record: TrainingRecord, path: Path | str, *, images: bool = True) -> None:
+    """Writes the page of a run.
 
     Args:
-        records: the runs; of the same name, they are numbered.
+        record: the run.
         path: the page.
         images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
 
@@ -254,19 +204,12 @@ def write_training(records: Sequence[TrainingRecord], path: Path | str, *, image
         MissingExtraError: the extra `report` is not installed.
     """
     check_packages("page", "write it again")
-    records = _numbered(records)
-    several = len(records) > 1
-    findings = [
-        f"{record.name}: {sentence}" if several else sentence
-        for record in records
-        for sentence in record.findings["sentence"]
-    ]
-    name = " and ".join(record.name for record in records)
+    findings = list(record.findings["sentence"])
     content = {
-        "name": name,
-        "title": f"training of {name}",
+        "name": record.name,
+        "title": f"training of {record.name}",
         "brand": "gradscore inspect: training",
-        "facts": [(record.name if several else "seen", _extent(record)) for record in records],
+        "facts": [("seen", _extent(record))],
         "findings": findings,
         "verdict": "not well" if findings else "",
         "remark": "Dashed lines mark these steps.",
@@ -274,19 +217,7 @@ def write_training(records: Sequence[TrainingRecord], path: Path | str, *, image
     }
     page = Path(path)
     plots = page.with_name(f"{page.stem}-plots") if images else None
-    write_page(page, content, _parts(records), template=TEMPLATE, plots=plots)
-
-
-def _numbered(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
-    """Runs with names of their own."""
-    found: list[TrainingRecord] = []
-    for record in records:
-        names, name, number = {each.name for each in found}, record.name, 1
-        while name in names:
-            number += 1
-            name = f"{record.name} ({number})"
-        found.append(replace(record, name=name))
-    return found
+    write_page(page, content, _parts(record), template=TEMPLATE, plots=plots)
 
 
 def _extent(record: TrainingRecord) -> str:
@@ -295,38 +226,36 @@ def _extent(record: TrainingRecord) -> str:
     return f"{steps} steps, {epochs} epochs ended"
 
 
-def _parts(records: Sequence[TrainingRecord]) -> list[Part]:
+def _parts(record: TrainingRecord) -> list[Part]:
     """The plots: by quantity, steps first and then epochs."""
-    drawings = {name: drawing for record in records for name, drawing in record.drawings.items()}
     found = [
-        Part(title=drawing.title, plots=list(_time_plots(records, name, drawing))) for name, drawing in drawings.items()
+        Part(title=drawing.title, plots=list(_time_plots(record, name, drawing)))
+        for name, drawing in record.drawings.items()
     ]
-    found.append(Part(title="Histograms of gradients over time", plots=list(_histograms(records))))
+    found.append(Part(title="Histograms of gradients over time", plots=list(_histograms(record))))
     return [part for part in found if part.plots]
 
 
-def _time_plots(records: Sequence[TrainingRecord], quantity: str, drawing: Drawing) -> Iterator[Plot]:
+def _time_plots(record: TrainingRecord, quantity: str, drawing: Drawing) -> Iterator[Plot]:
     """Every measure by step; then by epoch, where there are several."""
-    for by, tables in (("step", [each.steps for each in records]), ("epoch", [each.epochs for each in records])):
-        frames = [table[table["quantity"] == quantity] for table in tables]
+    for by, table in (("step", record.steps), ("epoch", record.epochs)):
+        frame = table[table["quantity"] == quantity]
         if by == "epoch":
-            frames = [frame[~frame["statistic"].isin(["count", "non_finite"])] for frame in frames]
-            if not any(len(set(frame["epoch"])) > 1 for frame in frames):
+            frame = frame[~frame["statistic"].isin(["count", "non_finite"])]
+            if len(set(frame["epoch"])) < 2:
                 return
-            last = max(_last(table["epoch"]) for table in tables)
-            marks = sorted({epoch for record in records for epoch in _epochs_of_findings(record)})
+            last, marks = _last(table["epoch"]), sorted(set(_epochs_of_findings(record)))
         else:
-            last = max(_last(table["stop"]) for table in tables) - 1
-            marks = sorted({float(step) for record in records for step in record.findings["step"]})
-        for measure in dict.fromkeys(name for frame in frames for name in frame["measure"]):
-            parts = [frame[frame["measure"] == measure] for frame in frames]
-            rows = _rows(records, parts, drawing)
+            last, marks = _last(table["stop"]) - 1, sorted({float(step) for step in record.findings["step"]})
+        for measure in dict.fromkeys(frame["measure"]):
+            part = frame[frame["measure"] == measure]
+            rows = [(layer, lines) for layer in _layers(record, part) if (lines := _lines(part, layer, drawing))]
             if rows:
                 yield time_rows(
                     rows,
                     name=file_name(f"{quantity}-{measure}-{by}s"),
                     title=f"{measure[:1].upper()}{measure[1:]}, by {by}",
-                    caption=_caption(drawing, by, measure, parts),
+                    caption=_caption(drawing, by, measure, part),
                     x_label=by,
                     log=_is_log(drawing, measure, rows),
                     marks=marks[:MOST_MARKS],
@@ -338,35 +267,21 @@ Row = tuple[str, list[Line]]
 """A layer, or another row of a plot, and its lines."""
 
 
-def _rows(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame], drawing: Drawing) -> list[Row]:
-    """A row for each layer, with the lines of all runs."""
-    several, found = len(records) > 1, []
-    for layer in _layers(records, parts):
-        lines = []
-        for number, (record, part) in enumerate(zip(records, parts, strict=True)):
-            wide, x = _by_time(part[part["layer"] == layer])
-            if wide.empty:
-                continue
-            chosen = [name for name in drawing.lines if name in wide]
-            chosen = chosen or ["mean" if "mean" in wide else str(wide.columns[0])]
-            bands = [
-                (low.to_numpy(np.float64), high.to_numpy(np.float64))
-                for low, high in filter(None, (band_of(wide, name) for name in drawing.bands))
-            ]
-            for place, name in enumerate(chosen):
-                own = f"{record.name}: {name}" if len(chosen) > 1 else record.name
-                line = Line(
-                    name=own if several else name,
-                    colour=colour(number if several else place),
-                    x=x,
-                    y=wide[name].to_numpy(np.float64),
-                    bands=() if place else bands,
-                    dotted=several and place > 0,
-                )
-                lines.append(line)
-        if lines:
-            found.append((layer, lines))
-    return found
+def _lines(part: pd.DataFrame, layer: str, drawing: Drawing) -> list[Line]:
+    """The lines of a layer, the first of them with bands."""
+    wide, x = _by_time(part[part["layer"] == layer])
+    if wide.empty:
+        return []
+    chosen = [name for name in drawing.lines if name in wide]
+    chosen = chosen or ["mean" if "mean" in wide else str(wide.columns[0])]
+    bands = [
+        (low.to_numpy(np.float64), high.to_numpy(np.float64))
+        for low, high in filter(None, (band_of(wide, name) for name in drawing.bands))
+    ]
+    return [
+        Line(name=name, colour=colour(place), x=x, y=wide[name].to_numpy(np.float64), bands=() if place else bands)
+        for place, name in enumerate(chosen)
+    ]
 
 
 def _by_time(part: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
@@ -378,11 +293,9 @@ def _by_time(part: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
     return wide, wide.index.to_numpy(np.float64)
 
 
-def _layers(records: Sequence[TrainingRecord], parts: Sequence[pd.DataFrame]) -> list[str]:
+def _layers(record: TrainingRecord, part: pd.DataFrame) -> list[str]:
     """Layers in the order of the model, the whole model first."""
-    order = list(dict.fromkeys(name for record in records for name in record.layers))
-    place = model_order([MODEL, *order])
-    return sorted(dict.fromkeys(name for part in parts for name in part["layer"]), key=place)
+    return sorted(dict.fromkeys(part["layer"]), key=model_order([MODEL, *record.layers]))
 
 
 def _is_log(drawing: Drawing, measure: str, rows: Sequence[Row]) -> bool:
@@ -397,13 +310,13 @@ def _last(numbers: pd.Series[int]) -> int:
     return int(numbers.max()) if len(numbers) else 0
 
 
-def _caption(drawing: Drawing, by: str, measure: str, parts: Sequence[pd.DataFrame]) -> str:
+def _caption(drawing: Drawing, by: str, measure: str, part: pd.DataFrame) -> str:
     lines, bands = drawing.lines, drawing.bands
     if by == "epoch":
         return f"Lines: {', '.join(lines)}; bands: {', '.join(bands) or 'none'}; of the values of an epoch."
     # Of stretches of steps there are no median and no quartiles.
     lines, bands = (tuple(name for name in names if name in (*POINTS, "min-max")) for names in (lines, bands))
-    lost = sum(int(part["non_finite"].sum()) for part in parts)
+    lost = int(part["non_finite"].sum())
     missing = f" {lost} values are NaN or infinite, and left out." if lost else ""
     how = f"Lines: {', '.join(lines or ['mean'])}; bands: {', '.join(bands) or 'none'}; of a stretch of steps."
     return f"{drawing.captions.get(measure, '')} {how}{missing}".strip()
@@ -415,16 +328,15 @@ def _epochs_of_findings(record: TrainingRecord) -> list[float]:
     return [float(np.searchsorted(ends, step)) for step in record.findings["step"]]
 
 
-def _histograms(records: Sequence[TrainingRecord]) -> Iterator[Plot]:
-    for record in records:
-        bins = record.histograms
-        for layer in _layers([record], [bins])[:MOST_HEATS]:
-            heat = _heat(record, bins[bins["layer"] == layer], layer, several=len(records) > 1)
-            if heat is not None:
-                yield heat
+def _histograms(record: TrainingRecord) -> Iterator[Plot]:
+    bins = record.histograms
+    for layer in _layers(record, bins)[:MOST_HEATS]:
+        heat = _heat(record, bins[bins["layer"] == layer], layer)
+        if heat is not None:
+            yield heat
 
 
-def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bool) -> Plot | None:
+def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str) -> Plot | None:
     """How often which value occurred, epoch by epoch; bins of any width are spread evenly over those they cover."""
     epochs = sorted(set(bins["epoch"]))
     if len(epochs) < 2:
@@ -436,12 +348,11 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str, *, several: bo
     for epoch, part in bins.groupby("epoch"):
         shares = _shares_between(part.sort_values("low"), edges)
         logs[:, int(str(epoch)) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
-    name = layer if layer_of(layer)[0] != MODEL else "whole model"
     whole = len(epochs) == len(columns)
     return heat_map(
         logs,
         name=file_name(f"histogram-{record.name}-{layer}"),
-        title=f"{record.name}: {name}" if several else name,
+        title=layer if layer_of(layer)[0] != MODEL else "whole model",
         caption="" if whole else "Epochs without a colour have no value that is finite.",
         x_label="epoch",
         y_label="gradient",

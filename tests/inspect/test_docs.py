@@ -5,10 +5,11 @@ import warnings
 from contextlib import chdir
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from manual_pages import run_page
 
-from gradscore.inspect import QUANTITIES, read_record
+from gradscore.inspect import QUANTITIES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 
@@ -35,8 +36,8 @@ def test_training_loop(names):
 
 def test_picture_of_a_run(names, folder):
     assert names["troubles"] == []
-    assert all((folder / name).is_file() for name in ("training.html", "runs.html"))
-    assert read_record(folder / "training.parquet").steps["stop"].max() == 20
+    assert all((folder / name).is_file() for name in ("training.html", "training.parquet"))
+    assert pd.read_parquet(folder / "training.parquet")["stop"].max() == 20
 
 
 def test_with_lightning(names):
