@@ -19,7 +19,6 @@ from ..extractor import FAILURES, ForwardPass, input_dtype, refusal
 from ..gradients import Engine, prepare
 from ..losses import LOSSES, LossHead, first_without_labels
 from ..models import (
-    BuiltModel,
     Interface,
     build_model,
     check_logits,
@@ -301,7 +300,7 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     """
     device = resolve_device(config.extract.device)
     check_features(config.features)
-    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    built = build_model(config.model, seed=config.extract.seed)
     model = built.model.to(device)
     group_parameters(model, config.features.parameters, granularity=config.features.granularity)
     datasets = open_datasets(config)
@@ -319,7 +318,8 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     )
     head, classes = LOSSES[first_without_labels(config.features.losses)], config.model.num_classes
     found = _diagnosed(model, inputs, head, Interface(num_classes=classes, one_logit=classes == 1), check)
-    more = [*_weights(built)]
+    make = note if config.model.checkpoint is None else warning
+    more = [make("checkpoint", sentence) for sentence in built.notices]
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
@@ -341,18 +341,6 @@ def _classes(splits: Mapping[str, SampleDataset], count: int) -> Iterator[Remark
         names = splits[name].class_names or range(max(count, 2))
         if lacking := [str(each) for place, each in enumerate(names) if place not in labels]:
             yield warning("classes", f"{name} has no sample of {len(lacking)} of {len(names)}: {some(lacking)}")
-
-
-def _weights(built: BuiltModel) -> Iterator[Remark]:
-    sentences = built.notices
-    if not built.random:
-        make = note if built.is_own else warning
-        yield from (make("checkpoint", sentence) for sentence in sentences)
-        return
-    everything = len(built.random) == len([*built.model.named_parameters()])
-    make = problem if everything else warning
-    for sentence in sentences:
-        yield make("random weights", f"{sentence}; name the file of the trained weights by model.checkpoint")
 
 
 def _drawn(config: Config, dataset: SampleDataset, count: int, *, name: str) -> Iterator[Batch]:

@@ -144,7 +144,7 @@ def inspect_config(
     names = list(dict.fromkeys(quantities or QUANTITIES))
     templates = [QUANTITIES.find(name, where="quantities")() for name in names]
     device = resolve_device(config.extract.device)
-    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    built = build_model(config.model, seed=config.extract.seed)
     model = built.model.to(device)
     datasets = open_datasets(config)
     notices: list[str] = []

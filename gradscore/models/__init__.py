@@ -16,6 +16,7 @@ from .processors import FolderProcessor
 from .sources import (
     LIVE,
     MODEL_SOURCES,
+    NO_CHECKPOINT,
     TRANSFORMERS,
     BuiltModel,
     CodeSource,

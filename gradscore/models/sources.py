@@ -41,7 +41,6 @@ from ..system import (
     import_torchvision,
     is_address,
     sha256,
-    some,
 )
 from .code import ask_for_code, code_hash, load_function
 from .interface import OTHER_MODELS, Interface, refuse_foreign
@@ -457,27 +456,25 @@ class BuiltModel:
         model: on the CPU, in eval mode, with gradients enabled for all parameters; takes a tensor or a mapping of
             keyword arguments, and returns logits (N, K).
         notices: what a reader of the figures should know of the weights, in sentences.
-        random: names of the parameters that are random numbers, since no file gave them.
-        is_own: no checkpoint was named, and the model came with weights that do not depend on random numbers.
     """
 
     model: nn.Module
     notices: tuple[str, ...] = ()
-    random: tuple[str, ...] = ()
-    is_own: bool = False
 
+
+NO_CHECKPOINT = "model.checkpoint is null"
+"""What is noted of a network whose weights, random ones perhaps, come from the code that makes it."""
 
 LIVE = "object"
 """Stands for a kind of source where a program gave the model itself; what follows is the name of its class."""
 
 
-def build_model(config: ModelConfig, *, seed: int = 0, look_for_random: bool = False) -> BuiltModel:
+def build_model(config: ModelConfig, *, seed: int = 0) -> BuiltModel:
     """Builds a classifier and loads its weights.
 
     Args:
         config: source, arguments and checkpoint.
         seed: of the random weights that no checkpoint replaces; the state of the random numbers outside stays as it is.
-        look_for_random: where no checkpoint is named, find out which weights are random: the model is made twice.
 
     Returns:
         The model, and what is known of its weights.
@@ -503,46 +500,23 @@ def build_model(config: ModelConfig, *, seed: int = 0, look_for_random: bool = F
         outputs=1 if config.one_logit else config.num_classes,
         with_weights=config.checkpoint is None,
     )
-    model = _seeded(source, request, seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = source.build(request)
     refuse_foreign(model, source=f"model.source {config.source}")
     notices: list[str] = []
-    random: list[str] = []
-    is_own = False
     if config.checkpoint is not None:
         weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
         notices = load_checkpoint(model, weights, prefix=config.prefix, called=as_address(config.checkpoint))
-    elif look_for_random and not source.brings_weights:
-        random = _random_weights(source, request, model, seed)
-        is_own = not random
-        which = "" if len(random) == len([*model.parameters()]) else f" in {some(random)}"
-        notices = [
-            "model.checkpoint is null: the model came with weights of its own, which do not depend on the seed"
-            if is_own
-            else f"model.checkpoint is null: random weights{which}, made with seed {seed}"
-        ]
+    elif not source.brings_weights:
+        notices = [f"{NO_CHECKPOINT}: the weights are those that its source makes, with seed {seed}"]
     model.cpu()
     to_eval(model)
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.requires_grad_(True)
     Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
-    return BuiltModel(model, tuple(notices), tuple(random), is_own)
-
-
-def _seeded(source: ModelSource, request: ModelRequest, seed: int) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return source.build(request)
-
-
-def _random_weights(source: ModelSource, request: ModelRequest, model: nn.Module, seed: int) -> list[str]:
-    """The parameters that come out otherwise with another seed; what a model is filled with from a file does not."""
-    other = {name: each.detach() for name, each in _seeded(source, request, seed + 1).named_parameters()}
-    return [
-        name
-        for name, each in model.named_parameters()
-        if name not in other or not torch.equal(each.detach().nan_to_num(), other[name].nan_to_num())
-    ]
+    return BuiltModel(model, tuple(notices))
 
 
 def to_eval(model: nn.Module) -> None:

@@ -229,7 +229,7 @@ class RunPlan:
         device = resolve_device(config.extract.device)
         check_features(config.features)
         with trusting_code(trust_code):
-            built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+            built = build_model(config.model, seed=config.extract.seed)
             model = built.model.to(device)
             opened = open_datasets(config)
             given = config.data
@@ -466,7 +466,7 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
     device = resolve_device(config.extract.device)
     dataset = open_datasets(config, only=[split])[split]
     check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)
-    built = build_model(config.model, seed=config.extract.seed, look_for_random=True)
+    built = build_model(config.model, seed=config.extract.seed)
     skipped: list[BadSample] = []
     options = config.extract
     samples = split_samples(

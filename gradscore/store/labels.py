@@ -15,6 +15,7 @@ from ..columns import LOGIT
 from ..config import as_flow
 from ..data import FIT, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
+from ..models import NO_CHECKPOINT
 from ..notices import Notice
 from ..system import IntArray, some
 from .run_folder import RunFolder
@@ -212,9 +213,6 @@ GAP = 0.1
 SIGNIFICANT = 1e-6
 """Chance that two equal accuracies come out as far apart as a warning wants."""
 
-RANDOM = "random weights"
-"""What a run notes of a network whose weights come from no file."""
-
 
 @dataclass(frozen=True)
 class _Labelled:
@@ -332,9 +330,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
     doubted = [each for each in found if each.doubt]
     advices = {each.split: each.advice for each in found if each.advice}
-    if any(RANDOM in notice for notice in run.manifest.notices):
-        why = f"the network was not trained (model.checkpoint is null: {RANDOM}), and figures about it mean nothing"
-    elif len(set(advices.values())) == 1 and len(advices) == len(found):
+    if len(set(advices.values())) == 1 and len(advices) == len(found):
         why = f"{found[0].advice}{EVERYWHERE}; figures that depend on labels mean nothing until then"
     elif advices:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
@@ -360,6 +356,8 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             "the network is far surer than it is right: it is overfitted, or the data or their preprocessing are not "
             "those of its training, and then figures mean little"
         )
+    if any(NO_CHECKPOINT in notice for notice in run.manifest.notices):
+        why = f"figures mean nothing if the network was not trained ({NO_CHECKPOINT}); else {why}"
     return why if advices else f"{why}; run gradscore doctor CONFIG"
 
 

@@ -75,10 +75,9 @@ FOLDERS = {
 def test_classifiers_of_transformers(tmp_path: Path, make, batch) -> None:
     model = make().eval()
     model.save_pretrained(tmp_path)
-    found = build_model(ModelConfig(source=f"transformers:{tmp_path}", num_classes=3), look_for_random=True)
+    found = build_model(ModelConfig(source=f"transformers:{tmp_path}", num_classes=3))
     wanted = model(**batch).logits if isinstance(batch, dict) else model(batch).logits
     torch.testing.assert_close(found.model(batch), wanted)
-    assert found.random == ()
     assert not found.model.training
 
 
@@ -214,11 +213,10 @@ def test_programs(tmp_path: Path) -> None:
     model = network().eval()
     path = exported(tmp_path / "net.pt2", model)
     with trusting_code():
-        found = build_model(ModelConfig(source=f"program:{path}", num_classes=3), look_for_random=True)
+        found = build_model(ModelConfig(source=f"program:{path}", num_classes=3))
     torch.testing.assert_close(found.model(IMAGES[:3]), model(IMAGES[:3]))
     wanted = [name for name, _ in model.named_parameters()]
     assert [name for name, each in found.model.named_parameters() if each.requires_grad] == wanted
-    assert found.random == ()
 
 
 def test_programs_run_when_they_are_trusted(tmp_path: Path) -> None:
@@ -275,17 +273,6 @@ def scripted():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.jit.script(network())
-
-
-def loaded():
-    model = network()
-    model.load_state_dict({name: torch.full_like(each, 0.5) for name, each in model.state_dict().items()})
-    return model
-
-
-def new_head():
-    model = loaded()
-    return nn.Sequential(model, nn.Linear(3, 3))
 """
 
 
@@ -309,21 +296,12 @@ def test_modules_that_hide_their_parameters_are_refused(code: str, factory: str,
         built(config(f"{code}:{factory}"))
 
 
-WEIGHTS = {
-    "network": (("1.weight", "1.bias"), "random weights, made with seed 7"),
-    "loaded": ((), "the model came with weights of its own"),
-    "new_head": (("1.weight", "1.bias"), r"random weights in 1\.weight, 1\.bias, made with seed 7"),
-}
-
-
-@pytest.mark.parametrize(
-    ("factory", "random", "notice"), [(name, *each) for name, each in WEIGHTS.items()], ids=WEIGHTS
-)
-def test_weights_of_the_factory_are_told_from_random_ones(code: str, factory: str, random: tuple, notice: str) -> None:
+def test_without_a_checkpoint_weights_are_those_of_the_source(code: str) -> None:
     with trusting_code():
-        found = build_model(config(f"{code}:{factory}"), seed=7, look_for_random=True)
-    assert found.random == random
-    assert re.search(notice, "".join(found.notices))
+        one, again, other = (build_model(config(f"{code}:network"), seed=seed) for seed in (7, 7, 8))
+    assert one.notices == ("model.checkpoint is null: the weights are those that its source makes, with seed 7",)
+    assert torch.equal(one.model(IMAGES), again.model(IMAGES))
+    assert not torch.equal(one.model(IMAGES), other.model(IMAGES))
 
 
 def written(folder: Path, files: dict[str, str]) -> str:

@@ -279,11 +279,11 @@ def test_a_gap_alone_has_several_causes(tmp_path: Path) -> None:
     assert "the network was trained on in_dist.fit, or in_dist.test is made of other samples" in line
 
 
-def test_a_network_of_random_weights_is_called_so(tmp_path: Path) -> None:
-    notice = "model.checkpoint is null: random weights, made with seed 0"
+def test_a_network_that_may_have_random_weights_is_called_so(tmp_path: Path) -> None:
+    notice = "model.checkpoint is null: the weights are those that its source makes, with seed 0"
     run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, notices=[notice])
     (line,) = label_warnings(run)
-    assert "the network was not trained (model.checkpoint is null: random weights)" in line
+    assert ": figures mean nothing if the network was not trained (model.checkpoint is null); else " in line
 
 
 # With 200 samples each, 0.80 and 0.95 have z = 4.54 (p = 6e-6), 0.80 and 0.97 have z = 5.33 (p = 1e-7).
