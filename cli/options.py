@@ -157,7 +157,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting, such as evaluate.seed=1; repeatable.",
+        help="Override a setting, such as meta.cv_folds=3; repeatable.",
         show_default=False,
     ),
 ]

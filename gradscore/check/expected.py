@@ -138,14 +138,13 @@ class ExpectedFigures(_Part):
         scored_by: the name of the score that figures are of, such as `meta` or `knn`: the one that was chosen then.
         thresholds: frozen at `policy.alpha`, by split-conformal calibration.
         accuracy: of the classifier on all samples of `in_dist.test`.
-        samples: how many each of `splits` has, so that none is cut away unseen.
         splits: `in_dist.test` and the reported OOD sets.
         probe: features of samples of `in_dist.test`.
         notices: what cannot be checked with it.
     """
 
     format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[6] = 6
+    version: Literal[7] = 7
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
@@ -154,7 +153,6 @@ class ExpectedFigures(_Part):
     accuracy: Annotated[float, Field(ge=0, le=1)] | None
     thresholds: dict[Target, float]
     notices: list[str]
-    samples: dict[str, int]
     splits: dict[str, SplitScores]
     probe: Probe
 
@@ -162,12 +160,6 @@ class ExpectedFigures(_Part):
     def _consistent(self) -> Self:
         if TEST not in self.splits:
             raise ValueError(f"splits: no {TEST}")
-        found = {name: len(each.content_hash) for name, each in self.splits.items()}
-        if found != self.samples:
-            name = next(each for each in (*self.samples, *found) if self.samples.get(each) != found.get(each))
-            raise ValueError(
-                f"splits.{name}: wanted {self.samples.get(name, 0)} samples, as samples says, got {found.get(name, 0)}"
-            )
         test = self.splits[TEST]
         if not self.scored_by.keys() == test.scores.keys():
             raise ValueError(f"scored_by: wanted a name for each of the scores of {TEST} ({', '.join(test.scores)})")
@@ -313,7 +305,6 @@ def expected_of(
         accuracy=run.manifest.splits[TEST].accuracy,
         thresholds=thresholds,
         notices=notices,
-        samples={name: len(each.content_hash) for name, each in splits.items()},
         splits=splits,
         probe=Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns),
     )

@@ -144,8 +144,6 @@ class EvaluateConfig(Section):
         "in_dist_only",
     ]
     """What OOD models are fitted and reported on ([in full](evaluation.md#protocols))."""
-    seed: InReport[Seed] = 0
-    """Of the halves of `known`."""
     near_duplicates: InReport[Literal["report", "ignore"]] = "report"
     """Whether near-duplicates in in_dist.fit of reported images are named, or not looked for."""
 
@@ -284,9 +282,6 @@ def check_features(features: FeaturesConfig) -> None:
             )
 
 
-_MOST_VALUES = 1_000_000
-"""Far more than any configuration has; a few lines of nested aliases can stand for more than memory holds."""
-
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 _WRITTEN = {
@@ -304,6 +299,11 @@ class _Loader(yaml.SafeLoader):
     Classes called no, 010, 12:30 or 2024-01-31 would be a truth value, 8, 750 and a day in YAML 1.1; in 1.2 the first,
     the third and the last are text.
     """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Refuses an alias inside what it names: values are made whole, and such a one never is."""
+        self.deep_construct = True
+        return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -388,25 +388,11 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 def _parse_yaml(text: str, *, where: str) -> Any:
     try:
-        value = yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
-        size = _size(value, {})
+        return yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
     except (yaml.YAMLError, ValueError, OverflowError, KeyError, AttributeError) as error:  # of tags: !!bool maybe
         raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise ConfigError(f"{where}: nested too deeply, or an alias (*) stands inside what it names") from None
-    if size > _MOST_VALUES:
-        raise ConfigError(f"{where}: its aliases (*) make {size} values of it, wanted {_MOST_VALUES} at most")
-    return value
-
-
-def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values there are when every alias is written out."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        entries = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_size(entry, known) for entry in entries)
-    return known[id(value)]
+        raise ConfigError(f"{where}: nested too deeply") from None
 
 
 def _override(settings: dict[str, Any], override: str) -> None:

@@ -218,7 +218,7 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
         frame = run.read(info.name, columns=["content_hash", "correct"])
         rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
     settings = run.config.evaluate
-    return make_specs(rows, protocols=settings.protocols, seed=settings.seed)
+    return make_specs(rows, protocols=settings.protocols)
 
 
 def class_notices(run: RunFolder) -> list[Notice]:

@@ -19,7 +19,7 @@ content is in-distribution as well.
 Of large data sets samples drawn at random fit, so that memory and time do not grow with the data: a logistic regression
 on a few hundred axes learns nothing more from a million samples than from a hundred thousand. All are reported.
 
-Settings that decide which samples fit (`evaluate.seed`, `auxiliary`) can change after a fit. A fitted model therefore
+Settings that decide which samples fit (such as `auxiliary`) can change after a fit. A fitted model therefore
 carries the identity of its fit in its notes, and whatever uses it compares that with what would be fitted now, so that
 it never scores samples it was fitted on (`FitIdentities`).
 """
@@ -134,23 +134,22 @@ class MetaModelSpecs:
     common: MetaModelSpec | None
 
 
-def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol], seed: int) -> MetaModelSpecs:
+def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol]) -> MetaModelSpecs:
     """Plans the meta models of a run.
 
     Args:
         splits: all splits of the run, `in_dist.fit` among them.
         protocols: the protocols of the task `ood` wanted; misclassification is always planned.
-        seed: of the halves of `known`.
 
     Returns:
         The specs, and why others are missing.
     """
-    return _SpecMaker({split.info.name: split for split in splits}, seed=seed).specs(protocols)
+    return _SpecMaker({split.info.name: split for split in splits}).specs(protocols)
 
 
-def first_half(content_hash: pd.Series[str], *, seed: int) -> BoolArray:
-    """Which samples are in the half that fits: (N,) bool, by content and seed alone, so copies stay together."""
-    digests = (hashlib.sha256(f"{seed}:{value}".encode()).digest() for value in content_hash)
+def first_half(content_hash: pd.Series[str]) -> BoolArray:
+    """Which samples are in the half that fits: (N,) bool, by content alone, so copies stay together."""
+    digests = (hashlib.sha256(f"0:{value}".encode()).digest() for value in content_hash)
     return np.array([digest[0] % 2 == 0 for digest in digests], dtype=bool)
 
 
@@ -203,9 +202,8 @@ def subsampling_notices(sizes: Mapping[str, int]) -> list[str]:
 
 
 class _SpecMaker:
-    def __init__(self, splits: Mapping[str, SplitContent], *, seed: int) -> None:
+    def __init__(self, splits: Mapping[str, SplitContent]) -> None:
         self._splits = splits
-        self._seed = seed
         self._targets = [split for split in splits.values() if split.info.is_reported_ood]
         self._auxiliary = [split for split in splits.values() if split.info.auxiliary]
         self._shifted = {name: split.info for name, split in splits.items() if split.info.kind == "shifted"}
@@ -262,7 +260,7 @@ class _SpecMaker:
             yield self._in_dist_only()
 
     def _known(self) -> MetaModelSpec | str:
-        halves = {each.info.name: first_half(each.content_hash, seed=self._seed) for each in self._targets}
+        halves = {each.info.name: first_half(each.content_hash) for each in self._targets}
         fit = {
             FIT: self._every[FIT],
             **halves,

@@ -154,7 +154,7 @@ def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line
     command("fit-meta", run, "--set", "evaluate.protocols=[known,leave_one_dataset_out,auxiliary,in_dist_only]")
     by_default = json.loads(printed("evaluate", run, "--json"))
     shapes, contents = by_commands.raw("ood.shapes"), RunFolder(run).read("ood.shapes", ["content_hash"])
-    fits = first_half(contents["content_hash"], seed=by_commands.config.evaluate.seed)
+    fits = first_half(contents["content_hash"])
     report = fitted_on(by_commands, shapes=shapes[fits]).evaluate(
         (PIXELS[150:300], LABELS[150:300]), ood={"new_shapes": shapes[~fits]}
     )

@@ -39,21 +39,10 @@ def test_the_same_settings_keep_every_model(report_copy: RunFolder) -> None:
     assert not verify_run(report_copy.path).damaged
 
 
-CHANGES = {
-    "penalties of regressions": ("meta.Cs=[0.1]", ["ood/in_dist_only/all"]),
-    "seed of the halves": (
-        "evaluate.seed=5",
-        ["misclassification/in_dist_only/all", "ood/leave_one_dataset_out/rotated", "ood/leave_one_dataset_out/files",
-         "ood/in_dist_only/all"],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("override", "kept"), CHANGES.values(), ids=CHANGES)
-def test_what_changed_is_fitted_again(report_copy: RunFolder, override: str, kept: list[str]) -> None:
+def test_what_changed_is_fitted_again(report_copy: RunFolder) -> None:
     fit_run(report_copy)
-    changed = report_copy.with_settings([override], sections=SECTIONS)
-    assert fit_run(changed).kept == kept
+    changed = report_copy.with_settings(["meta.Cs=[0.1]"], sections=SECTIONS)
+    assert fit_run(changed).kept == ["ood/in_dist_only/all"]
     kept_models = contents(report_copy)
     shutil.rmtree(report_copy.meta_path)
     assert fit_run(RunFolder(report_copy.path)).kept == []

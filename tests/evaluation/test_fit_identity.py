@@ -43,10 +43,6 @@ def test_the_same_settings_leave_models_as_they_are(report_copy: RunFolder) -> N
 
 
 CHANGES = {
-    "evaluate.seed": (
-        lambda settings: settings.update(evaluate={"seed": 1}),
-        r"ood/known/all: .*samples\.ood\.rotated was ",
-    ),
     "auxiliary": (lambda settings: settings["data"]["ood"][0].update(auxiliary=True), r"common\.ood\.rotated"),
     "meta.seed": (lambda settings: settings["meta"].update(seed=3), r"in_dist_only/all: .*meta\.seed was 0, is now 3"),
     "meta.Cs": (lambda settings: settings["meta"].update(Cs=[0.1]), r"meta\.Cs was "),

@@ -122,7 +122,6 @@ HARMLESS: dict[str, Any] = {
     "meta.Cs": [1.0],
     "meta.boosts": [1.0],
     "evaluate.protocols": ["known"],
-    "evaluate.seed": 1,
     "evaluate.near_duplicates": "ignore",
     "run": "elsewhere",
 }
