@@ -71,12 +71,14 @@ def cross_fitted(
     seed: int,
     content: NDArray[np.str_] | None = None,
 ) -> FloatArray:
-    """What the other samples say of each: log probabilities of the classes, as if all classes were as frequent.
+    """What the other samples say of each: log probabilities of the classes, each as frequent as the root of its labels.
 
     A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. Of the four
     fifths it leaves out the tenth of each class whose label is doubted most, by fits to three fifths: so neither the
-    fit nor the choice of what it is fitted to knows a sample that it judges. Each class has the same weight: strong
-    regularisation would otherwise hand the samples of rare classes to frequent ones.
+    fit nor the choice of what it is fitted to knows a sample that it judges. A class weighs as much as the root of how
+    many labels it has. By their number, the samples of rare classes would be handed to frequent ones. With the same
+    weight for all, a few samples of a frequent class that are labelled as a rare one would be half of that one's
+    weight, and samples like them, whose labels are right, would look wrong.
 
     Args:
         features: (N, D), what enters the last layer.
@@ -87,7 +89,7 @@ def cross_fitted(
             with the same label count once.
 
     The penalty is the strongest one whose regressions agree with the labels of other samples as often as the best do,
-    less one standard error.
+    by these weights, less one standard error.
 
     Returns:
         (N, K) float64; a class that no sample has keeps the smallest probability.
@@ -119,17 +121,24 @@ def cross_fitted(
 
 
 def _penalty(features: FloatArray, labels: IntArray, num_classes: int, *, folds: IntArray, once: BoolArray) -> float:
-    agree = []
+    weights, agree, errors = _weights(labels), [], []
     for penalty in PENALTIES:
         right = np.zeros(len(labels), dtype=bool)
         for fold in range(FOLDS):
             judged, fit = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) & once)
             log_p = _judged(features, labels, num_classes, fit=fit, judged=judged, penalty=penalty)
             right[judged] = log_p.argmax(axis=1) == labels[judged]
-        agree.append(float(right.mean()))
-    best = max(agree)
-    error = np.sqrt(best * (1 - best) / len(labels))
-    return next(penalty for penalty, each in zip(PENALTIES, agree, strict=True) if each >= best - error)
+        agree.append(float((weights * right).mean()))
+        errors.append(float(np.linalg.norm(weights * (right - agree[-1]))) / len(labels))
+    best = int(np.argmax(agree))
+    least = agree[best] - errors[best]
+    return next(penalty for penalty, each in zip(PENALTIES, agree, strict=True) if each >= least)
+
+
+def _weights(labels: IntArray) -> FloatArray:
+    """(N,), those of a class the root of its number together; their mean is 1."""
+    weights = 1 / np.sqrt(np.bincount(labels)[labels])
+    return np.asarray(weights / weights.mean())
 
 
 def with_network(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
@@ -206,8 +215,8 @@ def _judged(
     scaler = StandardScaler().fit(features[fit])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of probabilities do not matter
-        head = LogisticRegression(C=penalty, max_iter=200, class_weight="balanced")
-        head.fit(scaler.transform(features[fit]), labels[fit])
+        head = LogisticRegression(C=penalty, max_iter=200)
+        head.fit(scaler.transform(features[fit]), labels[fit], sample_weight=_weights(labels[fit]))
     probabilities = head.predict_proba(scaler.transform(features[judged]))
     found[:, head.classes_] = np.log(np.maximum(probabilities, FLOOR))
     return found

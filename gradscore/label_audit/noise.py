@@ -55,8 +55,8 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     class: these, with a normal interval, are `up_to`, and no interval ends above.
 
     Args:
-        log_p: (N, K) log probabilities of the classes, as if all were as frequent, of last layers that are fitted to
-            other samples.
+        log_p: (N, K) log probabilities of the classes, each as frequent as the root of its labels, of last layers that
+            are fitted to other samples.
         log_odds: (N,) of the likeliest other class to the label, as for `suspects`.
         labels: (N,) the given classes.
 
@@ -64,7 +64,7 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
         the model of mistakes; Dempster, Laird and Rubin 1977 for its fit; Efron 1982 for the jackknife.
     """
     groups = np.random.default_rng(0).permutation(len(labels)) % GROUPS
-    frequent = np.log(np.bincount(labels, minlength=log_p.shape[1]) + 1.0)
+    frequent = np.log(np.bincount(labels, minlength=log_p.shape[1]) + 1.0) / 2  # log_p has the other half
     ends = []
     for as_alike in (False, True):
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.metrics import f1_score, roc_auc_score
 
+from gradscore.label_audit.last_layers import cross_fitted
 from gradscore.label_audit.noise import _mistakes, suspects, wrong_labels
 
 
@@ -49,12 +51,36 @@ def test_classes_may_be_rare(wrong: float) -> None:
     truth = random.choice(3, size=2000, p=[0.9, 0.04, 0.06])
     centres = 2.5 * np.eye(3)
     samples = centres[truth] + random.normal(size=(2000, 3))
-    log_p = log_softmax(-((samples[:, None] - centres) ** 2).sum(axis=2) / 2, axis=1)
     labels = np.where(random.random(2000) < wrong, (truth + random.integers(1, 3, 2000)) % 3, truth)
+    densities = -((samples[:, None] - centres) ** 2).sum(axis=2) / 2
+    log_p = log_softmax(densities + np.log(np.bincount(labels)) / 2, axis=1)
     changed = int((labels != truth).sum())
     found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
     assert found.low <= changed <= found.high
     assert abs(found.estimate - changed) < 12 + 0.1 * 2000 * wrong
+
+
+@pytest.mark.parametrize("noise", ["uniform", "overlooked"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_wrong_labels_are_found_where_one_class_has_nearly_all(classes: int, noise: str) -> None:
+    """Most labels of the rare classes are wrong, or a third of their samples have the label of the frequent one."""
+    random = np.random.default_rng(0)
+    shares = np.full(classes, 0.1 / (classes - 1))
+    shares[0] = 0.9
+    truth = random.choice(classes, size=1500, p=shares)
+    features = random.normal(size=(classes, 20))[truth] + random.normal(size=(1500, 20))
+    if noise == "uniform":
+        labels = np.where(random.random(1500) < 0.1, (truth + random.integers(1, classes, 1500)) % classes, truth)
+    else:
+        labels = np.where(random.random(1500) < 0.3, 0, truth)
+    log_p = cross_fitted(features, labels, classes, seed=0)
+    log_odds, wrong = log_odds_of(log_p, labels), labels != truth
+    assert roc_auc_score(wrong, log_odds) > 0.97
+    assert f1_score(wrong, suspects(log_odds)) > 0.75
+    found = wrong_labels(log_p, log_odds, labels)
+    assert found.low <= wrong.sum() <= found.up_to
+    if noise == "uniform":
+        assert found.estimate == pytest.approx(wrong.sum(), abs=15, rel=0.2)
 
 
 def gaussians(classes: int, count: int, *, apart: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
