@@ -187,11 +187,17 @@ class Projections:
             For each of the queries; of equal similarities the first sample is nearer.
 
         Raises:
-            EvaluationError: the two were projected in different ways, or another count.
+            EvaluationError: the two were projected in different ways, another count, or a query that is not finite.
         """
         if not is_whole(count) or count < 1:
             raise EvaluationError(f"count: wanted 1 neighbour or more, got {count!r}")
         asking = self._comparable(queries)
+        if not (finite := np.isfinite(asking.values).all(axis=1)).all():
+            first = int(finite.argmin())
+            raise EvaluationError(
+                f"query {first} (sample {asking.sample_ids[first]}): its projection is not finite, so nothing is near; "
+                "leave such samples out of what is projected"
+            )
         own, own_places = self.own_places(queries)
         wanted = min(count, len(self) - int(np.bincount(own).max(initial=0)))
         weights = [each._inverse_norms() if similarity == "cosine" else each.scale for each in (asking, self)]

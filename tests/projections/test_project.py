@@ -327,6 +327,15 @@ def test_progress_and_notices():
     assert found.notices == ["0.bias: frozen (requires_grad is False), so its gradient is zero"]
 
 
+def test_a_query_that_is_not_finite_has_no_nearest():
+    images, labels = samples()
+    bank = gradscore.project(net(), (images, labels), dim=64)
+    images[3] = torch.inf
+    queries = gradscore.project(net(), (images, labels), dim=64)
+    with pytest.raises(EvaluationError, match=r"query 3 \(sample 3\): its projection is not finite"):
+        bank.nearest(queries)
+
+
 def test_a_folder_keeps_all_notices(tmp_path):
     images, labels = samples()
     images[3] = torch.inf
