@@ -183,13 +183,17 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     filled = next((place for place, each in enumerate(windows) if each.first >= lead.last and each.complete), raised)
     now, since = windows[filled], names.index(lead.since)
     before = windows[calm : max(since, calm + 1)] if since else []
+    earlier = _mean([each.accuracy for each in before])
+    known = f"{usual if earlier is None else earlier:.2f}"
+    if now.accuracy is not None and f"{now.accuracy:.2f}" == known:
+        now = windows[raised]  # what changed for a while shows in the window that noticed it
     sure = describe_chance(log10(lead.e_value))
     parts = [_what(lead, now, before)]
-    earlier = _mean([each.accuracy for each in before])
     if now.accuracy is not None:
-        instead = f"{usual:.2f} on the calibration samples" if earlier is None else f"{earlier:.2f}"
-        caveat = f"{now.caveat}{',' * now.or_less}"
-        parts.append(f"estimated accuracy {now.accuracy:.2f}{caveat} instead of {instead}")
+        where = "on the calibration samples" if earlier is None else ""
+        is_same = f"{now.accuracy:.2f}" == known
+        instead = f", as {where or 'before'}" if is_same else f"{',' * now.or_less} instead of {known} {where}".rstrip()
+        parts.append(f"estimated accuracy {now.accuracy:.2f}{now.caveat}{instead}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
     change = Change(

@@ -55,6 +55,22 @@ def alarm(stream: str, first: int, last: int, sample: int, *, e_value: float = 5
     )
 
 
+SAME = {
+    "a change that is over": ([0.93, 0.811, 0.93], "estimated accuracy 0.81 instead of 0.93"),
+    "no change of the accuracy": ([0.93, 0.932, 0.928], "estimated accuracy 0.93, as before"),
+    "none since the calibration": ([0.95], "estimated accuracy 0.95, as on the calibration samples"),
+}
+
+
+@pytest.mark.parametrize(("accuracies", "said"), SAME.values(), ids=SAME)
+def test_an_accuracy_is_not_given_instead_of_itself(accuracies: list[float], said: str) -> None:
+    raised = min(2, len(accuracies))
+    alarms = {raised: [alarm(CLASSES, 1000 * raised - 900, 1000 * raised - 500, 1000 * raised - 100)]}
+    windows = [window(place, alarms.get(place, []), accuracy=each) for place, each in enumerate(accuracies, 1)]
+    (change,) = changes_of(windows, usual=0.95)
+    assert change.sentence.endswith(said)
+
+
 def test_alarms_of_one_change_are_one_sentence() -> None:
     """The figures are of the first window that the change fills, and the e-value the largest so far."""
     windows = [
