@@ -426,7 +426,7 @@ class Scorer:
                 raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {inputs.dtype}")
             return inputs
         if isinstance(example, Tensor) or isinstance(inputs, Tensor) or set(inputs) != set(example):
-            raise DataError(f"images: wanted {_kind(example)}, got {_kind(inputs)}")
+            raise DataError(f"samples: wanted {_kind(example)}, got {_kind(inputs)}{_lacking(inputs, example)}")
         return {
             name: (inputs[name] if each.is_floating_point() else _whole(inputs[name], name)).to(each.dtype)
             for name, each in example.items()
@@ -735,6 +735,16 @@ def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
         f"images[{place}]: wanted a path, a PIL image, or pixels (H, W) or (H, W, C) uint8, got {got}; preprocessed "
         "images come as one tensor (N, C, H, W)"
     )
+
+
+def _lacking(inputs: Inputs, wanted: Inputs) -> str:
+    """Which keyword inputs are not there, and how they are given; empty where none is lacking."""
+    if isinstance(wanted, Tensor):
+        return ""
+    if isinstance(inputs, Tensor):
+        return "; give a mapping of them, and in a file .npz an array under each of these names"
+    lacking = [str(name) for name in wanted if name not in inputs]
+    return f"; {some(lacking)} {'is' if len(lacking) == 1 else 'are'} lacking" if lacking else ""
 
 
 def _kind(inputs: Inputs) -> str:

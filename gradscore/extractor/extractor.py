@@ -577,7 +577,8 @@ def _help(error: BaseException, inputs: Inputs) -> str:
     if "argument" in said:
         return (
             "forward has to take what is given and to need nothing else: save arrays again under the names of its "
-            "parameters (np.savez(FILE, NAME=array, ...)), or choose some by arguments: {inputs: [NAME, ...]}"
+            "parameters (np.savez(FILE, NAME=array, ...)), or choose some by arguments: {inputs: [NAME, ...]}; in "
+            "Python give mappings with these names, and labels under 'labels', or pairs of inputs and labels"
         )
     if not isinstance(inputs, Tensor) or inputs.dim() != 4:
         return "check that samples have as many numbers, in the same form, as those it was trained on"

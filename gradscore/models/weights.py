@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..errors import ModelError, reason
-from ..system import some
+from ..system import LFS_POINTER, OF_LFS, some
 from .interface import Interface
 
 COUNTER = "num_batches_tracked"
@@ -56,9 +56,6 @@ _PART = re.compile(r"^(.*)-\d{5}-of-(\d{5})")
 _LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 """What files of `torch.save` began with before they were zip archives."""
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
-"""What a file of a few lines begins with that stands for one in the storage of Git LFS."""
-
 _PROGRAM_BEFORE = "serialized_exported_program.json"
 """Beside what a program of `torch.export` lay before it had a folder of its own in the archive."""
 
@@ -71,7 +68,7 @@ _REFUSED: Mapping[Format, str] = {
     "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
     "where you trust it and save the weights alone: " + _SAVE,
     "zip": "is a zip archive of something else than weights; wanted a file of torch.save or safetensors",
-    "pointer": "is a pointer of Git LFS in place of the file; fetch the file itself: git lfs pull",
+    "pointer": f"is {OF_LFS}",
     "unknown": "is no file of weights, by its first bytes; is it damaged, or a download that failed?",
 }
 
@@ -147,8 +144,8 @@ def format_of(path: Path) -> Format:
         BadZipFile: it begins as a zip archive and is damaged.
     """
     with path.open("rb") as stream:
-        head = stream.read(len(_POINTER))
-    if head == _POINTER:
+        head = stream.read(len(LFS_POINTER))
+    if head == LFS_POINTER:
         return "pointer"
     if head.startswith(b"PK"):
         return _format_of_archive(path)
@@ -352,7 +349,7 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     if left_out:
         notices.append(
             f"the {len(state)} names in checkpoint {where} that begin with {prefix!r} were loaded without it, "
-            f"and {len(left_out)} others were left out: {some(left_out)}"
+            f"and {'1 other was' if len(left_out) == 1 else f'{len(left_out)} others were'} left out: {some(left_out)}"
         )
     elif prefix:
         notices.append(f"all names in checkpoint {where} begin with {prefix!r}, which was taken off to fit the model")

@@ -35,13 +35,10 @@ from ..models import Interface, trusting_code
 from ..store import RunFolder, RunWriter
 from ..system import checked
 from .extraction import ExtractSummary, SplitSummary, finished_split, resolved_features, summary_of
-from .loop import Counter, Pace, Progress, RowExtractor, cut, write_rows
+from .loop import GIVEN_SPLIT, Counter, Pace, Progress, RowExtractor, cut, write_rows
 
 OF_FUNCTIONS = ("parameters", "granularity")
 """Settings of the section `features` that go with a loss which is a function."""
-
-SPLIT = "given"
-"""What the samples of a table without a run folder are called."""
 
 
 @checked
@@ -192,7 +189,9 @@ def feature_table(
         rows = RowExtractor(extractor)
         counter, computed = Counter(samples.count or 0, progress), []
         extractor.warm_up(samples.first.inputs)
-        whole = (replace(batch, split=SPLIT) for batch in samples)  # whatever split it is, all is computed, and once
+        whole = (
+            replace(batch, split=GIVEN_SPLIT) for batch in samples
+        )  # whatever split it is, all is computed, and once
         for each in cut(whole, batch_size=options.batch_size, shard_size=options.part_size):
             check_classes(each.batch, classes, name=samples.name)
             computed.append((each.batch, rows(each)))

@@ -292,6 +292,10 @@ def write_rows(
     return ends
 
 
+GIVEN_SPLIT = "given"
+"""What the samples of a table without a run folder are called."""
+
+
 def check_labelled(
     losses: Sequence[str], labels: npt.NDArray[np.int64] | None, sample_ids: Sequence[str], *, where: str
 ) -> None:
@@ -310,8 +314,13 @@ def check_labelled(
         return
     missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
     if len(missing):
+        several = f" and {len(missing) - 1} more have" if len(missing) > 1 else " has"
+        what_to_do = "give inputs and labels, batch by batch as a pair or under 'labels' in a mapping"
+        if where != GIVEN_SPLIT:
+            what_to_do = "label all of them, or take out of the data those that have none"
+            what_to_do += "; a loss that features.losses names can be left out there"
+        of_split = "" if where == GIVEN_SPLIT else f" of split {where}"
         raise DataError(
-            f"the loss '{losses[0]}' looks at the label of every sample, and {sample_ids[missing[0]]} of split {where} "
-            "has none; give labels (in Python: inputs and labels, as a pair), leave samples without labels, or this "
-            "split, out of the data, or the loss out of features.losses where it is named there"
+            f"the loss '{losses[0]}' looks at the label of every sample, and sample {sample_ids[missing[0]]}{of_split}"
+            f"{several} none; {what_to_do}"
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from .arguments import checked, checked_but
 from .files import (
     GIT_IGNORE,
+    LFS_POINTER,
+    OF_LFS,
     address_problem,
     as_address,
     check_target,

@@ -30,6 +30,12 @@ T = TypeVar("T")
 GIT_IGNORE = ".gitignore"
 """Keeps a new folder of results out of git; it is its user's, to change or delete."""
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""What a file of a few lines begins with that stands for one in the storage of Git LFS."""
+
+OF_LFS = "a pointer of Git LFS in place of the file; fetch the file itself: git lfs pull"
+"""What such a file is, and what to do."""
+
 _SUFFIX = ".tmp"
 _NUMBERS = count()
 _OWNER = re.compile(rf"\.([^.@]+)@(\d+)-\d+-\d+{re.escape(_SUFFIX)}$")

@@ -238,6 +238,19 @@ def test_bad_batches(scorer, call, error: type[Exception], message: str) -> None
         call(scorer)
 
 
+LACKING = {
+    "a mapping": ({"x": torch.zeros(1, 4)}, r"wanted keyword inputs x, mask, got keyword inputs x; mask is lacking$"),
+    "one array": (torch.zeros(1, 4), r"got one array; give a mapping of them, and in a file \.npz an array under each"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), LACKING.values(), ids=LACKING)
+def test_a_keyword_input_that_is_lacking_is_named(scorer, monkeypatch, given, message: str) -> None:
+    monkeypatch.setattr(scorer, "_example", {name: torch.zeros(1, 4) for name in ("x", "mask")})
+    with pytest.raises(DataError, match=message):
+        scorer(given)
+
+
 def other_weights(model: torch.nn.Module) -> torch.nn.Module:
     model[0].weight.data[0, 0, 0, 0] += 1e-6
     return model

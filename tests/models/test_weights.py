@@ -297,6 +297,12 @@ def test_names_without_the_prefix_are_said_to_be_left_out(tmp_path: Path) -> Non
     assert "2 others were left out: criterion.weight, train_acc.tp" in notice
 
 
+def test_one_name_without_the_prefix_is_one(tmp_path: Path) -> None:
+    state = {f"net.{name}": value for name, value in nn.Linear(3, 2).state_dict().items()}
+    torch.save({**state, "criterion.weight": torch.ones(2)}, tmp_path / "model.pt")
+    assert "1 other was left out: criterion.weight" in notices_of(tmp_path / "model.pt", prefix="net.")[0]
+
+
 def test_damaged_content_is_called_damaged(tmp_path: Path) -> None:
     torch.save(STATE, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
     content = bytearray((tmp_path / "model.pt").read_bytes())

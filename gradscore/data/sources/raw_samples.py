@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -22,7 +23,7 @@ from PIL import Image, ImageOps
 
 from ...errors import DataError
 from ...notices import storable
-from ...system import IntArray
+from ...system import LFS_POINTER, OF_LFS, IntArray
 
 Pixels = NDArray[np.uint8]
 """An image, (H, W, 1 or 3) uint8."""
@@ -244,7 +245,17 @@ def decoded(content: Path | bytes, *, name: str) -> Pixels:
         with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
             return as_pixels(image)
     except DECODING_ERRORS as error:
-        raise UnreadableSampleError(f"{name} cannot be decoded: {error}") from error
+        what = OF_LFS if _is_pointer(content) else error
+        raise UnreadableSampleError(f"{name} cannot be decoded: {what}") from error
+
+
+def _is_pointer(content: Path | bytes) -> bool:
+    """Whether a file, or what was read of one, stands for another in the storage of Git LFS."""
+    if isinstance(content, bytes):
+        return content.startswith(LFS_POINTER)
+    with suppress(OSError), content.open("rb") as stream:
+        return stream.read(len(LFS_POINTER)) == LFS_POINTER
+    return False
 
 
 def as_labels(

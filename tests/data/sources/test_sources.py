@@ -201,6 +201,11 @@ def save_half_image(path: Path) -> None:
 
 
 BAD_IMAGES = {
+    "a pointer": (
+        "a.png",
+        lambda path: path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n"),
+        r"a\.png cannot be decoded: a pointer of Git LFS .*: git lfs pull$",
+    ),
     "empty": ("a.png", lambda path: path.write_bytes(b""), "cannot identify"),
     "truncated png": ("a.png", save_half_image, r"a\.png cannot be decoded"),
     "floats": (
