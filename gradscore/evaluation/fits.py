@@ -227,10 +227,12 @@ def class_notices(run: RunFolder) -> list[Notice]:
     labels = {split: run.read(split, columns=["label"])["label"] for split in there}
     return [
         *(_of_other_classes(labels) if CALIBRATION in there else []),
-        *(
-            _reported_of_other_classes(labels, run.manifest.class_names)
-            if TEST in there
-            else _of_few_classes(labels[FIT], run.config.model.num_classes, run.manifest.class_names)
+        *(_reported_of_other_classes(labels, run.manifest.class_names) if TEST in there else []),
+        # A class that those to report on have is in the line before.
+        *_of_few_classes(
+            pd.concat([labels[split] for split in (FIT, TEST) if split in there]),
+            run.config.model.num_classes,
+            run.manifest.class_names,
         ),
     ]
 

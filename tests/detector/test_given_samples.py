@@ -216,6 +216,13 @@ def test_a_fit_on_some_classes_alone_is_said() -> None:
     assert not [each for each in make().fit((X, Y), ood={"far": FAR}).notices if "which the model knows" in each]
 
 
+def test_a_report_on_some_classes_alone_says_so() -> None:
+    fitted = make().fit((X[Y == 0][:100], Y[Y == 0][:100]), calibration=(X + 1e-3, Y), ood={"far": FAR})
+    report = fitted.evaluate((X[Y == 0][100:], Y[Y == 0][100:]), ood={"other": FAR + 1e-3})
+    (said,) = (each for each in fitted.notices if "which the model knows" in each)
+    assert said in report.notices
+
+
 def test_a_function_in_a_list_is_refused() -> None:
     with pytest.raises(ConfigError, match="losses: wanted text, a list of text, one function or None"):
         make(losses=[lambda logits: logits.sum(1)])
