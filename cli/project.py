@@ -105,19 +105,20 @@ def project(
 
 
 def _print(output: Output, found: pd.DataFrame, *, looks_at_labels: bool) -> None:
-    shown = figures_table(["sample", "label", "nearest", "its label"], ["rank", "similarity"])
-    for row in found.head(PRINTED).to_dict("records"):
+    shown = figures_table(["sample", "label", "nearest", "its label"], ["similarity"])
+    nearest = found[found["rank"] == 1]
+    for row in nearest.head(PRINTED).to_dict("records"):
         names = [
             str(row["sample_id"]),
             _label(row["label"]),
             str(row["nearest_sample_id"]),
             _label(row["nearest_label"]),
         ]
-        shown.add_row(*names, str(row["rank"]), f"{row['similarity']:.4g}")
+        shown.add_row(*names, f"{row['similarity']:.4g}")
     output.show(shown)
-    if len(found) > PRINTED:
-        output.say(f"the first {PRINTED} of {len(found)} rows")
-    first = found[(found["rank"] == 1) & (found["label"] >= 0) & (found["nearest_label"] >= 0)]
+    if len(found) > len(nearest) or len(nearest) > PRINTED:
+        output.say(f"the nearest of the first {min(len(nearest), PRINTED)} samples; the file has {len(found)} rows")
+    first = nearest[(nearest["label"] >= 0) & (nearest["nearest_label"] >= 0)]
     if len(first):
         alike = int((first["label"] == first["nearest_label"]).sum())
         known = ", which the loss looks at," if looks_at_labels else ""

@@ -86,7 +86,10 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
     nearest = table[table["rank"] == 1]
     alike = int((nearest["label"] == nearest["nearest_label"]).sum())
     said = words(found)
-    assert f"the first 10 of {len(table)} rows" in said
+    shown = min(10, len(asked))
+    assert f"the nearest of the first {shown} samples; the file has {len(table)} rows" in said
+    first = [line.split()[0] for line in found.stdout.splitlines() if line.strip()]
+    assert [name for name in first if name in asked.sample_ids][:shown] == list(asked.sample_ids[:shown])
     known = "which the loss looks at"
     assert f"the nearest sample has the same label, {known}, for {alike} of {len(asked)} samples" in said
 
