@@ -69,9 +69,9 @@ def test_features_computed_anew_are_noticed(report_copy: RunFolder) -> None:
 def test_bundles_are_not_made_of_models_of_other_settings(small_run: Path, tmp_path: Path) -> None:
     shutil.copytree(small_run, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    config = run.config.model_copy(update={"evaluate": run.config.evaluate.model_copy(update={"seed": 1})})
+    config = run.config.model_copy(update={"meta": run.config.meta.model_copy(update={"seed": 1})})
     again = extracted_again(run, config)
-    with pytest.raises(EvaluationError, match=r"ood/known/all: .*samples\.ood\.noise was "):
+    with pytest.raises(EvaluationError, match=r"meta\.seed was 0, is now 1"):
         make_bundle(again, alpha=0.1, trust_code=True, model_source=again.config.model.source)
 
 
