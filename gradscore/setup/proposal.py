@@ -131,7 +131,10 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     for kind, others in tables.items():
         why = f"the network is taken to be one for {noun}"
         if kind == "texts" and saved is None:
-            why = "no classifier of transformers is there; see gradscore docs tutorial-text"
+            why = (
+                "no classifier of transformers is there; to a network of your own python:data.py:rows brings token ids "
+                "(gradscore docs tutorial-text)"
+            )
         unused += [f"{each.path}: not used: it holds {kind}, and {why}" for each in others if kind != noun]
     if not (found.checkpoints or found.programs or found.factories or sets):
         raise ConfigError(

@@ -485,7 +485,11 @@ OTHER_DATA = {
         r"which columns hold the samples.*python:data\.py:rows \(gradscore docs tutorial-tables\)",
     ),
     "numbers of one class": ("rows.csv", "a,b,label\n1,2,0\n", "wanted two at least"),
-    "texts": ("texts.csv", "text,label\na good film,0\na bad one,1\n", "gradscore docs tutorial-text"),
+    "texts": (
+        "texts.csv",
+        "text,label\na good film,0\na bad one,1\n",
+        r"python:data\.py:rows brings token ids \(gradscore docs tutorial-text\)",
+    ),
     "what cannot be read": ("rows.parquet", "no", "wanted a Parquet file"),
 }
 
