@@ -143,8 +143,8 @@ class ExpectedFigures(_Part):
         notices: what cannot be checked with it.
     """
 
-    format: Literal["gradscore expected figures"] = "gradscore expected figures"
-    version: Literal[7] = 7
+    format: Literal["gradscore expected figures"]
+    version: Literal[7]
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
@@ -297,6 +297,8 @@ def expected_of(
     }
     inputs = run.manifest.inputs
     return ExpectedFigures(
+        format="gradscore expected figures",
+        version=7,
         policy=policy,
         model={**inputs.model.model_dump(), "preprocessing": inputs.preprocessing},
         versions=package_versions(),

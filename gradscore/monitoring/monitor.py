@@ -396,8 +396,8 @@ class State:
 class _StateFile(BaseModel):
     """The file of a state, with a hash of the state."""
 
-    format: Literal["gradscore monitor"] = "gradscore monitor"
-    version: Literal[12] = 12
+    format: Literal["gradscore monitor"]
+    version: Literal[12]
     sha256: str
     state: State
 
@@ -438,7 +438,8 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
         OutputError: it cannot be written; what was there before still is.
         StoreError: another process holds the folder.
     """
-    file = _StateFile.model_construct(sha256="", state=state).model_dump(mode="json")
+    unsigned = _StateFile.model_construct(format="gradscore monitor", version=12, sha256="", state=state)
+    file = unsigned.model_dump(mode="json")
     file["sha256"] = sha256(_text(file["state"]).encode())
     make_folder(path.parent)
     with held(path.parent, patience=_PATIENCE):

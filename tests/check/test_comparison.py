@@ -352,6 +352,7 @@ BAD_FILES = {
         '{"format": "gradscore expected figures", "version": 2}',
         "version: Input should be 7, got 2.; restore it from version control, or make it anew with --update",
     ),
+    "of no format": ('{"version": 7}', "format: Field required"),
     "incomplete": ('{"format": "gradscore expected figures", "version": 7}', "policy: Field required"),
 }
 

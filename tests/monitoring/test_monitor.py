@@ -284,6 +284,7 @@ DAMAGES = {
         lambda text: text.replace(b'"version":12', b'"version":9'),
         "version: Input should be 12, got 9.; restore it from a copy, or remove",
     ),
+    "of no version": (lambda text: text.replace(b'"version":12,', b""), "version: Field required"),
 }
 
 
