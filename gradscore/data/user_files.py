@@ -41,6 +41,11 @@ class UserFile:
     paths: Sequence[Path] = ()
 
     @property
+    def places(self) -> Sequence[Path]:
+        """Where they lie; of a data source that was named by its kind, what it names."""
+        return self.paths or [Path(self.name.partition(":")[2])]
+
+    @property
     def file(self) -> Path | None:
         """The one file that holds the samples; None where there are several files."""
         return None if self.kind is None or not self.paths else self.paths[0]
@@ -60,7 +65,7 @@ def name_user_files(samples: Sequence[str]) -> list[UserFile]:
     """
     named = [file for name in samples for file in _named(name)]
     seen: set[Path] = set()
-    for path in (path.absolute() for file in named for path in file.paths):  # links may share a file
+    for path in (path.absolute() for file in named for path in file.places):  # links may share a file
         if path in seen:
             raise DataError(f"{path}: named twice, so its samples would count twice; name every file once")
         seen.add(path)
@@ -98,7 +103,7 @@ def refuse_inputs(target: Path, files: Iterable[UserFile]) -> None:
     """
     if not target.exists():
         return
-    for path in (path for file in files for path in file.paths or [Path(file.name.partition(":")[2])]):
+    for path in (path for file in files for path in file.places):
         is_below = path.is_dir() and target.resolve().is_relative_to(path.resolve())
         if is_below or (path.exists() and path.samefile(target)) or called(str(path)) == called(str(target)):
             raise OutputError(

@@ -245,9 +245,10 @@ def test_many_files_into_one_table(small_bundle, many, apart, monkeypatch, names
     pd.testing.assert_frame_equal(found[apart.columns], apart, check_dtype=False)
 
 
-def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch) -> None:
+@pytest.mark.parametrize("again", ["data/*.npz", "npz:data/a.npz"])
+def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch, again: str) -> None:
     monkeypatch.chdir(many)
-    result = score(small_bundle, "data/a.npz", "data/*.npz")
+    result = score(small_bundle, "data/a.npz", again)
     assert result.exit_code == 2
     assert "data/a.npz: named twice" in result.stderr
 
