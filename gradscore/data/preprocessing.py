@@ -220,8 +220,8 @@ class Preprocessing:
         setting = next((name for name in images_alone if getattr(self.config, name) is not None), None)
         if setting is not None:
             raise DataError(
-                f"preprocessing.{setting} is for images of 8 bits, and the samples are {describe_raw(raw)}, which go "
-                "to the model as they are: remove it"
+                f"preprocessing.{setting} is for images of 8 bits, and the samples are {describe_raw(raw)}: give such "
+                "images, or, for samples that go to the model as they are, leave the setting out"
             )
         if isinstance(raw, Mapping):
             return {name: self._of_values(values) for name, values in raw.items()}
@@ -239,8 +239,13 @@ class Preprocessing:
             found = torch.from_numpy(array.astype(kind))
         if self.config.mean is None or self.config.std is None:
             return found
+        if not found.is_floating_point():
+            raise DataError(
+                f"preprocessing.mean is for images and floats, and the samples are {describe_raw(values)}: give images "
+                "of 8 bits, uint8, or floats"
+            )
         count = max(len(self.config.mean), len(self.config.std))
-        if not found.is_floating_point() or count not in (1, len(found) if found.dim() else 0):
+        if count not in (1, len(found) if found.dim() else 0):
             raise DataError(
                 f"preprocessing.mean has {count} values, and the samples are {describe_raw(values)}: "
                 "give one, or one for each column (of images, floats (C, H, W), each channel)"

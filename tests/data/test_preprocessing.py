@@ -99,6 +99,18 @@ def test_a_single_number_normalises_numbers_as_well() -> None:
     assert found.tolist() == [1.0, 2.0]
 
 
+UNFIT = {
+    "whole numbers": ({"mean": 0.5, "std": 0.2}, np.arange(4), "preprocessing.mean is for images and floats"),
+    "an image of floats": ({"resize": 8}, np.ones((8, 8, 3), np.float32), "8 bits, .*: give such images, or"),
+}
+
+
+@pytest.mark.parametrize(("settings", "values", "said"), UNFIT.values(), ids=UNFIT)
+def test_samples_that_settings_do_not_fit(settings: dict, values: np.ndarray, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        make(**settings).model_input(values)
+
+
 def test_mean_of_another_number_of_channels() -> None:
     with pytest.raises(DataError, match=r"mean has 3 values and the image 1 channels; set preprocessing\.channels"):
         make(mean=[0.5] * 3, std=[0.5] * 3)(GREY)
