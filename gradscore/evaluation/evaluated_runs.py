@@ -133,6 +133,7 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
         )
     if not run.meta_path.is_dir():
         raise StoreError(f"{run.path}: no meta models; run `gradscore fit-meta {quote(str(run.path))}` first")
+    run.refuse_other_files()
     with changing(run.path, [run.evaluation_path.name]):
         near = find_near_duplicates(run)
         found = specs_of(run)
@@ -293,6 +294,8 @@ def compare_runs(runs: Sequence[RunFolder], *, score: str = "chosen") -> Compari
         raise EvaluationError(
             f"compare: wanted two or more different runs, got {', '.join(str(run.path) for run in runs)}"
         )
+    for run in runs:
+        run.refuse_other_files()
     tables = [_blocks(run, score) for run in runs]
     found: list[Compared] = []
     notices: list[str] = []

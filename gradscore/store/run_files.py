@@ -30,6 +30,7 @@ from .manifest import Count, Manifest, Record, Skipped
 
 _NOTE = b"gradscore"
 _CHECKSUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
+_OTHER_CONTENT = "not the content that was recorded"
 _REPAIR = "delete it and run the command that wrote it again, which computes it anew"
 
 
@@ -295,6 +296,21 @@ def is_intact(run: Path, folder: Path) -> bool:
     return bool(names) and all(name in known and _is_as(run, name, known) for name in names)
 
 
+def refuse_other_content(run: Path, names: Sequence[str]) -> None:
+    """Refuses files of a run that are there and have not the content that was recorded.
+
+    Raises:
+        StoreError: it names the first; or `SHA256SUMS` is damaged.
+    """
+    known = read_checksums(run)
+    for name in names:
+        if name in known and (run / name).is_file() and not _is_as(run, name, known):
+            raise StoreError(
+                f"{run / name}: {_OTHER_CONTENT} in {CHECKSUMS}: damaged, changed by hand, or of another run; restore "
+                "it from a copy, or extract into another folder"
+            )
+
+
 def verify_run(run: Path) -> Verification:
     """Computes every checksum of a run folder anew; shards without one are read, which checks their own.
 
@@ -314,9 +330,7 @@ def verify_run(run: Path) -> Verification:
             "anew in another folder: nothing tells whether these files are intact"
         )
     damaged = [f"{name}: missing" for name in sorted((known.keys() | _listed(run)) - set(there))]
-    damaged += [
-        f"{name}: not the content that was recorded" for name in there if name in known and not _is_as(run, name, known)
-    ]
+    damaged += [f"{name}: {_OTHER_CONTENT}" for name in there if name in known and not _is_as(run, name, known)]
     not_recorded = [name for name in there if name not in known]
     lacking = dict.fromkeys(needed, f"has no checksum in {CHECKSUMS}")
     damaged += [

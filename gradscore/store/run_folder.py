@@ -56,6 +56,7 @@ from .run_files import (
     read_checksums,
     read_note,
     read_shard,
+    refuse_other_content,
     shard_columns,
     shard_path,
     split_folder,
@@ -142,6 +143,14 @@ class RunFolder:
     def store_settings(self) -> None:
         """Writes the settings to the run folder; the caller holds it (see `changing`)."""
         write_text(self.path / CONFIG, dump_config(self.config))
+
+    def refuse_other_files(self) -> None:
+        """Refuses a manifest, a configuration or a last layer that is not the one that was recorded.
+
+        Raises:
+            StoreError: it names the file.
+        """
+        refuse_other_content(self.path, (MANIFEST, CONFIG, HEAD))
 
     @property
     def meta_path(self) -> Path:

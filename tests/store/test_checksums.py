@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradscore.errors import StoreError
-from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation import compare_runs, evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.reporting import write_report
 from gradscore.store import CHECKSUMS, RunFolder, changing, verify_run
@@ -26,6 +26,19 @@ def reported_run(make_run: Callable[..., Path]) -> Path:
 @pytest.fixture
 def run(reported_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(reported_run, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "head.safetensors", "manifest.json"])
+def test_a_run_with_a_file_of_another_is_neither_evaluated_nor_compared(
+    run: Path, reported_run: Path, name: str
+) -> None:
+    with (run / name).open("ab") as file:
+        file.write(b"\n")
+    said = f"run/{name}: not the content that was recorded"
+    with pytest.raises(StoreError, match=said):
+        evaluate_run(RunFolder(run))
+    with pytest.raises(StoreError, match=said):
+        compare_runs([RunFolder(reported_run), RunFolder(run)])
 
 
 def files(run: Path) -> list[str]:
