@@ -230,8 +230,8 @@ def check_accuracy(
     suspicions = f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
     if advice:
         suspicions = f"{advice}{EVERYWHERE}"
-    elif other is not None:
-        suspicions += f". If the order is the cause, {advise(least=0)}{EVERYWHERE}"
+    elif other is not None and (order := advise(least=0)):
+        suspicions += f". If the order is the cause, {order}{EVERYWHERE}"
     if declared is not None and accuracy < declared - _allowed(declared, count):
         yield problem("accuracy", f"{measured}, declared is {declared:.3f}; {suspicions}")
     elif declared is not None and accuracy > declared + _allowed(declared, count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import erfc, sqrt
 from typing import Any
 
@@ -103,26 +104,45 @@ def accuracy_in_another_order(
     Returns:
         The accuracy; None where no other order is right so often.
     """
-    order = np.argsort(labels, kind="stable")
-    half = np.empty(len(labels), dtype=np.bool_)  # every other sample of each class
-    half[order] = (np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])) % 2 == 0
-    now = labels == predictions
-    renamed = np.empty(len(labels), dtype=np.bool_)
-    for held_out in (half, ~half):
-        names = _best_names(labels[~held_out], predictions[~held_out], classes)
-        renamed[held_out] = names[labels[held_out]] == predictions[held_out]
-    right, gained, lost = (int(each.sum()) for each in (renamed, renamed & ~now, now & ~renamed))
-    is_better = binom.sf(gained - 1, gained + lost, 0.5) < SIGNIFICANT if significantly else right > 2 * now.sum()
-    if not is_better or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
+    renamed, _ = _renamed(labels, predictions, classes)
+    if not _is_better(renamed, labels, predictions, classes=classes, significantly=significantly):
         return None
-    return right / len(labels)
+    return float((renamed == predictions).mean())
 
 
-def _best_names(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
-    """The output (K,) that each class goes with best, each output going with one class."""
+def _is_better(
+    renamed: IntArray, labels: IntArray, predictions: IntArray, *, classes: int, significantly: bool
+) -> bool:
+    """Whether labels by other names are right so much more often; see `accuracy_in_another_order`."""
+    now, then = labels == predictions, renamed == predictions
+    right, gained, lost = (int(each.sum()) for each in (then, then & ~now, now & ~then))
+    is_better = binom.sf(gained - 1, gained + lost, 0.5) < SIGNIFICANT if significantly else right > 2 * now.sum()
+    return bool(is_better and binom.sf(right - 1, len(labels), 1 / classes) <= NEVER_GUESSED)
+
+
+def _renamed(labels: IntArray, predictions: IntArray, classes: int) -> tuple[IntArray, IntArray]:
+    """The labels (N,) by the names that suit the other half of the samples best; and these names (2, K) of the halves.
+
+    Returns:
+        In the second, -1 for a class of which the half has no sample.
+    """
+    # Half of each class, drawn: every other sample in order may be of another kind.
+    order = np.lexsort((np.random.default_rng(0).random(len(labels)), labels))
+    half = np.empty(len(labels), dtype=np.bool_)
+    half[order] = (np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])) % 2 == 0
+    renamed, found = np.empty_like(labels), np.empty((2, classes), dtype=np.int64)
+    for place, held_out in enumerate((half, ~half)):
+        counts = confusion(labels[~held_out], predictions[~held_out], classes)
+        names = _best_names(counts)
+        renamed[held_out] = names[labels[held_out]]
+        found[place] = np.where(counts.any(axis=1), names, -1)
+    return renamed, found
+
+
+def _best_names(counts: IntArray) -> IntArray:
+    """The output (K,) that each class goes with best by a confusion (K, K), each output going with one class."""
     # A class without samples keeps its own output where that is free.
-    counts = confusion(labels, predictions, classes) + np.eye(classes) / (classes + 1)
-    names = linear_sum_assignment(counts, maximize=True)[1]
+    names = linear_sum_assignment(counts + np.eye(len(counts)) / (len(counts) + 1), maximize=True)[1]
     return np.asarray(names, dtype=np.int64)
 
 
@@ -138,6 +158,10 @@ With its pixels inverted, which no renaming repairs, the digits model reaches 0.
 NAMED_OTHERWISE = "the classes are named otherwise: "
 
 
+ORDERLESS = "give labels in the order of the network's classes"
+"""What is advised where too few samples tell which class is which."""
+
+
 def renaming_advice(
     labels: IntArray,
     predictions: IntArray,
@@ -150,6 +174,9 @@ def renaming_advice(
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
 
+    Of many classes with few samples some renaming is always right. So only one is advised whose names, found on half of
+    the samples of each class, make the other half right, and are more often right than chance explains.
+
     Args:
         labels: (N,) of samples that have one, as they are mapped now.
         predictions: (N,).
@@ -157,17 +184,21 @@ def renaming_advice(
         label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
         are_names: the labels of the data are names of classes, whose order a configuration may say.
         how: what to do with the map.
-        least: the share of the labels that the renaming gets right.
+        least: the share of the held-out labels that the renaming gets right.
 
     Returns:
         A sentence with the whole map, which says something of every label, but not where it belongs; empty where no
         renaming repairs enough.
     """
-    counts = confusion(labels, predictions, classes)
-    best = _best_names(labels, predictions, classes)
-    unseen = [label for label in range(classes) if not counts[label].any()]
-    renamed = any(label != best[label] for label in range(classes) if label not in unseen)
-    if not renamed or counts[range(classes), best].sum() < least * len(labels):
+    renamed, (one, other) = _renamed(labels, predictions, classes)
+    is_better = partial(_is_better, renamed, labels, predictions, classes=classes)
+    if (renamed == predictions).sum() < least * len(labels):
+        return ""
+    if not (is_better(significantly=False) or is_better(significantly=True)):
+        return ""
+    told = (one == other) & (one >= 0)
+    best = _best_names(confusion(labels, predictions, classes) * told[:, None])
+    if (best == np.arange(classes))[told].all():
         return ""
     named = dict(enumerate(best.tolist()))
     own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
@@ -177,8 +208,8 @@ def renaming_advice(
     order = f"set data.class_names to [{', '.join(names)}]" if are_names else ""
     # A number in a map would mean a name, not an output, where `data.class_names` are numbers.
     mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(pairs)}}}"
-    guessed = [str(raw) for raw, label in ordered if label in unseen]
-    doubt = f" (no input had label {some(guessed)}, so check what stands there)" if guessed else ""
+    guessed = [str(raw) for raw, label in ordered if label >= classes or not told[label]]
+    doubt = f" (no input, or too few, had label {some(guessed)}, so check what stands there)" if guessed else ""
     return f"{NAMED_OTHERWISE}{', or '.join(filter(None, (order, mapped)))}{doubt}"
 
 
@@ -319,10 +350,10 @@ def refuse_another_order(run: RunFolder) -> list[Notice]:
     classes = run.config.model.num_classes
     fit = _labelled(run, FIT, classes, how="change labels by", least=0.0)
     if fit.agreement.in_another_order is not None:
-        raise DoubtfulLabelsError(f"{fit.doubt}: {fit.advice}")
+        raise DoubtfulLabelsError(f"{fit.doubt}: {fit.advice or ORDERLESS}")
     if fit.better is None:
         return []
-    advice = fit.advice.removeprefix(NAMED_OTHERWISE)
+    advice = fit.advice.removeprefix(NAMED_OTHERWISE) or ORDERLESS
     return [Notice(f"{fit.measured}; if they are in another order, {advice}", "warning")]
 
 

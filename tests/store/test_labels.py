@@ -237,6 +237,23 @@ def test_a_network_that_is_too_sure_of_classes_in_order_is_called_so(tmp_path: P
     assert "another order" not in line
 
 
+@pytest.mark.parametrize(("classes", "count", "accuracy"), [(1000, 256, 0.4), (1000, 256, 0.9), (100, 60, 0.3)])
+def test_no_renaming_is_advised_that_held_out_samples_do_not_support(classes: int, count: int, accuracy: float) -> None:
+    """Of many classes with few samples some renaming gets nearly all of them right."""
+    generator = np.random.default_rng(0)
+    for _ in range(10):
+        labels = generator.integers(0, classes, count)
+        predictions = np.where(generator.random(count) < accuracy, labels, generator.integers(0, classes, count))
+        for least in (0.8, 0.0):
+            assert renaming_advice(labels, predictions, classes=classes, least=least) == ""
+
+
+def test_a_class_with_too_few_samples_is_named_as_one_to_check() -> None:
+    labels = np.concatenate([np.arange(60) % 3, [3]])
+    advice = renaming_advice(labels, np.array([1, 2, 0, 4])[labels], classes=5)
+    assert "{0: 1, 1: 2, 2: 0, 3: 3, 4: 4} (no input, or too few, had label 3, 4, so check" in advice
+
+
 def test_an_empty_map_is_advised_in_full() -> None:
     labels = np.arange(60) % 3
     advice = renaming_advice(labels, (labels + 1) % 3, classes=3, label_map={})
