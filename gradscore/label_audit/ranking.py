@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
-from scipy.stats import binom
 
 from ..baselines import Bank, NetworkOutputs
 from ..errors import DataError
 from ..meta import outputs_of
-from ..store import GUESSED, accuracy_in_another_order, agreement_of
+from ..store import accuracy_in_another_order, agreement_of
 from ..system import FloatArray, IntArray
 from .last_layers import accuracy_of, cross_fitted, log_odds_of, with_network
 from .noise import WrongLabels, suspects, wrong_labels
@@ -180,8 +179,7 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     other = agreement.in_another_order
     if other is None and not agreement.is_at_chance:
         other = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
-    is_at_chance = agreement.is_at_chance or (agreement.is_judged and _are_unrelated(labels, predictions, classes))
-    if other is None and not is_at_chance:
+    if other is None and not agreement.is_at_chance:
         return None
     measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
     columns = "what it says itself (prediction, loss, margin, el2n, grand)"
@@ -191,13 +189,6 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
         f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
         f"order, and {columns} means nothing then; run gradscore doctor CONFIG"
     )
-
-
-def _are_unrelated(labels: IntArray, predictions: IntArray, classes: int) -> bool:
-    """Whether predictions that are as often of each class, dealt out at random, would be right as often."""
-    given, predicted = (np.bincount(each, minlength=classes) / len(labels) for each in (labels, predictions))
-    right, chance = int((labels == predictions).sum()), float(given @ predicted)
-    return given.max() < 1 and bool(binom.sf(right - 1, len(labels), chance) > GUESSED)
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
 from .labels import (
     EVERYWHERE,
-    GUESSED,
     accuracy_in_another_order,
     agreement_of,
     label_warnings,

@@ -27,6 +27,19 @@ ENOUGH = 50
 GUESSED = 1 / 40
 """Share of guessers who have to be as right for an accuracy to be called chance."""
 
+ROOM = 20
+"""Samples that have to be in question for chance to be told from skill by how often each class is predicted.
+
+With 3 of 200 samples in a class, a network that finds none and has one false alarm is no better than chance, and no
+worse than another.
+"""
+
+ORDERS = 1999
+"""Orders of the labels that are drawn to see how often they agree by chance."""
+
+NORMAL = 25
+"""Variance of how many are right from which on they are normally distributed: their skewness is below 0.2."""
+
 NEVER_GUESSED = 1e-3
 """Share of guessers below which the agreement with classes in another order is none by chance."""
 
@@ -76,14 +89,48 @@ def confusion(labels: IntArray, predictions: IntArray, classes: int) -> IntArray
 
 
 def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:
-    """Whether a network is right no more often than one that guesses among all classes.
+    """Whether a network is right no more often than one whose predictions do not depend on the sample.
+
+    That one predicts each class as often, so that an accuracy that rare classes make high is not taken for skill.
+    Where the best that as many predictions of each class could do is hardly better (`ROOM`), as with one class only,
+    it guesses among all classes.
 
     Args:
         labels: (N,) of samples that have one.
         predictions: (N,).
         classes: K.
     """
-    return bool(binom.sf((labels == predictions).sum() - 1, len(labels), 1 / classes) > GUESSED)
+    given, predicted = (np.bincount(each, minlength=classes) for each in (labels, predictions))
+    if np.minimum(given, predicted).sum() - given @ predicted / len(labels) < ROOM:
+        return bool(binom.sf((labels == predictions).sum() - 1, len(labels), 1 / classes) > GUESSED)
+    return _as_right_by_chance(labels, predictions, classes, GUESSED)
+
+
+def _as_right_by_chance(labels: IntArray, predictions: IntArray, classes: int, share: float) -> bool:
+    """Whether more than a share of all orders of the labels agree with predictions of several classes as often.
+
+    Orders that agree equally often count half (mid-p), which makes the share right on average. The normal distribution
+    stands for many right ones, drawn orders for few.
+    """
+    given, predicted = (np.bincount(each, minlength=classes).astype(np.float64) for each in (labels, predictions))
+    both, count, right = given * predicted, len(labels), int((labels == predictions).sum())
+    mean = both.sum() / count
+    # Of sum_i a(i, order(i)), where a is 1 for equal classes: its square, less means of rows and columns, by N - 1.
+    lines = (both * (given + predicted)).sum() / count
+    variance = (both.sum() - lines + mean**2) / (count - 1)
+    above = (right - mean) / sqrt(variance)
+    if variance > NORMAL:
+        return erfc(above / sqrt(2)) / 2 > share
+    if above > 0 and 1 / (1 + above**2) < share:  # Cantelli's inequality
+        return False
+    generator, order, ranks = np.random.default_rng(0), labels.copy(), 0.0
+    for _ in range(ORDERS):
+        generator.shuffle(order)
+        other = int((order == predictions).sum())
+        ranks += ((other > right) + (other >= right)) / 2
+        if ranks > share * (ORDERS + 1):
+            return True
+    return ranks + 0.5 > share * (ORDERS + 1)
 
 
 def accuracy_in_another_order(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
-from scipy.stats import binomtest
+from scipy.stats import binomtest, fisher_exact
 from typer.testing import CliRunner
 from written_runs import rows_of, written_run
 
@@ -48,6 +48,63 @@ def test_what_guesses_do_not_reach_is_none(classes: int, count: int, right: int)
     predictions, labels = (values[np.random.default_rng(0).permutation(count)] for values in (predictions, labels))
     assert (predictions == labels).sum() == right
     assert not is_at_chance(labels, predictions, classes=classes)
+
+
+def test_chance_is_what_predictions_as_often_of_each_class_would_reach() -> None:
+    """Two classes, 15 and 85 %, agree in three of four samples by chance; of two, Fisher's exact test tells."""
+    generator = np.random.default_rng(1)
+    for _ in range(20):
+        labels = (generator.random(800) < 0.15).astype(int)
+        predictions = generator.permutation(labels)
+        table = [[int(((labels == i) & (predictions == j)).sum()) for j in (0, 1)] for i in (0, 1)]
+        p = fisher_exact(table, alternative="greater").pvalue
+        if p > 0.05 or p < 0.01:
+            assert is_at_chance(labels, predictions, classes=2) == (p > 0.05)
+
+
+@pytest.mark.parametrize(
+    ("count", "rare", "found", "alarms"), [(2000, 20, 8, 40), (1000, 10, 10, 80), (5000, 50, 7, 0)]
+)
+def test_a_network_that_finds_a_rare_class_is_not_at_chance(count: int, rare: int, found: int, alarms: int) -> None:
+    labels, predictions = np.arange(count) < rare, np.zeros(count, dtype=int)
+    predictions[:found] = 1
+    predictions[rare : rare + alarms] = 1
+    assert not is_at_chance(labels.astype(int), predictions, classes=2)
+
+
+def test_chance_is_told_as_often_as_meant_and_weak_networks_are_not_called_so() -> None:
+    generator, rates = np.random.default_rng(6), []
+    for classes, count, accuracy, shares in (
+        (10, 60, 0.4, [0.1] * 10),
+        (2, 60, 0.65, [0.5, 0.5]),
+        (3, 300, 0.6, [0.9, 0.05, 0.05]),
+    ):
+        found, permuted = [], []
+        for _ in range(100):
+            labels = generator.choice(classes, size=count, p=shares)
+            predictions = network(generator, labels, classes=classes, accuracy=accuracy)
+            found.append(is_at_chance(labels, predictions, classes=classes))
+            permuted.append(is_at_chance(generator.permutation(labels), predictions, classes=classes))
+        assert np.mean(permuted) >= 0.92
+        rates.append(np.mean(found))
+    assert rates[0] <= 0.02
+    assert rates[1] <= 0.5  # the binomial test of it has 0.45
+    assert rates[2] <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions"),
+    [
+        (np.arange(200) % 10 // 9, np.zeros(200, int)),  # answers one class only
+        (np.zeros(200, int), np.arange(200) % 10 // 9),  # data of one class
+        ((np.arange(200) < 3).astype(int), (np.arange(200) == 7).astype(int)),  # none of three, one false alarm
+    ],
+)
+def test_what_cannot_be_tested_is_compared_with_guesses_among_all_classes(
+    labels: np.ndarray, predictions: np.ndarray
+) -> None:
+    assert not is_at_chance(labels, predictions, classes=2)
+    assert is_at_chance(labels, 1 - predictions, classes=2)
 
 
 def test_permuted_labels_are_told_although_one_class_kept_its_place() -> None:
