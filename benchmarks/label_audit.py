@@ -54,8 +54,10 @@ sys.path.append(str(Path(__file__).parent.parent / "data_scripts"))
 from architectures import cifar_resnet20, cifar_resnet32, digits_cnn, lenet
 from fashion_mnist import DEBIAN, read_idx
 
+from gradscore.config import ExtractConfig
 from gradscore.evaluation import auroc, paired_delong
 from gradscore.label_audit import audited_features, ranked
+from gradscore.models import Interface
 from gradscore.pipeline import given_samples
 
 WRONG, SEEDS, FOLDS = 0.1, (4, 5, 6), 5
@@ -243,6 +245,11 @@ def network_for(name: str, samples: Labelled, given: Labels, seed: int, folder: 
     return model
 
 
+def audited(model: nn.Module, inputs: Tensor, labels: Labels) -> pd.DataFrame:
+    samples = given_samples(model, (inputs, torch.from_numpy(labels)))
+    return audited_features(model, samples, options=ExtractConfig(), interface=Interface())
+
+
 def prepared(name: str, noise: str, seed: int, folder: Path, work: Path) -> tuple[pd.DataFrame, Array, Labels]:
     """The features that are audited, what networks trained anew say, and the true classes; kept in the folder."""
     path = work / f"{name}-{noise}-{seed}"
@@ -259,9 +266,7 @@ def prepared(name: str, noise: str, seed: int, folder: Path, work: Path) -> tupl
         features = work / f"{name}.parquet"
         if kind.epochs or not features.exists():
             features = features if not kind.epochs else path.with_suffix(".parquet")
-            audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(given)))).to_parquet(
-                features
-            )
+            audited(model, samples.inputs, given).to_parquet(features)
         pd.read_parquet(features).assign(label=given).to_parquet(path.with_suffix(".parquet"))
         np.savez(path.with_suffix(".npz"), anew=anew, truth=samples.truth)
     with np.load(path.with_suffix(".npz")) as found:
@@ -404,7 +409,7 @@ def counted(
         given, features = changed(samples, noise, seed, share), work / f"{name}.parquet"
         if SETS[name].epochs or not features.exists():
             model = network_for(name, samples, given, seed, folder)
-            table = audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(given))))
+            table = audited(model, samples.inputs, given)
             if not SETS[name].epochs:
                 table.to_parquet(features)
         else:
@@ -442,7 +447,7 @@ def human_table(clones: Path, folder: Path, work: Path) -> str:
     features, given, judged = work / "human.parquet", work / "human.given.npz", work / "human.cleanlab.npz"
     if not features.exists():
         model = network_for("cifar", samples, labels, 0, folder)
-        audited_features(model, given_samples(model, (samples.inputs, torch.from_numpy(labels)))).to_parquet(features)
+        audited(model, samples.inputs, labels).to_parquet(features)
     table = pd.read_parquet(features)
     audit = ranked(table)
     found = audit.table.sort_values("place")

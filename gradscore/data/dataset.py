@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,12 +170,21 @@ def select(
         places = places[(found >= low) & (found < high)]
     if spec.lot is not None:
         low, high = spec.lot
-        drawn = np.random.default_rng(spec.seed).random(len(source.ids))[places]
+        drawn = lots(spec.seed).random(len(source.ids))[places]
         places = places[(drawn >= low) & (drawn < high)]
     places = places[spec.start : spec.stop]
     if spec.count is not None and spec.count < len(places):
         places = np.sort(np.random.default_rng(spec.seed).choice(places, spec.count, replace=False))
     return places
+
+
+def lots(seed: int) -> np.random.Generator:
+    """What draws the numbers of `lot`.
+
+    With a word in its seed: a program that draws labels, or which of them it changes, with the same seed and nothing
+    else would otherwise get a part that depends on them.
+    """
+    return np.random.default_rng([seed, crc32(b"lot")])
 
 
 def _shares(source: SampleSource, places: Sequence[int]) -> list[float]:

@@ -35,6 +35,7 @@ from ..data import (
     form,
     form_of,
     is_image,
+    lots,
     open_source,
     samples_of,
     select,
@@ -164,12 +165,12 @@ class FitSets:
 
     def parted(self) -> Iterator[Batch]:
         """The samples given to fit on, and those among them that calibrate."""
-        lots = np.random.default_rng(0)  # as those of data.in_dist.fit.select.lot
+        drawn = lots(0)  # as for data.in_dist.fit.select.lot
         for batch in self.fit:
             if self.calibration is not None:
                 yield batch
                 continue
-            held = (lots.random(len(batch.ids)) >= 1 - self.holdout).tolist()
+            held = (drawn.random(len(batch.ids)) >= 1 - self.holdout).tolist()
             for split, wanted in ((FIT, False), (CALIBRATION, True)):
                 rows = [row for row, is_held in enumerate(held) if is_held is wanted]
                 if rows:

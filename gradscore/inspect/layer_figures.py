@@ -99,7 +99,8 @@ class LayerFigures:
         if self.reached is None or self.outputs is None or len(self.outputs.mean) != len(self.reached):
             return 0
         deviation = (self.outputs.squares / self.outputs.count).sqrt()
-        distance = self.outputs.mean.abs() / deviation.clamp_(min=torch.finfo(torch.float64).tiny)
+        # Where outputs never differ, as those of weights that are zero, they are as far as can be, at zero as well.
+        distance = torch.where(deviation > 0, self.outputs.mean.abs() / deviation, torch.inf)
         if not bool(self.reached.any()):
             return len(self.reached)
         return int((~self.reached & (distance > FAR_UNITS * distance[self.reached].median())).sum())

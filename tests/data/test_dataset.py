@@ -26,7 +26,7 @@ from gradscore.data import (
     content_hash,
     open_splits,
 )
-from gradscore.data.dataset import select
+from gradscore.data.dataset import lots, select
 from gradscore.errors import DataError
 
 LABELS = [2, 0, 1, 2, 0, 1, 2, 0, 1, 2]
@@ -75,8 +75,8 @@ SELECTIONS = {
     "count beyond the end": ({"count": 99}, range(10)),
     "whole hash interval": ({"hash": [0, 1]}, range(10)),
     "lower hashes": ({"hash": [0, MIDDLE]}, [n for n, share in enumerate(hash_shares()) if share < MIDDLE]),
-    "lots": ({"lot": [0, 0.75]}, np.flatnonzero(np.random.default_rng(0).random(10) < 0.75)),
-    "the other lots": ({"lot": [0.75, 1]}, np.flatnonzero(np.random.default_rng(0).random(10) >= 0.75)),
+    "lots": ({"lot": [0, 0.75]}, np.flatnonzero(lots(0).random(10) < 0.75)),
+    "the other lots": ({"lot": [0.75, 1]}, np.flatnonzero(lots(0).random(10) >= 0.75)),
     "upper hashes": ({"hash": [MIDDLE, 1]}, [n for n, share in enumerate(hash_shares()) if share >= MIDDLE]),
 }
 
@@ -87,6 +87,13 @@ def test_selection(npz: str, choice: dict, wanted: list[int]) -> None:
     assert dataset.ids == [str(place) for place in wanted]
     assert [sample.label for sample in dataset] == [LABELS[place] for place in wanted]
     assert len(dataset) == len(wanted)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42])
+def test_a_lot_depends_on_no_numbers_that_a_program_draws_with_the_same_seed(seed: int) -> None:
+    """Else a part would have all the samples whose labels a program changed by them, or none."""
+    drawn = np.random.default_rng(seed).random(1000)
+    assert abs(np.corrcoef(drawn, lots(seed).random(1000))[0, 1]) < 0.1
 
 
 def test_a_count_is_a_random_choice_in_the_order_of_the_data() -> None:

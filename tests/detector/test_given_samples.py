@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
-from gradscore.data import Batch, OodConfig, content_hash, samples_of
+from gradscore.data import Batch, OodConfig, content_hash, lots, samples_of
 from gradscore.data.sources.synthetic import auto_kinds
 from gradscore.detector.detector_sets import FitSamples, Levels, Thumbnails
 from gradscore.errors import (
@@ -103,7 +103,7 @@ def fitted() -> gradscore.Detector:
 
 def test_a_share_of_the_samples_sets_thresholds_by_lot(fitted) -> None:
     fit, held = fitted.run.read("in_dist.fit"), fitted.run.read("in_dist.calibration")
-    is_held = np.random.default_rng(0).random(300) >= 0.75
+    is_held = lots(0).random(300) >= 0.75
     found = [np.sort(each["sample_id"].astype(int)) for each in (fit, held)]
     np.testing.assert_array_equal(found[0], np.flatnonzero(~is_held))
     np.testing.assert_array_equal(found[1], np.flatnonzero(is_held))

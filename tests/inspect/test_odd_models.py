@@ -512,3 +512,14 @@ NO_BATCHES = {
 def test_what_is_no_list_of_batches(batches, got: str) -> None:
     with pytest.raises(DataError, match=rf"batches: wanted a list of tensors of samples.*; {got}$"):
         examine(nn.Linear(3, 2).eval(), batches)
+
+
+@pytest.mark.parametrize("bias", [0.0, -1e-3])
+def test_units_of_zeros_are_dead(bias: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 3)).eval()
+    with torch.no_grad():
+        model[0].weight[:40], model[0].bias[:40] = 0, bias
+    (found,) = examine(model, [torch.randn(256, 8)])
+    assert found.layer == "0"
+    assert "40 of 64" in found.sentence
