@@ -43,6 +43,13 @@ NORMAL = 25
 NEVER_GUESSED = 1e-3
 """Share of guessers below which the agreement with classes in another order is none by chance."""
 
+NEVER_FOUND = 0.05
+"""Share of the samples of a class below which it may go with the output of one that has no samples.
+
+A network that knows the class under another name finds it by mistake alone. A weak one finds more, and its errors look
+like a name where most of them are in one class without samples.
+"""
+
 OVERCONFIDENT = 0.3
 """Mean confidence less accuracy from which on the labels, the preprocessing or the network are doubted."""
 
@@ -164,7 +171,12 @@ def _is_better(
     now, then = labels == predictions, renamed == predictions
     right, gained, lost = (int(each.sum()) for each in (then, then & ~now, now & ~then))
     is_better = binom.sf(gained - 1, gained + lost, 0.5) < SIGNIFICANT if significantly else right > 2 * now.sum()
-    return bool(is_better and binom.sf(right - 1, len(labels), 1 / classes) <= NEVER_GUESSED)
+    if not is_better or binom.sf(right - 1, len(labels), 1 / classes) > NEVER_GUESSED:
+        return False
+    if not np.ptp(labels):
+        return True
+    # One answer for everything is in no order.
+    return bool(np.ptp(predictions)) and not _as_right_by_chance(renamed, predictions, classes, NEVER_GUESSED)
 
 
 def _renamed(labels: IntArray, predictions: IntArray, classes: int) -> tuple[IntArray, IntArray]:
@@ -177,10 +189,13 @@ def _renamed(labels: IntArray, predictions: IntArray, classes: int) -> tuple[Int
     order = np.lexsort((np.random.default_rng(0).random(len(labels)), labels))
     half = np.empty(len(labels), dtype=np.bool_)
     half[order] = (np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])) % 2 == 0
+    everything = confusion(labels, predictions, classes)
+    given = everything.sum(axis=1)
+    may_be = (everything.diagonal() < NEVER_FOUND * given)[:, None] | (given > 0)
     renamed, found = np.empty_like(labels), np.empty((2, classes), dtype=np.int64)
     for place, held_out in enumerate((half, ~half)):
         counts = confusion(labels[~held_out], predictions[~held_out], classes)
-        names = _best_names(counts)
+        names = _best_names(counts * may_be)
         renamed[held_out] = names[labels[held_out]]
         found[place] = np.where(counts.any(axis=1), names, -1)
     return renamed, found
@@ -244,18 +259,20 @@ def renaming_advice(
     if not (is_better(significantly=False) or is_better(significantly=True)):
         return ""
     told = (one == other) & (one >= 0)
-    best = _best_names(confusion(labels, predictions, classes) * told[:, None])
+    pairs = np.zeros((classes, classes), dtype=np.int64)
+    pairs[told, one[told]] = 1
+    best = _best_names(pairs)
     if (best == np.arange(classes))[told].all():
         return ""
-    named = dict(enumerate(best.tolist()))
+    named, untold = dict(enumerate(best.tolist())), set(np.flatnonzero(~told).tolist())
     own: dict[int | str, int] = dict(label_map) if label_map else {label: label for label in range(classes)}
     ordered = sorted(own.items(), key=lambda pair: (pair[0], "") if isinstance(pair[0], int) else (0, pair[0]))
-    pairs = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
+    entries = [f"{_in_yaml(raw)}: {named.get(label, label)}" for raw, label in ordered]
     names = [_in_yaml(raw) for raw, label in sorted(own.items(), key=lambda pair: named.get(pair[1], pair[1]))]
     order = f"set data.class_names to [{', '.join(names)}]" if are_names else ""
     # A number in a map would mean a name, not an output, where `data.class_names` are numbers.
-    mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(pairs)}}}"
-    guessed = [str(raw) for raw, label in ordered if label >= classes or not told[label]]
+    mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(entries)}}}"
+    guessed = [str(raw) for raw, label in ordered if label in untold]
     doubt = f" (no input, or too few, had label {some(guessed)}, so check what stands there)" if guessed else ""
     return f"{NAMED_OTHERWISE}{', or '.join(filter(None, (order, mapped)))}{doubt}"
 

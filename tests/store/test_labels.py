@@ -176,6 +176,37 @@ def test_no_other_order_is_seen_where_there_is_none(
     assert found == [None] * 20
 
 
+ONE_CLASS = {
+    "of a weak network": ([18, 38, 4], None),
+    "the network never finds": ([0, 55, 5], 55 / 60),
+}
+
+
+@pytest.mark.parametrize(("counts", "expected"), ONE_CLASS.values(), ids=ONE_CLASS)
+def test_data_of_one_class_are_in_another_order_if_it_is_never_predicted(counts: list, expected: float | None) -> None:
+    """Most of its errors are in one class, whose own samples nobody sees."""
+    labels, predictions = np.zeros(60, dtype=int), np.repeat([0, 7, 3], counts)
+    assert accuracy_in_another_order(labels, predictions, classes=10) == expected
+
+
+def test_two_of_ten_classes_of_a_weak_network_are_in_no_other_order() -> None:
+    labels = np.arange(120) % 2
+    predictions = np.where(np.random.default_rng(0).random(120) < 0.3, labels, labels + 6)
+    assert accuracy_in_another_order(labels, predictions, classes=10) is None
+    assert accuracy_in_another_order(labels, predictions, classes=10, significantly=True) is None
+    assert accuracy_in_another_order(labels, labels + 6, classes=10) == 1.0
+
+
+@pytest.mark.parametrize("shares", [[1.0, 0.0], [0.93, 0.07]])
+def test_a_rare_class_answered_for_everything_is_no_other_order(shares: list) -> None:
+    """Renamed it would be right as often as the common class, which tells nothing of the order."""
+    generator = np.random.default_rng(0)
+    labels = (generator.random(800) < 0.15).astype(int)
+    predictions = 1 - generator.permutation((np.arange(800) >= 800 * shares[0]).astype(int))
+    assert accuracy_in_another_order(labels, predictions, classes=2) is None
+    assert is_at_chance(labels, predictions, classes=2)
+
+
 def test_guesses_are_right_in_no_order() -> None:
     generator = np.random.default_rng(4)
     for classes, count in ((2, 50), (10, 50), (10, 1000), (100, 300)):
