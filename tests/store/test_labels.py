@@ -138,6 +138,14 @@ def test_two_of_ten_classes_that_are_exchanged_are_told_where_the_same_samples_a
     assert found == (truth == predictions).mean()
 
 
+@pytest.mark.parametrize(("each", "is_seen"), [(8, True), (7, True), (5, False)])
+def test_small_classes_that_are_exchanged_are_told_from_fourteen_samples_on(each: int, is_seen: bool) -> None:
+    truth = np.repeat(np.arange(10), each)
+    labels = np.array([1, 0, *range(2, 10)])[truth]
+    found = accuracy_in_another_order(labels, truth, classes=10, significantly=True)
+    assert found == (1.0 if is_seen else None)
+
+
 def biased(generator: np.random.Generator, labels: np.ndarray, recalls: list[float]) -> np.ndarray:
     """Predictions that are right so often in each class, and else the first class."""
     return np.where(generator.random(len(labels)) < np.array(recalls)[labels], labels, 0)
