@@ -186,7 +186,8 @@ def test_a_set_too_small_to_pass_is_named_with_the_new_figures(own) -> None:
     given = ("--trust-code", "--out", own / "small", "--update")
     said = " ".join(check(own / "own.yaml", own / "small.json", *given).stdout.split())
     found = re.search(r"ood\.mine has (\d+) samples: with fewer than 30 of a set, a model that is as good but", said)
-    assert int(found[1]) == json.loads((own / "small.json").read_text())["samples"]["ood.mine"] <= 20
+    kept = json.loads((own / "small.json").read_text())["splits"]["ood.mine"]["content_hash"]
+    assert int(found[1]) == len(kept) <= 20
 
 
 def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
