@@ -37,7 +37,7 @@ def collate(rows: list[dict[str, Any]]) -> Any:
 def texts(count: int, seed: int) -> list[dict[str, Any]]:
     generator = np.random.default_rng(seed)
     rows = [generator.integers(1, 30, generator.integers(3, 8)).tolist() for _ in range(count)]
-    return [{"input_ids": row, "label": row[0] % 2} for row in rows]
+    return [{"input_ids": row, "label": (row[0] + 1) % 2} for row in rows]
 
 
 def loader(count: int, seed: int) -> DataLoader:

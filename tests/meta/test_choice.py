@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -56,7 +58,7 @@ def test_the_meta_model_stays_where_nothing_can_be_told(areas: dict[str, list[fl
 
 def test_a_choice_comes_back_from_notes() -> None:
     choice = ScoreChoice(score="knn", judged_by="sets", judged={"knn": 0.9}, log_odds=(2.0, -1.0), shift=0.5)
-    assert ScoreChoice.of_notes({"choice": choice.notes()}) == choice
+    assert ScoreChoice.of_notes({"choice": asdict(choice)}) == choice
     with pytest.raises(StoreError, match=r"notes\.choice has not"):
         ScoreChoice.of_notes({})
 
@@ -64,9 +66,9 @@ def test_a_choice_comes_back_from_notes() -> None:
 DAMAGED = {
     "incomplete": ({"score": "knn"}, "notes.choice has not error, gain, judged"),
     "no choice": (5, "notes.choice has not"),
-    "no name": (ScoreChoice().notes() | {"score": 5}, "notes.choice.score: Input should be a valid string"),
-    "no line": (ScoreChoice().notes() | {"log_odds": [1.0]}, r"notes.choice.log_odds.1: Field required"),
-    "no number": (ScoreChoice().notes() | {"judged": {"knn": "x"}}, "notes.choice.judged.knn: Input should be a"),
+    "no name": (asdict(ScoreChoice()) | {"score": 5}, "notes.choice.score: Input should be a valid string"),
+    "no line": (asdict(ScoreChoice()) | {"log_odds": [1.0]}, r"notes.choice.log_odds.1: Field required"),
+    "no number": (asdict(ScoreChoice()) | {"judged": {"knn": "x"}}, "notes.choice.judged.knn: Input should be a"),
 }
 
 
