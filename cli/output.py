@@ -266,4 +266,4 @@ class Lines:
         reached = total, PARTS * done // max(1, total)
         if reached != self._last:
             self._last = reached
-            say(self._console, f"{split}: {done} of {total} samples")
+            say(self._console, f"{done} of {total} samples ({split})")

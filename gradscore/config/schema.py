@@ -216,6 +216,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such configuration file; give the path of a YAML file") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: wanted a configuration file, got a folder{_inside(path)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a configuration file: {error}") from None
     settings = _with_environment(_settings(text, where=str(path), overrides=overrides), where=str(path))
@@ -225,6 +227,12 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
+
+
+def _inside(folder: Path) -> str:
+    """Names the configuration that is in a folder, if one is."""
+    found = next((file for file in (folder / "gradscore.yaml", folder / "config.yaml") if file.is_file()), None)
+    return f"; did you mean {found}?" if found else "; give the path of a YAML file"
 
 
 def parse_config(text: str, *, where: str, overrides: Sequence[str] = ()) -> Config:

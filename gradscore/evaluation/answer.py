@@ -49,7 +49,7 @@ SETS_NAMED = 6
 PRECISION = 0.1
 """Half the width of an AUROC's 95 % interval that tells chance from use, where nothing is known of the AUROC yet."""
 
-DECIDING = "gradscore bundle --score {}"
+DECIDING = "add --score {} to gradscore bundle"
 """What to add to what to have a score decide, its name in the place of `{}`."""
 
 IN_REACH = 20

@@ -130,8 +130,8 @@ def test_quiet_leaves_results(own_run: Path) -> None:
 def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Path) -> None:
     command = ["extract", f"{own_run}/config.yaml", "--out", str(tmp_path / "run"), "--trust-code"]
     lines = CliRunner().invoke(app, command).stderr.splitlines()
-    assert "in_dist.fit: 100 of 500 samples" in lines
-    assert lines[-1] == "ood.noise: 500 of 500 samples"
+    assert "100 of 500 samples (in_dist.fit)" in lines
+    assert lines[-1] == "500 of 500 samples (ood.noise)"
     assert "\x1b" not in "".join(lines)
 
 

@@ -255,7 +255,7 @@ def test_unusable_file(tmp_path: Path, text: str, message: str) -> None:
 
 UNREADABLE = {
     "nothing": (lambda path: None, "no such configuration file"),
-    "folder": (lambda path: path.mkdir(), "cannot be read"),
+    "folder": (lambda path: path.mkdir(), "wanted a configuration file, got a folder; give the path of a YAML file"),
     "binary": (lambda path: path.write_bytes(b"\xff\xfe\x00\x80"), "cannot be read"),
 }
 
