@@ -103,10 +103,10 @@ def _first(found: Audit) -> list[dict[str, Any]]:
 
 def _print(output: Output, found: Audit) -> None:
     if found.doubt is None:
-        output.say(f"{found.sentence}; review the {found.suspected:,} suspected, of which only a part is wrong")
+        output.say(f"{found.sentence}; review the {found.suspected:,} suspected (not all are wrong)")
     else:
         output.say(found.doubt, style="yellow", wrap=True)
-    table = figures_table(["sample", "label", "fits better"], ["score"])
+    table = figures_table(["sample", "label", "suggested"], ["score"])
     for row in _first(found):
         table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
     output.show(table)

@@ -109,7 +109,8 @@ def check(
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)
-        output.say(f"new expected figures: {expected} ({expected.stat().st_size / 1024:.0f} KiB)")
+        size = f"{expected.stat().st_size / 1024:.0f} KiB"
+        output.say(f"new expected figures: {expected} ({size}); commit it, and compare without --update")
         output.tell(*notes(made.notices))
         output.document({"expected": expected})
         return

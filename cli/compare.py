@@ -24,7 +24,7 @@ def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN RUN...",
+            metavar="RUN",
             help="Evaluated run folders; the first is what the others are compared with.",
             callback=local_run,
         ),

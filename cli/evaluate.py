@@ -96,7 +96,7 @@ def report(output: Output, evaluation: EvaluationReport, *, page: Path | None, a
     style = "bold" if evaluation.answer.no_verdict is None else "yellow"
     output.say(*evaluation.answer.sentences, style=style, wrap=True)
     if evaluation.answer.next_command is not None:
-        output.say(evaluation.answer.lines[-1])
+        output.say(evaluation.answer.lines[-1], detail=True)
     if output.quiet:
         return
     if evaluation.verdicts:

@@ -23,7 +23,7 @@ def init(
     places: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FOLDER | CHECKPOINT]...",
+            metavar="FOLDER|CHECKPOINT",
             help="Folders of samples, code and weights, and files of these; this folder by default.",
             show_default=False,
         ),

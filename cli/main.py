@@ -112,24 +112,25 @@ app = typer.Typer(
 START = "Start: from files to a verdict"
 DECIDE = "Decide: on new samples"
 GUARD = "Guard: models and runs, for CI"
+STEPS = "The steps of a run, one by one"
 LOOK = "Look: into models, labels and gradients"
 
 COMMANDS: dict[str, str] = {
     "demo": START,
     "init": START,
+    "doctor": START,
     "run": START,
-    "extract": START,
-    "merge": START,
-    "fit-meta": START,
-    "evaluate": START,
     "docs": START,
+    "extract": STEPS,
+    "merge": STEPS,
+    "fit-meta": STEPS,
+    "evaluate": STEPS,
     "bundle": DECIDE,
     "score": DECIDE,
     "monitor": DECIDE,
     "check": GUARD,
     "compare": GUARD,
     "verify": GUARD,
-    "doctor": LOOK,
     "inspect": LOOK,
     "audit": LOOK,
     "project": LOOK,

@@ -148,7 +148,7 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
         table.add_row(name, str(window.samples), *lost, _figure(window.accuracy), interval_of(window), *shares)
     output.show(table)
     if watching.changes:
-        output.say("an alarm stands until another folder (--out) begins anew, with a new bundle say", detail=True)
+        output.say("an alarm stands until you start with a new folder (--out)", detail=True)
     output.say(f"probability of ever raising an alarm without a change: at most {watching.alpha:g}", detail=True)
 
 

@@ -139,7 +139,7 @@ BundleArgument = Annotated[
 ]
 SamplesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="SAMPLES...", help="Images, folders, patterns, .npz, .csv or Parquet files."),
+    typer.Argument(metavar="SAMPLES", help="Images, folders, patterns, .npz, .csv or Parquet files."),
 ]
 
 

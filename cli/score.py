@@ -117,9 +117,9 @@ def score(
 
 def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     """One sample, on a few lines."""
-    output.say(row["sample_id"])
     if row["error"]:
         return
+    output.say(row["sample_id"])
     card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     reason = _reason(row)
     card.add_row("decision", f"{row['decision']}: {reason}" if reason else row["decision"])

@@ -112,7 +112,7 @@ class CheckReport:
         }
         outcome, verb = words[self.status]
         judged: list[Status] = [test.status for test in self.tests if test.status != "info"]
-        return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests{verb} ({self.run})"
+        return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests{verb}"
 
     @property
     def problems(self) -> list[str]:

@@ -367,7 +367,7 @@ def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
     if problem["type"] == "model_type":
         return f"wanted a section of settings, got {problem['input']!r}"
     if FILL_IN in (problem["input"] if isinstance(problem["input"], list) else [problem["input"]]):
-        return f"still to be filled in ('{FILL_IN}'), as the comment beside it says"
+        return f"still to be filled in ('{FILL_IN}'), as the comment above it says"
     message = str(problem["msg"]).replace("Input should be ", "wanted ")
     return f"{message}, got {problem['input']!r}"
 

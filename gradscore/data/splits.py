@@ -105,7 +105,7 @@ FILL_IN = "fill-in"
 
 def _filled_in(source: str) -> str:
     if source.partition(":")[2] == FILL_IN:
-        raise ValueError(f"still to be filled in ({source!r}), as the comment beside it says")
+        raise ValueError(f"still to be filled in ({source!r}), as the comment above it says")
     return source
 
 

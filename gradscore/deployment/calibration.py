@@ -128,10 +128,7 @@ def calibrated(
     if len(right) < (needed := samples_needed(as_rate(alpha, "alpha") / len(models))):
         copies = len(with_copies) - len(right)
         beside = f"; {copies} more are copies of these, or of samples of in_dist.fit" if copies else ""
-        raise EvaluationError(
-            "detectors, calibrated on correctly predicted in-distribution samples: "
-            f"{_too_few(alpha, needed, len(right))}{beside}"
-        )
+        raise EvaluationError(f"{_too_few(alpha, needed, len(right))}{beside}")
     distinct, of_all = (
         {name: model.decision(each) for name, (model, _) in models.items()} for each in (right, with_copies)
     )
@@ -321,7 +318,7 @@ def samples_needed(alpha: float) -> int:
 
 def _too_few(alpha: float, needed: int, got: int) -> str:
     return (
-        f"a false-alarm rate of {alpha:g} needs at least {needed} calibration samples, got {got}; "
+        f"a false-alarm rate of {alpha:g} needs at least {needed} correctly predicted calibration samples, got {got}; "
         "add samples to data.in_dist.calibration (in Python: calibration=...), or allow a higher rate"
     )
 

@@ -307,8 +307,8 @@ def compare_runs(runs: Sequence[RunFolder], *, score: str = "chosen") -> Compari
                 notices += [notice] if notice else []
         lonely = [*(key for key in tables[0] if key not in table), *(key for key in table if key not in tables[0])]
         if lonely:
-            names = "; ".join(", ".join(key) for key in lonely)
-            notices.append(f"{runs[0].path} and {run.path}: not reported by both, so left out: {names}")
+            names = "; ".join(f"{dataset} ({task}, {protocol})" for task, protocol, dataset in lonely)
+            notices.append(f"left out, as only one of {runs[0].path} and {run.path} reports it: {names}")
     if not found:
         raise EvaluationError(f"compare: the runs have no data set in common; {'; '.join(notices)}")
     return Comparison(found, notices)

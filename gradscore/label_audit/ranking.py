@@ -81,10 +81,10 @@ class Audit:
         count, low, high, up_to = self.wrong
         samples = f"{len(self.table):,} labels"
         if low <= count * LITTLE:
-            said = f"at most {high:,} of {samples} are wrong, and perhaps {f'only {low:,}' if low else 'none'} (95 %)"
+            said = f"{low:,} to {high:,} of {samples} are wrong (95 %)"
         else:
             said = f"about {count:,} of {samples} are wrong (95 %: {low:,} to {high:,})"
-        return said if up_to <= high else f"{said}, or up to {up_to:,} if mistakes are where classes look alike"
+        return said if up_to <= high else f"{said}, or up to {up_to:,} if mistakes are between similar classes"
 
     @property
     def suspected(self) -> int:

@@ -123,8 +123,8 @@ def ask_for_code(
         _check_place(origin, where, suffix)
     if not is_code_trusted():
         raise ModelError(
-            f"{setting} '{source}' runs the code in {where}; if you trust it, say so with --trust-code or "
-            f"{TRUST_VARIABLE}=1, in Python with trust_code=True, as in Scorer.load(..., trust_code=True)"
+            f"{setting} runs the code in {where}; if you trust it, add --trust-code or set {TRUST_VARIABLE}=1 (in "
+            "Python trust_code=True, as in Scorer.load(..., trust_code=True))"
         )
     found = digest()
     if origin is None:

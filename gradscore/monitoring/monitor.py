@@ -58,13 +58,13 @@ MUCH_OOD = 0.15
 networks, the interval lay above the accuracy of 29 % of the windows with such a share, and of 12 % of others."""
 
 WHY_LESS = (
-    f'"{OR_LESS}": more than {MUCH_OOD:.0%} of a window is flagged as OOD; where these are of no known class, '
+    f'"{OR_LESS}": more than {100 * MUCH_OOD:.0f} % of a window is flagged as OOD; where these are of no known class, '
     "fewer predictions may be right than its interval says, as in three of ten windows with OOD sets that were left "
     "out; where they are shifted samples, more may be"
 )
 TOO_FEW = f"windows of fewer than {FEWEST} samples have no estimated accuracy; give longer windows (--window)"
 TOO_ODD = (
-    f"no accuracy is given for a window with more than {MOST_OOD:.0%} flagged as OOD: it is unlike all that "
+    f"no accuracy is given for a window with more than {100 * MOST_OOD:.0f} % flagged as OOD: it is unlike all that "
     "the bundle learnt from; look at its samples"
 )
 NOTHING_KNOWN = (

@@ -398,4 +398,10 @@ def other_inputs(path: Path, found: Sequence[str]) -> StoreError:
 def _instead(folder: Path) -> str:
     """What to do where a folder is no run: name the one inside it, or make one."""
     inside = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
-    return f"did you mean {inside}?" if inside else "make one with gradscore extract"
+    if inside is not None:
+        return f"did you mean {inside}?"
+    return f"gradscore run {folder} makes one" if _is_config(folder) else "make one with gradscore run CONFIG"
+
+
+def _is_config(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml") and path.is_file()

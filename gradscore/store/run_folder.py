@@ -129,7 +129,7 @@ class RunFolder:
         for override in overrides:
             if override.partition(".")[0].strip() not in sections:
                 raise ConfigError(
-                    f"override '{override}': wanted a setting of {' or '.join(sections)}; those of meta are for "
+                    f"--set {override}: wanted a setting of {' or '.join(sections)}; those of meta are for "
                     "`gradscore fit-meta`, and all others for `gradscore extract` with the changed configuration"
                 )
         text = dump_config(self.config)

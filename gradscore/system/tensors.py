@@ -53,7 +53,8 @@ def as_rate(value: object, name: str) -> float:
     """
     if isinstance(value, float | np.floating) and 0 < value < 1:
         return float(str(value))
-    raise ConfigError(f"{name}: wanted a number between 0 and 1, got {value!r}")
+    share = f"; {value:g} % is {value / 100:g}" if isinstance(value, float | int) and 1 < value < 100 else ""
+    raise ConfigError(f"{name}: wanted a number between 0 and 1, got {value!r}{share}")
 
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]

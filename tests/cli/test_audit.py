@@ -77,7 +77,7 @@ def test_a_selection_and_what_suspected_means_are_said(small_run: Path, tmp_path
     assert looked_at < whole
     said = f"only the {looked_at} samples that data.in_dist.fit.select takes of {config.data.in_dist.fit.source} were"
     assert f"{said} looked at; all of them with --set data.in_dist.fit.select={{}}" in words(found)
-    assert 0 < words(found).index("suspected, of which only a part is wrong") < words(found).index("fits better")
+    assert 0 < words(found).index("suspected (not all are wrong)") < words(found).index("suggested")
 
 
 def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Path]) -> None:

@@ -144,7 +144,7 @@ def test_a_configuration_that_did_not_change_passes(own) -> None:
     assert result.exit_code == 0
     assert "this run is already complete: nothing to compute" in result.stderr
     assert "Next: " not in result.output
-    assert "no worse than expected: 8 of 8 tests pass (run)\n" in result.stdout
+    assert "no worse than expected: 8 of 8 tests pass\n" in result.stdout
     assert result.stdout.index("8 of 8") < result.stdout.index("margin")
     assert "Use " not in result.stdout, "the question is another one"
 
@@ -164,7 +164,7 @@ def test_damaged_weights_never_pass(own) -> None:
     result = check(own / "own.yaml", own / "expected.json", "--trust-code", "--out", own / "damaged")
     assert result.exit_code == 1
     assert "\nworse than expected: " in result.stdout
-    assert " tests fail (damaged)" in result.stdout
+    assert " tests fail\n" in result.stdout
 
 
 def test_labels_in_another_order_are_no_expected_figures(own) -> None:

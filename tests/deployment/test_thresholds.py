@@ -35,7 +35,8 @@ def test_samples_needed(alpha: float, wanted: int) -> None:
     assert samples_needed(alpha) == wanted
     assert threshold(np.arange(wanted), alpha).rank == 1
     with pytest.raises(
-        EvaluationError, match=f"needs at least {wanted} calibration samples, got {wanted - 1}; .*in Python"
+        EvaluationError,
+        match=f"needs at least {wanted} correctly predicted calibration samples, got {wanted - 1}; .*in Python",
     ):
         threshold(np.arange(wanted - 1), alpha)
 

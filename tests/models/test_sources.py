@@ -221,7 +221,7 @@ def test_programs(tmp_path: Path) -> None:
 
 def test_programs_run_when_they_are_trusted(tmp_path: Path) -> None:
     source = f"program:{exported(tmp_path / 'net.pt2', network().eval())}"
-    with pytest.raises(ModelError, match=r"runs the code in .*net\.pt2; if you trust it, say so with --trust-code"):
+    with pytest.raises(ModelError, match=r"runs the code in .*net\.pt2; if you trust it, add --trust-code"):
         build_model(config(source))
 
 
