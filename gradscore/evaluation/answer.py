@@ -433,7 +433,7 @@ def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     but = f", and fewer of {_listed(fewer)}" if fewer else ""
-    return best, f"in the report {best} catches more of {on}{but}: {when}let it decide: {what}"
+    return best, f"in the report {best} catches more of {on}{but}; {when}let it decide: {what}"
 
 
 def where_better(score: str, found: Sequence[Verdict]) -> str:

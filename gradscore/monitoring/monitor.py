@@ -147,7 +147,7 @@ class Monitor:
             NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
             WHY_LESS: any(each.or_less for each in windows),
-            TOO_ODD: any(each.ood is not None and each.ood > MOST_OOD for each in windows),
+            TOO_ODD: self._learnt and any(each.ood is not None and each.ood > MOST_OOD for each in windows),
             NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),
         }
         return [notice for notice, is_so in applies.items() if is_so]

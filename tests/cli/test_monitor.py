@@ -63,7 +63,7 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     assert told.count("alarm: ") == 1
     assert told.startswith(f"alarm: {sentence}; evidence: ")
     assert f"{100 * lines(tmp_path)[0]['rejected']:.1f} %" in told
-    assert "an alarm stands until another folder (--out) begins anew" in told
+    assert "an alarm stands until you start with a new folder (--out)" in told
     assert sentence in (tmp_path / "metrics.prom").read_text()
 
 

@@ -155,9 +155,7 @@ def test_functions_that_cannot_be_used(code, name, error, message):
 
 def test_code_is_run_only_if_it_is_trusted(code, monkeypatch):
     monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
-    with pytest.raises(
-        ModelError, match=r"features.augmentations.0 'python:.*augmentations.py:halved' runs the code in .* trust"
-    ):
+    with pytest.raises(ModelError, match=r"features.augmentations.0 runs the code in .*augmentations.py; .* trust"):
         open_augmentations([f"{code}:halved"])
 
 

@@ -71,7 +71,7 @@ def test_augmentations_of_a_bundle_need_trust(bundle, monkeypatch):
     found = read_bundle(bundle)
     model = model_of(found)
     monkeypatch.delenv("GRADSCORE_TRUST_CODE", raising=False)
-    with pytest.raises(ModelError, match="halved' runs the code in"):
+    with pytest.raises(ModelError, match=r"features.augmentations.1 runs the code in"):
         Scorer(found, model)
 
 

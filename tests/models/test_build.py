@@ -60,7 +60,7 @@ UNTRUSTED = {"not set": "", "set to something else": "yes"}
 def test_untrusted_code_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("GRADSCORE_TRUST_CODE", value)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(ModelError, match="--trust-code or GRADSCORE_TRUST_CODE=1"):
+    with pytest.raises(ModelError, match="--trust-code or set GRADSCORE_TRUST_CODE=1"):
         build_model(make_config(f"python:{tmp_path}/evil.py:net"))
     assert not (tmp_path / "ran").exists()
 

@@ -46,7 +46,7 @@ def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle
     assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}, or less if OOD"
     assert interval_of(first) == f"{first.low:.3f} to {first.high:.3f}"
     assert [
-        each for each in monitor.notices if each.startswith('"or less if OOD": more than 15% of a window is flagged')
+        each for each in monitor.notices if each.startswith('"or less if OOD": more than 15 % of a window is flagged')
     ]
 
 

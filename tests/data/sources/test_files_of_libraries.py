@@ -278,7 +278,7 @@ def test_one_number_of_a_sample_beside_others_comes_as_from_a_loader(tmp_path: P
 
 
 def test_code_does_not_run_without_trust(code: Path) -> None:
-    with pytest.raises(ModelError, match=r"data source 'python:.*data\.py:Pictures' runs the code .*--trust-code"):
+    with pytest.raises(ModelError, match=r"data source runs the code in .*data\.py; .*--trust-code"):
         open_source(f"python:{code}:Pictures")
 
 
