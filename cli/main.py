@@ -112,7 +112,7 @@ app = typer.Typer(
 START = "Start: from files to a verdict"
 DECIDE = "Decide: on new samples"
 GUARD = "Guard: models and runs, for CI"
-STEPS = "The steps of a run, one by one"
+STEPS = "Steps: what run does, one by one"
 LOOK = "Look: into models, labels and gradients"
 
 COMMANDS: dict[str, str] = {

@@ -22,9 +22,9 @@ def test_every_command_has_an_example(command: str) -> None:
 def test_groups_and_their_order() -> None:
     said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
     panels = re.findall(r"^╭─ (\w+)", said, re.MULTILINE)
-    assert panels == ["Options", "Start", "Decide", "Guard", "Look"]
+    assert panels == ["Options", "Start", "Steps", "Decide", "Guard", "Look"]
     commands = [line.split()[1] for line in said.splitlines() if line.startswith("│ ") and line[2].isalpha()]
-    assert commands[:3] == ["demo", "init", "run"]
+    assert commands[:4] == ["demo", "init", "doctor", "run"]
     assert len(commands) == len(GROUP.commands)
 
 

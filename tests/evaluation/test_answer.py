@@ -127,12 +127,12 @@ BY_KNN = "knn catches more of noise (90 % against 50 %)"
 BY_ENERGY = "energy catches more of blots (70 % against 50 %)"
 # What knn catches of blots and energy of noise: which one catches more in the mean, and how that is said.
 ADVISED = {
-    "the first": ({"knn": 0.6, "energy": 0.7}, f"{BY_KNN}: if you"),
-    "the first, though": ({"knn": 0.4, "energy": 0.5}, f"{BY_KNN}, and fewer of blots:"),
-    "the other": ({"knn": 0.4, "energy": 0.7}, f"{BY_ENERGY}: if you"),
+    "the first": ({"knn": 0.6, "energy": 0.7}, f"{BY_KNN}; if you"),
+    "the first, though": ({"knn": 0.4, "energy": 0.5}, f"{BY_KNN}, and fewer of blots;"),
+    "the other": ({"knn": 0.4, "energy": 0.7}, f"{BY_ENERGY}; if you"),
     "the other, though": ({"knn": 0.1, "energy": 0.4}, f"{BY_ENERGY}, and fewer of noise"),
-    "as much: by name": ({"knn": 0.3, "energy": 0.5}, f"{BY_ENERGY}: if you"),
-    "hardly fewer": ({"knn": 0.495, "energy": 0.5}, f"{BY_KNN}: if you"),
+    "as much: by name": ({"knn": 0.3, "energy": 0.5}, f"{BY_ENERGY}; if you"),
+    "hardly fewer": ({"knn": 0.495, "energy": 0.5}, f"{BY_KNN}; if you"),
 }
 
 

@@ -88,7 +88,7 @@ def test_another_version_of_a_package_fits_again(report_copy: RunFolder, monkeyp
 
 
 def test_settings_of_what_was_extracted_are_refused(report_copy: RunFolder) -> None:
-    with pytest.raises(ConfigError, match=r"'features.losses=\[uniform\]': wanted a setting of meta or evaluate"):
+    with pytest.raises(ConfigError, match=r"--set features.losses=\[uniform\]: wanted a setting of meta or evaluate"):
         report_copy.with_settings(["features.losses=[uniform]"], sections=SECTIONS)
 
 
