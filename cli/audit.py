@@ -71,7 +71,7 @@ def audit(
     with changing(source, [f"{folder.name}/{split}"]) if run is not None and out is None else nullcontext():
         files = write_audit(found, target, name=name, images=images, shown=shown)
     _print(output, found)
-    output.say(*(f"samples: {table}" for table in files.tables))
+    output.say(f"samples: {' and '.join(map(str, files.tables))}")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     output.document(
         {
@@ -94,7 +94,7 @@ def _first(found: Audit) -> list[dict[str, Any]]:
         {
             "sample_id": str(row["sample_id"]),
             "label": found.name(row["label"]),
-            "fits_better": found.name(row["suggested"]) if row["suspected"] else None,
+            "suggested": found.name(row["suggested"]) if row["suspected"] else None,
             "score": row["score"],
         }
         for row in found.table.head(PRINTED).to_dict("records")
@@ -108,6 +108,6 @@ def _print(output: Output, found: Audit) -> None:
         output.say(found.doubt, style="yellow", wrap=True)
     table = figures_table(["sample", "label", "suggested"], ["score"])
     for row in _first(found):
-        table.add_row(row["sample_id"], row["label"], row["fits_better"] or "-", f"{row['score']:.2f}")
+        table.add_row(row["sample_id"], row["label"], row["suggested"] or "-", f"{row['score']:.2f}")
     output.show(table)
     output.tell(*notes(found.notices), rest="the page")

@@ -143,8 +143,8 @@ def _catches(made: Bundle) -> str:
     from gradscore.deployment import RIGHT
     from gradscore.evaluation import describe_share
 
-    right = [f"{100 * each.rejected / each.samples:.1f}" for each in made.rejections if each.what == RIGHT]
-    rejected = right[0] if right else f"at most {100 * made.alpha:.4g}"
+    right = [100 * each.rejected / each.samples for each in made.rejections if each.what == RIGHT]
+    rejected = f"On the run's own test samples {right[0]:.1f}" if right else f"At most {100 * made.alpha:.4g}"
     caught = [
         describe_share(each.rejected / each.samples, each.samples, each.what, each.group)
         for each in made.rejections
@@ -156,9 +156,9 @@ def _catches(made: Bundle) -> str:
         else ("", "")
     )
     all_of_them = ", ".join(caught) or "nothing that the run reports"
-    said = f"With {rejected} % of correct predictions rejected{together}, it catches {all_of_them}.{report}"
+    said = f"{rejected} % of correct predictions are rejected{together}; it catches {all_of_them}.{report}"
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
-        said += " Other samples of these sets fitted the OOD score: of kinds it has not seen, expect less."
+        said += " The OOD score was fitted on other samples of these sets; expect less of new kinds."
     return said
 
 
@@ -177,8 +177,8 @@ def _falls_short(made: Bundle) -> Iterator[str]:
     ]
     if ways:
         yield (
-            f"With {got} calibration samples the rate of false alarms is at most {100 * level:.1f} % on average, below "
-            f"the {100 * made.alpha:.4g} % that you allowed; {' or '.join(ways)} would bring it nearer."
+            f"{got} calibration samples allow a false-alarm rate of {100 * level:.1f} %, below the "
+            f"{100 * made.alpha:.4g} % asked for; {' or '.join(ways)} brings it nearer."
         )
 
 
@@ -203,8 +203,8 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        "false alarms: among new in-distribution samples that are predicted correctly, on average over calibrations",
-        "samples: of the calibration; 90 %: where the rate of false alarms lies for 90 % of calibrations of this size",
+        "samples: of the calibration; false alarms: correctly predicted in-distribution samples rejected, on average; "
+        "90 %: their range over calibrations of this size",
         detail=True,
     )
     output.tell(*notes(made.notices), rest="gradscore bundle --json")

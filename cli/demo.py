@@ -56,7 +56,7 @@ def demo(
         raise KeyboardInterrupt(f"{folder} was removed again; the same command starts anew") from None
     evaluation, bundle, *_ = found
     if evaluation is not None:
-        output.say("", *evaluation["answer"]["sentences"], f"{bundle['bundle']}: {bundle['sentence']}", detail=True)
+        output.say("", *evaluation["answer"]["sentences"][:2], f"{bundle['bundle']}: {bundle['sentence']}", detail=True)
     missing = {extra: without for extra, (package, without) in EXTRAS.items() if find_spec(package) is None}
     if missing:
         output.tell(f"note: {'; '.join(missing.values())}: pip install 'gradscore[{','.join(missing)}]' has that")

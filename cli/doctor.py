@@ -52,4 +52,4 @@ def doctor(
         )
         typer.echo(f"{why}: see the problems above", err=True)
         raise typer.Exit(MEANINGLESS)
-    output.say("fit to be scored")
+    output.say("usable")

@@ -84,13 +84,9 @@ def _ask(proposal: Proposal) -> None:
 
 
 def _report(output: Output, proposal: Proposal, target: Path) -> None:
-    from gradscore.config import as_flow
-
     output.tell(*(Notice(f"to fill in: {key}: {wanted}", "caution") for key, wanted in proposal.missing.items()))
-    for key, why in proposal.reasons.items():
-        output.say(f"{key}: {as_flow(proposal.settings[key])} ({why})", detail=True)
     output.tell(*notes(proposal.remarks))
-    output.say(f"configuration: {target}")
+    output.say(f"configuration: {target} (check its values; comments say where they come from)")
     trust = " --trust-code" if proposal.settings["model.source"].startswith(("python:", "program:")) else ""
     command = f"gradscore run {quote(str(target))}{trust}"
     output.say(f"Next{', with these filled in' if proposal.missing else ''}: {command}", detail=True)

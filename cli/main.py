@@ -40,6 +40,8 @@ class _ErrorsAsMessages(Group):
             _check_addresses(ctx.meta[_WRITTEN])
             return super().invoke(ctx)
         except BaseException as error:
+            if isinstance(error, typer.BadParameter):
+                error.message = error.message.removeprefix("Value error, ")  # of Pydantic, by which Typer reads choices
             if isinstance(error, SystemExit) and _is_nowhere(sys.stdout) and not ctx.meta[_NOWHERE]:
                 raise  # Rich's, whose reader has gone: see main
             if isinstance(error, BrokenPipeError) or type(error).__module__.partition(".")[0] in ("click", "typer"):

@@ -126,12 +126,12 @@ def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
     card.add_row("prediction", _class(row))
     for name, detector in scorer.bundle.detectors.items():
         known = _known(row[f"probability_{name}"])
-        alike = f"{100 * row[f'p_value_{name}']:.2g} % of correct predictions as high"
-        card.add_row(f"P({NAMES[name]})", f"{known}   {alike} (limit {100 * detector.threshold.alpha:.2g} %)")
+        p_value = f"p-value {row[f'p_value_{name}']:.2g} (rejected up to {detector.threshold.alpha:.2g})"
+        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
     output.show(card)
     for name in scorer.bundle.detectors:
         if f"drivers_{name}" in row.index:
-            output.say(f"  what moved the score for '{NAMES[name]}' most: {row[f'because_{name}']}")
+            output.say(f"  {NAMES[name]} score, largest contributions: {row[f'because_{name}']}")
             for driver in str(row[f"drivers_{name}"]).split("; "):
                 output.say(f"    {driver}")
 

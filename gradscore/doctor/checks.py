@@ -249,7 +249,7 @@ def check_accuracy(
     elif (better := accuracy_in_another_order(*pair, classes=classes, significantly=True)) is not None:
         yield warning("accuracy", f"{measured}, and {better:.3f} with the classes in another order; {suspicions}")
     else:
-        yield note("accuracy", f"{measured}; set model.declared_accuracy to have it checked")
+        yield note("accuracy", f"{measured}{levels}; set model.declared_accuracy to have it checked")
 
 
 def _allowed(share: float, count: int) -> float:

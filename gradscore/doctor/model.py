@@ -268,7 +268,8 @@ def _check_coverage(engine: Engine) -> Iterator[Remark]:
         if "reference" in notice:
             yield warning("slow gradients", f"{notice}; leave it out by features.parameters if that is too slow")
     counts = Counter(engine.coverage.values())
-    yield note("coverage", ", ".join(f"{count} by {way}" for way, count in counts.most_common()))
+    ways = ", ".join(f"{count} by {way}" for way, count in counts.most_common())
+    yield note("coverage", f"{len(engine.coverage)} parameters: {ways}")
 
 
 READ = 2048

@@ -145,7 +145,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             if folder.is_dir() and not identities.asks_for(folder.relative_to(run.meta_path).as_posix()):
                 shutil.rmtree(folder)
         if progress is not None:
-            progress("inputs")
+            progress("meta models")
         prepared, notices = prepare(run, tables)
         inputs = prepared.inputs
         write_files(run.inputs_path, inputs.files())
@@ -480,11 +480,6 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
                 f"({', '.join(found)}); give others"
             )
     ordinary = ordinary_of(run, reference)
-    if BANK not in splits and ordinary.outputs.penultimate is not None:
-        notices.append(
-            f"neighbours are looked for among the {len(reference)} samples of {FIT}; samples that trained the "
-            "classifier are better ones (data.in_dist.bank, in Python fit(bank=...))"
-        )
     unseen = ordinary_of(run, fit) if BANK in splits else None
     baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
     known = pd.DataFrame(baselines.scores(outputs_of(whole)))

@@ -456,13 +456,15 @@ def open_split(config: Config, split: str, *, loss: str, command: str) -> OpenSp
         command: begins the message if there is no such split.
 
     Raises:
-        ConfigError: no such split or device.
+        ConfigError: no such split or device, or OOD samples where the loss looks at labels.
         ModelError: a model that cannot be built.
         DataError: samples that cannot be used, or have no label where the loss looks at it.
     """
     planned = planned_splits(config.data)
-    if split not in planned:
-        raise ConfigError(f"{command}: no split '{split}'; {closest(split, planned)}")
+    usable = [name for name, (info, _) in planned.items() if info.kind != "ood" or not with_labels([loss])]
+    if split not in usable:
+        what = f"split '{split}' has no labels" if split in planned else f"no split '{split}'"
+        raise ConfigError(f"{command}: {what}; {closest(split, usable)}")
     device = resolve_device(config.extract.device)
     dataset = open_datasets(config, only=[split])[split]
     check_labelled(with_labels([loss]), dataset.labels, dataset.ids, where=split)

@@ -64,7 +64,6 @@ EXPLAINED = {
     "preprocessing": "from a sample to what the network takes",
     "data": "sets of samples",
     "features": "what is computed of each sample",
-    "data.ood": "samples that are none of the classes",
 }
 
 
@@ -549,13 +548,13 @@ def as_yaml(proposal: Proposal) -> str:
                 lines.append(_line(f"{'  ' * depth}{section}:", EXPLAINED.get(".".join(sections[: depth + 1]), "")))
         above = sections
         indent = "  " * len(sections)
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            lines.append(_line(f"{indent}{name}:", EXPLAINED.get(key, "")))
-            lines += [f"{indent}  - {as_flow(entry)}\n" for entry in value]
-            continue
         missing = proposal.missing.get(key)
         comment = proposal.reasons.get(key, "") if missing is None else f"FILL IN: {missing}"
-        lines.append(_line(f"{indent}{name}: {as_flow(value)}", comment))
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            lines.append(_line(f"{indent}{name}:", comment))
+            lines += [f"{indent}  - {as_flow(entry)}\n" for entry in value]
+        else:
+            lines.append(_line(f"{indent}{name}: {as_flow(value)}", comment))
     return "".join(lines)
 
 

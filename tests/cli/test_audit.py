@@ -49,7 +49,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     assert [row["sample_id"] for row in report["first"]] == table["sample_id"].head(PRINTED).tolist()
     assert [row["score"] for row in report["first"]] == table["score"].head(PRINTED).tolist()
     fitting = table["suggested"].where(table["suspected"]).head(PRINTED)
-    assert [row["fits_better"] for row in report["first"]] == [None if np.isnan(k) else str(int(k)) for k in fitting]
+    assert [row["suggested"] for row in report["first"]] == [None if np.isnan(k) else str(int(k)) for k in fitting]
     assert table["sample_id"].tolist() == [dataset.ids[place] for place in direct.table["place"]]
     columns = ["rank", "place", "label", "suggested", "score", "grand", "neighbours_label"]
     pd.testing.assert_frame_equal(table[columns], direct.table[columns], check_exact=True)
@@ -117,6 +117,13 @@ class OfOneClass(Wrapped):
     def __init__(self, inner: SampleDataset) -> None:
         super().__init__(inner)
         self.labels = np.zeros_like(inner.labels)
+
+
+def test_a_mistyped_split_is_told_those_with_labels(small_run: Path) -> None:
+    found = audit(small_run, "--split", "nowhere", "--trust-code")
+    assert found.exit_code == 2, found.output
+    assert "audit: no split 'nowhere'; valid: in_dist.fit, in_dist.test" in words(found)
+    assert "ood." not in found.stderr
 
 
 def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

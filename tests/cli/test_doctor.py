@@ -48,8 +48,8 @@ def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
     told = "note: checkpoint: model.checkpoint is null: the weights are those that its source makes, with seed 0\n"
     assert told in result.stdout
     assert "on 70 inputs" in result.stdout
-    assert "note: coverage: 2 by rule" in result.stdout
-    assert result.stdout.endswith("fit to be scored\n")
+    assert "note: coverage: 2 parameters: 2 by rule" in result.stdout
+    assert result.stdout.endswith("usable\n")
     assert not (tmp_path / "run").exists()
 
 
@@ -74,7 +74,7 @@ def test_meaningless(config_file: Path, setting: str, expected: str) -> None:
     assert result.exit_code == 2
     assert expected in result.stdout
     assert "scores of this model would be meaningless" in result.stderr
-    assert "fit to be scored" not in result.stdout
+    assert "usable" not in result.stdout
 
 
 UNUSABLE = {
@@ -230,4 +230,4 @@ def test_classes_without_samples_are_said(config_file: Path) -> None:
 
 
 def test_quiet_says_no_notes(config_file: Path) -> None:
-    assert doctor(config_file, "-q").stdout == "fit to be scored\n"
+    assert doctor(config_file, "-q").stdout == "usable\n"

@@ -67,6 +67,7 @@ def test_says_what_it_skips(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "skipped: misclassification/in_dist_only/all: no misclassified sample" in result.stdout
     assert "skipped: ood/leave_one_dataset_out/far: no other OOD set" in result.stdout
+    assert result.stderr.startswith("fitting meta models\n")
 
 
 def test_nothing_to_fit_is_an_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     config = files / "gradscore.yaml"
     made = CliRunner().invoke(app, ["init", str(files)])
     assert made.exit_code == 0, made.output
-    assert "data.ood: [{name: textures, source: 'folder:textures'}] (9 images; check" in made.output
+    assert "ood: # 9 images; check that they are of none of the classes\n" in re.sub(" +", " ", config.read_text())
     found = load_config(config)
     assert (found.model.source, found.model.num_classes) == ("torchvision:resnet18", 7)
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]
@@ -122,9 +123,9 @@ class Sum(nn.Module):
     torch.save(weights, tmp_path / "weights.pt")
     monkeypatch.chdir(tmp_path)
     made = CliRunner().invoke(app, ["init"])
-    assert (made.exit_code, "needs --trust-code" in made.stdout, made.stderr) == (0, True, "")
+    assert (made.exit_code, made.stderr) == (0, "")
     said = made.stdout.splitlines()
-    assert [line.partition(": ")[0] for line in said[:3]] == ["warning", "warning", "model.source"]
+    assert [line.partition(": ")[0] for line in said[:-1]] == ["warning", "warning", "configuration"]
     assert said[-1] == "Next, with these filled in: gradscore run gradscore.yaml --trust-code"
     file = tmp_path / "gradscore.yaml"
     file.write_text(file.read_text().replace("fill-in", "null"))
@@ -236,7 +237,7 @@ def test_classes_that_the_network_does_not_name_are_asked_for(bert: Path, tmp_pa
     table(tmp_path / "val.csv", texts(9, seed=0), "text,label", names=("animal", "plant"))
     result = CliRunner().invoke(app, ["init", str(tmp_path)])
     wanted = "to fill in: data.class_names: names of the network's classes in the order of its outputs"
-    assert 0 <= result.stdout.index(wanted) < result.stdout.index("data.in_dist.fit: ")
+    assert wanted in result.stdout
 
 
 def test_a_model_that_is_no_classifier_is_refused(bert: Path, tmp_path: Path) -> None:

@@ -82,6 +82,11 @@ def inspect(*arguments: object):
     return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
 
 
+def test_a_mistyped_choice_is_told_with_those_there_are() -> None:
+    said = " ".join(inspect("run", "--by", "colour").stderr.replace("│", " ").split())
+    assert "Invalid value for '--by': 'colour' is not one of 'split', 'correct', 'class'." in said
+
+
 def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> None:
     result = inspect(config_file, "--trust-code", "--samples", 12)
     assert result.exit_code == 0, result.output

@@ -142,7 +142,7 @@ def test_samples_that_were_skipped_stay_known(small_run: Path, tmp_path: Path, m
 
 REFUSALS = {
     "no such split": (["--split", "in_dist.nowhere"], "no split 'in_dist.nowhere'"),
-    "a set without labels": (["--split", "OOD"], "'label' looks at the label of every sample"),
+    "a set without labels": (["--split", "OOD"], "has no labels; valid: in_dist.fit, in_dist.test"),
     "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
     "nothing to be near": (["--nearest", "nowhere"], "give a folder that project() wrote"),
     "near to another seed": (["--seed", "1", "--nearest", "BANK"], "differ in seed (1 and 0)"),

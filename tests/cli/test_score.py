@@ -131,10 +131,9 @@ def test_one_image_prints_a_card(small_bundle, samples) -> None:
     for name, title in {"wrong": "P(wrong)", "ood": "P(OOD)"}.items():
         (line,) = (each for each in result.stdout.splitlines() if each.strip().startswith(title))
         assert line.split(maxsplit=1)[1].strip() == (
-            f"{row[f'probability_{name}']:.3f}   {100 * row[f'p_value_{name}']:.2g} % of correct predictions "
-            f"as high (limit {100 * limit:.2g} %)"
+            f"{row[f'probability_{name}']:.3f}   p-value {row[f'p_value_{name}']:.2g} (rejected up to {limit:.2g})"
         )
-    assert "what moved the score for 'OOD' most" in result.stdout
+    assert "OOD score, largest contributions: " in result.stdout
     assert len(result.stdout.splitlines()) <= 20
 
 

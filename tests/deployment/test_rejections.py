@@ -84,11 +84,11 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     target = tmp_path / "x.gradscore"
     command = ["bundle", str(small_run), "--out", str(target), "--alpha", "0.1", "--trust-code", *options]
     said, document = (CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--json"]))
-    assert said.startswith("With ")
+    assert said.startswith("On the run's own test samples ")
     noise, wrong, right = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"With {right:.1f} % of correct predictions rejected by both scores together, it catches "
-        f"{percent(noise / 100)} of noise, "
+        f"On the run's own test samples {right:.1f} % of correct predictions are rejected by both scores together; it "
+        f"catches {percent(noise / 100)} of noise, "
         f"{percent(wrong / 100)} of wrong predictions. The report's figures are with 5 % false alarms by each score."
     ) in said
     together, low, high = (100 * each for each in together_of(document))
@@ -96,7 +96,7 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     assert row[2:] == [f"{together:.2g}", "%", f"{low:.1f}-{high:.1f}", "%"]
     assert low < together < high
     assert "expect what evaluate says" not in said, "that is at another share of correct predictions"
-    assert ("of kinds it has not seen, expect less." in said) == (not options), "others of these sets fitted it"
+    assert ("expect less of new kinds." in said) == (not options), "others of these sets fitted it"
     assert [each["what"] for each in json.loads(document)["rejections"]] == [
         "noise",
         "wrong predictions",
@@ -118,14 +118,14 @@ def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
     )
     n = detector.threshold.n
     assert (
-        f"With {n} calibration samples the rate of false alarms is at most {100 * first:.1f} % on average, below the "
-        f"{100 * alpha:.4g} % that you allowed; " in said
+        f"{n} calibration samples allow a false-alarm rate of {100 * first:.1f} %, below the {100 * alpha:.4g} % asked "
+        "for; about " in said
     )
     wanted = math.ceil(2 / (0.1 * alpha)) - 1  # steps of two samples, a tenth of alpha each
     assert f"about {wanted} correctly predicted calibration samples or --alpha " in said
     advised = float(said.split("or --alpha ")[1].split()[0])
     assert second <= advised < second + 1e-4
-    assert "that you allowed" not in enough
+    assert "asked for" not in enough
 
 
 def test_of_few_samples_the_command_says_the_number(

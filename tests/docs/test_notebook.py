@@ -32,7 +32,7 @@ def test_every_cell_shows_what_it_should(executed) -> None:
     assert "digits_8_and_9" in report
     assert loaded == "True"
     assert "uniform/4.bias/l2" in features
-    assert "coverage: 4 by rule" in findings
+    assert "coverage: 4 parameters: 4 by rule" in findings
 
 
 def test_nothing_is_printed_or_warned(executed) -> None:

@@ -149,7 +149,7 @@ FINDINGS = {
         lambda: Forward(lambda layer, x: torch.atan2(layer.weight[:, 0], layer(x))),
         "warning: slow gradients: layer.weight: reference.*features.parameters",
     ),
-    "coverage": (lambda: network(nn.ReLU()), "note: coverage: 4 by rule"),
+    "coverage": (lambda: network(nn.ReLU()), "note: coverage: 4 parameters: 4 by rule"),
     "compiled": (
         lambda: torch.compile(network(nn.ReLU()), backend="eager"),
         "problem: hidden parameters: the model is compiled .*compiled._orig_mod",
@@ -278,10 +278,11 @@ def test_accuracy(labels, declared, expected):
     assert re.search(expected, lines(diagnosis), re.MULTILINE), lines(diagnosis)
 
 
-def test_levels_of_images_that_are_not_recognised():
+@pytest.mark.parametrize("recognised", [False, True], ids=["not recognised", "recognised"])
+def test_levels_of_images_are_told_where_no_accuracy_says_that_they_are_right(recognised: bool) -> None:
     images = torch.full((60, 3, 2, 2), 100.0) + torch.randn(60, 3, 2, 2)
-    labels = torch.randint(0, CLASSES, (60,))
-    found = lines(check_model(Known().eval(), images, labels=labels, declared_accuracy=0.9))
+    labels = Known()(images).argmax(1) if recognised else torch.randint(0, CLASSES, (60,))
+    found = lines(check_model(Known().eval(), images, labels=labels, declared_accuracy=None if recognised else 0.9))
     assert re.search(r"the inputs have mean (99|100)\.\d\d, .* and standard deviation", found)
 
 
