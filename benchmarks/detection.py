@@ -29,6 +29,9 @@ PROTOCOLS = ("leave_one_dataset_out", "auxiliary", "in_dist_only")
 MEAN = "all (mean)"
 WRONG = "in_dist.test"
 
+WORST = 4
+"""Sets of a protocol that are named."""
+
 
 def run(name: str, place: Place, *, threads: int) -> Path:
     """Makes a network and its data, runs the product on them, and returns the run folder."""
@@ -84,34 +87,50 @@ def published(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """What is published as Markdown: for each protocol a row for each network, of its sets the counts and the worst.
+    """What is published as Markdown: the counts and worst sets of each protocol, then each network under the first.
 
-    The first table has the best baselines by mean, which are the same under every protocol, and wrong predictions.
+    Best baselines by mean and wrong predictions are the same under every protocol.
     """
-    lines = []
+    heads = ["networks ahead in the mean", "sets at most 0.003 behind", "behind by interval", "worst sets"]
+    lines = [*_head(["protocol", *heads])]
+    for protocol, of_protocol in rows[rows["protocol"] != "wrong"].groupby("protocol", sort=False):
+        ahead = of_protocol["gain"][of_protocol["set"] == MEAN] > 0
+        sets = _sets_of(of_protocol)
+        worst = sets.sort_values("gain", kind="stable").head(WORST).to_dict("records")
+        said = ", ".join(f"{each['set']} of {each['network']} {each['gain']:+.3f}" for each in worst)
+        lines.append(_row([f"`{protocol}`", f"{ahead.sum()}/{len(ahead)}", *_counts(sets), said]))
     wrong = rows[rows["protocol"] == "wrong"].set_index("network")
-    for protocol in PROTOCOLS:
-        is_first = protocol == PROTOCOLS[0]
-        head = [f"`{protocol}`", *["AUROC", "best baseline"] * is_first, "gain, 95 %"]
-        head += ["sets at most 0.003 behind", "behind by interval", "worst set"]
-        head += ["wrong predictions: AUROC, gain"] * is_first
-        lines += ["", _row(head), "|---" * len(head) + "|"]
-        for network, of_network in rows[rows["protocol"] == protocol].groupby("network", sort=False):
-            whole = of_network[of_network["set"] == MEAN].iloc[0]
-            sets = of_network[~of_network["set"].str.endswith("(mean)")]
-            worst = sets.loc[sets["gain"].idxmin()]
-            close, behind = (sets["gain"] >= -0.003).sum(), (sets["high"] < 0).sum()
-            area = [f"{whole['auroc']:.3f}", f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`"]
-            row = [str(network), *area * is_first, _gain(whole)]
-            row += [f"{close}/{len(sets)}", f"{behind}", f"{worst['set']} {worst['gain']:+.3f}"]
-            row += [f"{wrong['auroc'][network]:.3f}, {_gain(wrong.loc[network])}"] * is_first
-            lines.append(_row(row))
-    return "\n".join(lines).strip()
+    first = rows[rows["protocol"] == PROTOCOLS[0]]
+    names = ["AUROC", "best baseline", "gain, 95 %", *heads[1:3], "worst set", "wrong predictions: AUROC, gain"]
+    lines += ["", *_head([f"`{PROTOCOLS[0]}`", *names])]
+    for network, of_network in first.groupby("network", sort=False):
+        whole = of_network[of_network["set"] == MEAN].iloc[0]
+        sets = _sets_of(of_network)
+        worst_set = sets.loc[sets["gain"].idxmin()]
+        area = [f"{whole['auroc']:.3f}", f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`", _gain(whole)]
+        of_wrong = f"{wrong['auroc'][network]:.3f}, {_gain(wrong.loc[network])}"
+        cells = [*area, *_counts(sets), f"{worst_set['set']} {worst_set['gain']:+.3f}", of_wrong]
+        lines.append(_row([str(network), *cells]))
+    return "\n".join(lines)
+
+
+def _sets_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of single sets."""
+    return rows[~rows["set"].str.endswith("(mean)")]
+
+
+def _counts(sets: pd.DataFrame) -> list[str]:
+    """Of how many sets the score is hardly behind, and of how many it is by the interval."""
+    return [f"{(sets['gain'] >= -0.003).sum()}/{len(sets)}", f"{(sets['high'] < 0).sum()}"]
 
 
 def _gain(row: "pd.Series[float]") -> str:
     interval = "" if np.isnan(row["low"]) else f" ({row['low']:+.3f}, {row['high']:+.3f})"
     return f"{row['gain']:+.3f}{interval}"
+
+
+def _head(cells: Sequence[str]) -> list[str]:
+    return [_row(cells), "|---" * len(cells) + "|"]
 
 
 def _row(cells: Sequence[str]) -> str:
