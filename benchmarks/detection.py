@@ -87,46 +87,35 @@ def published(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """What is published as Markdown: the counts and worst sets of each protocol, then each network under the first.
+    """What is published as Markdown: the counts and worst sets of each protocol, and the means of each network.
 
-    Best baselines by mean and wrong predictions are the same under every protocol.
+    Best baselines by mean and wrong predictions are the same under every protocol. Bold: ahead, by the interval.
     """
-    heads = ["networks ahead in the mean", "sets at most 0.003 behind", "behind by interval", "worst sets"]
-    lines = [*_head(["protocol", *heads])]
-    for protocol, of_protocol in rows[rows["protocol"] != "wrong"].groupby("protocol", sort=False):
-        ahead = of_protocol["gain"][of_protocol["set"] == MEAN] > 0
-        sets = _sets_of(of_protocol)
+    heads = ["protocol", "networks ahead in the mean", "sets at most 0.003 behind", "behind by interval", "worst sets"]
+    lines = _head(heads)
+    for protocol in PROTOCOLS:
+        of_protocol = rows[rows["protocol"] == protocol]
+        is_mean = of_protocol["set"] == MEAN
+        sets = of_protocol[~of_protocol["set"].str.endswith("(mean)")]
+        close, behind = (sets["gain"] >= -0.003).sum(), (sets["high"] < 0).sum()
         worst = sets.sort_values("gain", kind="stable").head(WORST).to_dict("records")
         said = ", ".join(f"{each['set']} of {each['network']} {each['gain']:+.3f}" for each in worst)
-        lines.append(_row([f"`{protocol}`", f"{ahead.sum()}/{len(ahead)}", *_counts(sets), said]))
-    wrong = rows[rows["protocol"] == "wrong"].set_index("network")
-    first = rows[rows["protocol"] == PROTOCOLS[0]]
-    names = ["AUROC", "best baseline", "gain, 95 %", *heads[1:3], "worst set", "wrong predictions: AUROC, gain"]
-    lines += ["", *_head([f"`{PROTOCOLS[0]}`", *names])]
-    for network, of_network in first.groupby("network", sort=False):
-        whole = of_network[of_network["set"] == MEAN].iloc[0]
-        sets = _sets_of(of_network)
-        worst_set = sets.loc[sets["gain"].idxmin()]
-        area = [f"{whole['auroc']:.3f}", f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`", _gain(whole)]
-        of_wrong = f"{wrong['auroc'][network]:.3f}, {_gain(wrong.loc[network])}"
-        cells = [*area, *_counts(sets), f"{worst_set['set']} {worst_set['gain']:+.3f}", of_wrong]
-        lines.append(_row([str(network), *cells]))
+        ahead = (of_protocol["gain"][is_mean] > 0).sum()
+        lines.append(_row([f"`{protocol}`", f"{ahead}/{is_mean.sum()}", f"{close}/{len(sets)}", f"{behind}", said]))
+    heads = ["network", "AUROC", "best baseline", *(f"gain, `{each}`" for each in PROTOCOLS)]
+    lines += ["", *_head([*heads, "wrong predictions: AUROC", "gain"])]
+    means = rows[(rows["set"] == MEAN) | (rows["protocol"] == "wrong")]
+    for network, of_network in means.groupby("network", sort=False):
+        by = {str(row["protocol"]): row for _, row in of_network.iterrows()}
+        whole, wrong = by[PROTOCOLS[0]], by["wrong"]
+        area = [f"{whole['auroc']:.3f}", f"{whole['baseline_auroc']:.3f} `{whole['best_baseline']}`"]
+        gains = [_gain(by[each]) for each in PROTOCOLS]
+        lines.append(_row([str(network), *area, *gains, f"{wrong['auroc']:.3f}", _gain(wrong)]))
     return "\n".join(lines)
 
 
-def _sets_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those of single sets."""
-    return rows[~rows["set"].str.endswith("(mean)")]
-
-
-def _counts(sets: pd.DataFrame) -> list[str]:
-    """Of how many sets the score is hardly behind, and of how many it is by the interval."""
-    return [f"{(sets['gain'] >= -0.003).sum()}/{len(sets)}", f"{(sets['high'] < 0).sum()}"]
-
-
 def _gain(row: "pd.Series[float]") -> str:
-    interval = "" if np.isnan(row["low"]) else f" ({row['low']:+.3f}, {row['high']:+.3f})"
-    return f"{row['gain']:+.3f}{interval}"
+    return f"**{row['gain']:+.3f}**" if row["low"] > 0 else f"{row['gain']:+.3f}"
 
 
 def _head(cells: Sequence[str]) -> list[str]:
