@@ -124,6 +124,4 @@ def test_powers_of_two_are_those_of_the_page(engine: dict) -> None:
 
 
 def test_moving_over_works() -> None:
-    found = run_page("related.md")
-    assert found["features"].shape == (5, 4)
-    assert set(found["figures"]["quantity"]) == {"gradient histogram", "gradient signal-to-noise ratio"}
+    assert run_page("related.md")["features"].shape == (5, 4)
