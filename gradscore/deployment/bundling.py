@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..columns import META_COLUMNS, logit_columns
+from ..config import Config
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import (
@@ -134,19 +135,13 @@ def make_bundle(
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
-    config, origin = run.config, run.code
+    config = run.config
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})
     # There is no file to refer to, unless a program has the model.
     with_weights = with_weights or (model is None and config.model.checkpoint is None)
     if model is None:
-        advice = f"--model '{to_be_named(config.model.source)}', in Python model_source=..."
-        own = replace(origin, advice=advice)
-        if model_source is not None:
-            known = origin.hashes[run.config.model.source]
-            own = replace(own, folders=None, hashes={config.model.source: known})
-        with trusting_code(trust_code, origin=own):
-            model = build_model(config.model, seed=config.extract.seed).model
+        model = _built(run, config, elsewhere=model_source is not None, trust_code=trust_code)
     _check_weights(run, model)
     calibration = calibration_samples(run)
     right, with_copies = (
@@ -157,19 +152,15 @@ def make_bundle(
     models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
     detectors = calibrated(models, right, with_copies=with_copies, alpha=alpha)
     rejections = measured_rejections(run, detectors, specs, protocol=protocol)
-    about_baselines, about_rates = [], _more_than_promised(rejections, detectors)
+    about_baselines = []
     for name, (others, words) in advised.items():
         instead = calibrated(others, right, with_copies=with_copies, alpha=alpha)
-        then = _caught(name, measured_rejections(run, instead, specs, protocol=protocol))
-        now = _caught(name, rejections)
-        shares = f"{count_or_percent(*then)} of {DETECTORS[name].what} against {count_or_percent(*now)}"
-        here = "on this run" + (", whose sets were fitted," if name == "ood" else "")
-        would = f"{here} it would catch fewer:" if then < now else "this bundle would then catch"
-        about_baselines.append(f"{words}; {would} {shares}")
+        then = measured_rejections(run, instead, specs, protocol=protocol)
+        about_baselines.append(f"{words}; {_what_it_would_catch(name, then, rejections)}")
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
-    with trusting_code(trust_code, origin=origin):
+    with trusting_code(trust_code, origin=run.code):
         extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
@@ -203,7 +194,7 @@ def make_bundle(
         versions=package_versions(),
         rejections=rejections,
         notices=[
-            *about_rates,
+            *_more_than_promised(rejections, detectors),
             *specs.copied_sets,
             *class_notices(run),
             *calibration.notices,
@@ -215,6 +206,16 @@ def make_bundle(
         known_sets=known_sets,
         input_columns=run.manifest.input_columns,
     )
+
+
+def _built(run: RunFolder, config: Config, *, elsewhere: bool, trust_code: bool) -> nn.Module:
+    """The network of a run, from the code that its configuration names now; `elsewhere` it has to be the same."""
+    origin = replace(run.code, advice=f"--model '{to_be_named(config.model.source)}', in Python model_source=...")
+    if elsewhere:
+        known = origin.hashes[run.config.model.source]
+        origin = replace(origin, folders=None, hashes={config.model.source: known})
+    with trusting_code(trust_code, origin=origin):
+        return build_model(config.model, seed=config.extract.seed).model
 
 
 def _deployed_models(
@@ -285,6 +286,18 @@ def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str
         for good, chance in measured
         if chance < IMPROBABLE
     ]
+
+
+def _what_it_would_catch(detector: str, then: Sequence[Rejections], now: Sequence[Rejections]) -> str:
+    """What another score of a detector catches of the samples that it is to find, beside the one that decides now."""
+    of_both = [_caught(detector, each) for each in (then, now)]
+    shares = f"{count_or_percent(*of_both[0])} of {DETECTORS[detector].what} against {count_or_percent(*of_both[1])}"
+    here = "on this run" + (", whose sets were fitted," if detector == "ood" else "")
+    return (
+        f"{here} it would catch fewer: {shares}"
+        if of_both[0] < of_both[1]
+        else f"this bundle would then catch {shares}"
+    )
 
 
 def _caught(detector: str, rejections: Sequence[Rejections]) -> tuple[float, int]:
