@@ -37,9 +37,9 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
         A value in [0, 1], or None with fewer than two classes.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if not positives or not negatives:
+    if truth.all() or not truth.any():
         return None
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     twice_ranks = np.rint(2.0 * rankdata(values)).astype(np.int64)
     twice_wins = int(twice_ranks[truth].sum()) - positives * (positives + 1)
     return twice_wins / (2 * positives * negatives)
@@ -55,13 +55,12 @@ def aupr_out(scores: ArrayLike, positive: ArrayLike) -> float | None:
         A value in (0, 1], or None with fewer than two classes.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if not positives or not negatives:
+    if truth.all() or not truth.any():
         return None
     order = np.argsort(-values, kind="stable")
     last_of_tie = np.r_[np.flatnonzero(np.diff(values[order])), len(values) - 1]
     hits = np.cumsum(truth[order])[last_of_tie]
-    return float(np.sum(np.diff(hits, prepend=0) * hits / (last_of_tie + 1)) / positives)
+    return float(np.sum(np.diff(hits, prepend=0) * hits / (last_of_tie + 1)) / truth.sum())
 
 
 def aupr_in(scores: ArrayLike, positive: ArrayLike) -> float | None:
@@ -84,9 +83,9 @@ def fpr95_ood_positive(scores: ArrayLike, positive: ArrayLike) -> float | None:
         A value in [0, 1], lower is better, or None with fewer than two classes.
     """
     values, truth = checked(scores, positive)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if not positives or not negatives:
+    if truth.all() or not truth.any():
         return None
+    positives = int(truth.sum())
     needed = -(-95 * positives // 100)
     threshold = np.sort(values[truth])[positives - needed]
     return float((values[~truth] >= threshold).mean())
