@@ -54,7 +54,7 @@ test-here: install
 test-elsewhere: install
 	$(QUIET) $(BIN)/python -m pytest -q --device elsewhere tests
 
-# Wheels, documentation, faults, storage, simulations.
+# Wheels, documentation, faults, storage, simulations, and what starts a new interpreter.
 test-slow: install
 	$(PARALLEL) -m slow
 

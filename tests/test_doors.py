@@ -66,7 +66,7 @@ def tokens():
 """
 Arrays = NDArray[Any] | dict[str, NDArray[Any]]
 
-SIZES = {"fit": 150, "test": 90, "calibration": 90, "strange": 40}
+SIZES = {"fit": 110, "test": 60, "calibration": 70, "strange": 40}
 
 
 def digits(random: np.random.Generator, count: int, strange: bool) -> NDArray[Any]:

@@ -18,6 +18,8 @@ from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
+pytestmark = pytest.mark.slow
+
 ADDED = '''
 import numpy as np
 import torch

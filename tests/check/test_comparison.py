@@ -158,10 +158,6 @@ def other_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callab
 
 
 DAMAGES = {
-    "weights perturbed": (
-        {"damage": other_weights(lambda weights: weights.update({"0.weight": weights["0.weight"].flip(0, 3) * 3}))},
-        "accuracy of the classifier",
-    ),
     "classes permuted": (
         {"damage": other_weights(lambda weights: weights.update({"3.weight": weights["3.weight"].roll(1, 0)}))},
         "accuracy of the classifier",

@@ -30,6 +30,8 @@ QUICK = (
         "meta.Cs=[0.01]",
         "--set",
         "evaluate.protocols=[known]",
+        "--set",
+        "data.auxiliary=[]",
     ),
 )
 
@@ -135,6 +137,7 @@ class Sum(nn.Module):
     assert (tmp_path / "run" / "evaluation" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_asks(tmp_path: Path) -> None:
     for place in ("cat", "dog"):
         images(tmp_path / "val" / place, count=2)

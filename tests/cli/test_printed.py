@@ -97,6 +97,7 @@ logging.getLogger("some.library").warning("%d", "e")
 """
 
 
+@pytest.mark.slow
 def test_warnings_and_logs_of_libraries_are_printable() -> None:
     done = subprocess.run([sys.executable, "-c", SAY], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[:3] == [r"warning: a\x1b[2Jb", "c (UserWarning)", r"d\x9bb"]

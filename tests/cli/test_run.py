@@ -31,10 +31,11 @@ def test_gives_what_the_three_give(small_run: Path, tmp_path: Path) -> None:
     )
 
 
-def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_arguments: object, **_options: object) -> None:
-        raise KeyboardInterrupt
+def interrupt(*_arguments: object, **_options: object) -> None:
+    raise KeyboardInterrupt
 
+
+def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("gradscore.evaluation.fit_run", interrupt)
         assert run(small_run, tmp_path / "run").exit_code == 130
@@ -44,10 +45,11 @@ def test_goes_on_after_an_interruption(small_run: Path, tmp_path: Path, monkeypa
     assert (tmp_path / "run" / SAME[0]).read_bytes() == (small_run / SAME[0]).read_bytes()
 
 
-def test_settings_and_options(small_run: Path, tmp_path: Path) -> None:
+def test_settings_and_options(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored with the tables, before anything is fitted."""
     options = ("--set", "features.statistics=[l1]", "--batch-size", "25")
-    result = run(small_run, tmp_path / "run", *options)
-    assert result.exit_code == 0, result.output
+    monkeypatch.setattr("gradscore.evaluation.fit_run", interrupt)
+    assert run(small_run, tmp_path / "run", *options).exit_code == 130
     config = RunFolder(tmp_path / "run").config
     assert (config.features.statistics, config.extract.batch_size) == (["l1"], 25)
 

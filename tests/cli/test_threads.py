@@ -53,19 +53,23 @@ def shown(*arguments: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_threads_spin_for_a_moment_and_then_sleep_while_they_wait() -> None:
     assert shown()[:2] == ["passive", "1000"]
 
 
+@pytest.mark.slow
 def test_the_environment_may_say_otherwise() -> None:
     assert shown(OMP_WAIT_POLICY="active")[:2] == ["active", "None"]
     assert shown(GOMP_SPINCOUNT="7")[:2] == ["passive", "7"]
 
 
+@pytest.mark.slow
 def test_all_pools_have_the_number_that_is_asked_for() -> None:
     assert shown("--threads", "1", OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")[2:] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_without_the_option_the_environment_decides() -> None:
     assert shown(OMP_NUM_THREADS="1")[3] == "1"
 

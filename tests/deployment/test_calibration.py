@@ -87,6 +87,7 @@ def test_of_samples_predicted_right_at_most_alpha_is_rejected(world: World, n: i
     assert shares.mean() >= alpha / 4
 
 
+@pytest.mark.slow
 def test_the_promise_binds_where_it_can() -> None:
     """Scores that never fire together reject as many as promised: ranks 5 and 5 of 99, so 0.05 + 0.05."""
     generator = np.random.default_rng(0)
@@ -200,6 +201,7 @@ def test_copies_of_calibration_samples_do_not_raise_the_rate(split: str) -> None
 REPEATS = {"a tenth": (0.1, False), "a fifth, of one that fits": (0.2, True), "none": (0.0, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "fits"), REPEATS.values(), ids=REPEATS)
 def test_contents_that_come_again_in_new_samples_do_not_raise_the_rate(share: float, fits: bool) -> None:
     """Blank images, rows of categories: one content is a share of all samples, and the one with the largest score."""
@@ -288,6 +290,7 @@ def of_samples_put_in_five_times(random: np.random.Generator) -> tuple[np.ndarra
 READINGS = {"rows repeat": of_rows_that_repeat, "samples put in five times": of_samples_put_in_five_times}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", READINGS.values(), ids=READINGS)
 def test_a_monitor_raises_no_alarm_whatever_copies_mean(draw) -> None:
     assert sum(alarms_of_a_monitor(draw, seed=seed) for seed in range(60)) <= 60 * 0.05
@@ -342,6 +345,7 @@ def test_the_rate_of_both_together_has_an_interval(wrong, ood, count: int) -> No
     assert beta.cdf(found.realised_rate(), count, 102 - count) == pytest.approx([0.05, 0.95])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [-0.9, 0.3, 0.999])
 def test_of_like_samples_more_are_rarely_rejected_than_the_calibration_makes_probable(correlation: float) -> None:
     generator, world = np.random.default_rng(3), World(1.0, (0.0, 0.0), correlation)
@@ -355,6 +359,7 @@ def test_of_like_samples_more_are_rarely_rejected_than_the_calibration_makes_pro
         assert np.mean(np.array(found) < level) <= level + 3 * np.sqrt(level * (1 - level) / DRAWS)
 
 
+@pytest.mark.slow
 def test_detectors_that_agree_share_what_they_reject() -> None:
     """Half of alpha for each would reject little more than half of it."""
     world, generator = World(1.0, (0.0, 0.0), 0.999), np.random.default_rng(1)

@@ -353,7 +353,7 @@ def test_images_of_another_size_that_the_network_takes_are_warned_of() -> None:
     labels = model(images).argmax(1)
     labels[::5] = 1 - labels[::5]
     detector = Detector(model, meta={"Cs": [0.1], "cv_folds": 2}).fit(
-        (images, labels), ood={"far": 5 * images[:60] + 3}
+        (images, labels), ood={"far": 5 * images[:60] + 3}, auxiliary=[]
     )
     with pytest.warns(UserWarning, match=r"shape \(1, 9, 9\) are scored as they are, .* made with \(1, 8, 8\)"):
         found = detector.score(torch.randn(3, 1, 9, 9))
@@ -370,6 +370,7 @@ def test_one_of_several_paths_that_is_not_there_has_its_error(small_bundle, tmp_
         scorer(tmp_path / "gone.png")
 
 
+@pytest.mark.slow
 def test_a_scorer_loads_neither_the_evaluation_nor_what_fits_models() -> None:
     code = "import sys, gradscore; gradscore.Scorer; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -73,7 +73,7 @@ class CoupledFarAway(nn.Module):
 
 
 def test_every_call_looks_whether_samples_depend_on_each_other() -> None:
-    detector = gradscore.Detector(CoupledFarAway().eval(), **SETTINGS).fit((X, Y), ood={"near": FAR / 4})
+    detector = gradscore.Detector(CoupledFarAway().eval(), **SETTINGS).fit((X, Y), ood={"near": FAR / 4}, auxiliary=[])
     for _ in range(5):
         detector.score(X)
     with pytest.raises(CoupledSamplesError):
@@ -115,7 +115,7 @@ def test_what_comes_again_among_the_samples_sets_thresholds_as_often() -> None:
     """Copies on one side alone would be rejected more often than promised, or never counted."""
     again = X.clone()
     again[::10] = X[0]
-    detector = make().fit((again, Y), ood={"far": FAR})
+    detector = make().fit((again, Y), ood={"far": FAR}, auxiliary=[])
     held = detector.run.read("in_dist.calibration")
     assert 0 < held["content_hash"].duplicated(keep=False).mean() < 0.25
 
@@ -124,20 +124,20 @@ def test_few_wrong_predictions_are_said_to_be_few() -> None:
     model = net()
     labels = model(X).argmax(1)
     labels[:6] = 1 - labels[:6]
-    notices = [str(each) for each in make(model).fit((X, labels), ood={"far": FAR}).notices]
+    notices = [str(each) for each in make(model).fit((X, labels), ood={"far": FAR}, auxiliary=[]).notices]
     assert any("few wrong predictions in in_dist.fit to learn from (" in each for each in notices)
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_thresholds_set_by_some_classes_are_told_of(wanted: bool) -> None:
-    held = Y[200:] <= (0 if wanted else 1)
-    notices = make().fit((X[:200], Y[:200]), calibration=(X[200:][held], Y[200:][held]), ood={"far": FAR}).notices
-    assert any("in_dist.calibration lacks the classes of" in str(each) for each in notices) == wanted
+def test_thresholds_set_by_some_classes_are_told_of(fitted) -> None:
+    held = Y[200:] == 0
+    some = make().fit((X[:200], Y[:200]), calibration=(X[200:][held], Y[200:][held]), ood={"far": FAR}, auxiliary=[])
+    said = [["in_dist.calibration lacks the classes of" in each for each in of.notices] for of in (some, fitted)]
+    assert [any(each) for each in said] == [True, False]
 
 
 def test_few_samples_are_said_to_be_few() -> None:
-    notices = [str(each) for each in make(alpha=0.2).fit((X[:60], Y[:60]), holdout=0.5, ood={"far": FAR}).notices]
-    assert any("samples in in_dist.fit are few" in each for each in notices)
+    detector = make(alpha=0.2).fit((X[:60], Y[:60]), holdout=0.5, ood={"far": FAR}, auxiliary=[])
+    assert any("samples in in_dist.fit are few" in str(each) for each in detector.notices)
 
 
 def test_scores_come_in_order_whatever_the_samples_come_in(fitted) -> None:
@@ -191,36 +191,29 @@ def test_labels_that_are_more_often_right_in_another_order_are_warned_of() -> No
         UserWarning,
         match=r"classes in another order; if they are in another order, change labels by \{0: 1, 1: 0, 2: 2\}",
     ) as said:
-        detector = make(model).fit((inputs, torch.tensor([1, 0, 2])[labels]), ood={"far": FAR})
+        detector = make(model).fit((inputs, torch.tensor([1, 0, 2])[labels]), ood={"far": FAR}, auxiliary=[])
     assert said[0].filename == __file__
     assert detector.notices[0] == str(said[0].message)
-    assert not [line for line in make(model).fit((inputs, labels), ood={"far": FAR}).notices if "order" in line]
-
-
-def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
-    with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 305 like these"):
-        make().fit((X[:60], Y[:60]), ood={"far": FAR})
+    in_order = make(model).fit((inputs, labels), ood={"far": FAR}, auxiliary=[])
+    assert not [line for line in in_order.notices if "order" in line]
 
 
 def test_the_advice_on_how_many_samples_works_when_followed() -> None:
-    with pytest.raises(EvaluationError, match=r"with about \d+ like these") as said:
-        make().fit((X[:10], Y[:10]), ood={"far": FAR})
+    with pytest.raises(EvaluationError, match=r"fit\(\) got 10 samples .*with about \d+ like these") as said:
+        make().fit((X[:10], Y[:10]), ood={"far": FAR}, auxiliary=[])
     enough = int(re.findall(r"with about (\d+)", str(said.value))[0])
     assert enough <= 300
-    make().fit((X[:enough], Y[:enough]), ood={"far": FAR})
+    make().fit((X[:enough], Y[:enough]), ood={"far": FAR}, auxiliary=[])
 
 
-def test_a_fit_on_some_classes_alone_is_said() -> None:
-    found = make().fit((X[Y == 0], Y[Y == 0]), calibration=(X + 1e-3, Y), ood={"far": FAR}).notices
-    assert any(each.startswith("in_dist.fit has no sample of class 1, which the model knows") for each in found)
-    assert not [each for each in make().fit((X, Y), ood={"far": FAR}).notices if "which the model knows" in each]
-
-
-def test_a_report_on_some_classes_alone_says_so() -> None:
-    fitted = make().fit((X[Y == 0][:100], Y[Y == 0][:100]), calibration=(X + 1e-3, Y), ood={"far": FAR})
-    report = fitted.evaluate((X[Y == 0][100:], Y[Y == 0][100:]), ood={"other": FAR + 1e-3})
-    (said,) = (each for each in fitted.notices if "which the model knows" in each)
-    assert said in report.notices
+def test_a_fit_on_some_classes_alone_is_said_and_its_report_says_so_too(fitted) -> None:
+    of_one = X[Y == 0], Y[Y == 0]
+    first, rest = (tuple(each[part] for each in of_one) for part in (slice(100), slice(100, None)))
+    on_one = make().fit(first, calibration=(X + 1e-3, Y), ood={"far": FAR})
+    (said,) = (each for each in on_one.notices if "which the model knows" in each)
+    assert said.startswith("in_dist.fit has no sample of class 1, which the model knows")
+    assert said in on_one.evaluate(rest, ood={"other": FAR + 1e-3}).notices
+    assert not [each for each in fitted.notices if "which the model knows" in each]
 
 
 def test_a_function_in_a_list_is_refused() -> None:
@@ -232,22 +225,23 @@ def spread(logits: Tensor) -> Tensor:
     return logits.square().sum(1)
 
 
-def test_a_loss_without_gradients_is_warned_of(monkeypatch) -> None:
+def test_a_loss_without_gradients_is_warned_of(fitted, monkeypatch) -> None:
     monkeypatch.setattr(LOSSES, "_entries", {**LOSSES._entries})  # else messages of other tests suggest it
 
     def nothing(logits: Tensor) -> Tensor:
         return 0 * logits.sum(1)
 
-    data, far = (X, Y), {"far": FAR}
-    said = [str(each) for each in make(losses=nothing).fit(data, ood=far).notices if each.level == "caution"]
+    found = make(losses=nothing).fit((X, Y), ood={"far": FAR}, auxiliary=[]).notices
+    said = [str(each) for each in found if each.level == "caution"]
     wanted = r"loss 'nothing': its gradients are zero for all \d+ samples of in_dist\.fit"
     assert [bool(re.match(wanted, line)) for line in said if "nothing" in line] == [True]
-    assert not any("zero for all" in line for line in make(losses=spread).fit(data, ood=far).notices)
+    assert not any("zero for all" in line for line in fitted.notices)
 
 
 def test_a_loss_of_ones_own_is_asked_for_where_it_is_not_known(tmp_path, monkeypatch) -> None:
     detector = make(features={"statistics": ["l2"]}, losses=spread, scores="meta")
-    path = detector.fit((X, Y), ood={"far": FAR}).save(tmp_path / "a.gradscore")
+    path = detector.fit((X, Y), ood={"far": FAR}, auxiliary=[]).save(tmp_path / "a.gradscore")
+    assert not any("zero for all" in line for line in detector.notices)
     monkeypatch.delitem(LOSSES._entries, "spread")
     with pytest.raises(BundleError, match=r"LOSSES\.add\('spread', Loss\(head=OfLogits\(function\)\)\)"):
         gradscore.Detector.load(path, model=detector.model)
@@ -382,23 +376,25 @@ def test_a_saved_detector_needs_its_model_again(fitted, tmp_path) -> None:
 
 def test_a_recipe_that_builds_another_model_is_refused(tmp_path) -> None:
     (tmp_path / "other.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Linear(3, 2)\n")
-    detector = make(recipe=f"python:{tmp_path}/other.py:build").fit((X, Y))
+    detector = make(recipe=f"python:{tmp_path}/other.py:build").fit((X, Y), auxiliary=[])
     with pytest.raises(ModelError, match="does not build this model"):
         detector.save(tmp_path / "x.gradscore")
     assert not (tmp_path / "x.gradscore").exists()
 
 
-def test_a_run_folder_can_be_kept(tmp_path) -> None:
+def test_a_run_folder_can_be_kept_and_a_fit_without_any_ood_set_says_so(fitted, tmp_path) -> None:
     detector = make().fit((X, Y), run=tmp_path / "run", auxiliary=[])
     assert (tmp_path / "run" / "manifest.json").is_file()
     assert detector.run.path == tmp_path / "run"
     assert {info.name for info in RunFolder(tmp_path / "run").splits()} == {"in_dist.fit", "in_dist.calibration"}
+    assert any("seen ordinary samples alone" in line for line in detector.notices)
+    assert not any("seen ordinary samples alone" in line for line in fitted.notices)
     with pytest.raises(StoreError, match="wanted an empty or new folder"):
         make().fit((X, Y), run=tmp_path / "run")
 
 
 def test_temporary_run_folders_go_with_the_detector() -> None:
-    detector = make().fit((X, Y))
+    detector = make().fit((X, Y), auxiliary=[])
     folder = detector.run.path
     assert folder.is_dir()
     del detector
@@ -408,7 +404,7 @@ def test_temporary_run_folders_go_with_the_detector() -> None:
 def test_the_model_stays_as_it_was() -> None:
     model = net()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    make(model).fit((X, Y), ood={"far": FAR}).score(X)
+    make(model).fit((X, Y), ood={"far": FAR}, auxiliary=[]).score(X)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     assert not any([*module._forward_hooks, *module._forward_pre_hooks] for module in model.modules())
@@ -420,7 +416,7 @@ def test_tokens_are_scored_as_they_are() -> None:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(30, 2)).eval()
     tokens = torch.randint(0, 20, (200, 5), generator=torch.Generator().manual_seed(0))
-    detector = make(model, alpha=0.2).fit((tokens, tokens[:, 0] % 2))
+    detector = make(model, alpha=0.2).fit((tokens, tokens[:, 0] % 2), auxiliary=[])
     table = detector.score(tokens[:10])
     assert table["prediction"].tolist() == model(tokens[:10]).argmax(1).tolist()
     pd.testing.assert_frame_equal(detector.scorer(tokens[:10].double()), table)
@@ -431,7 +427,7 @@ def test_tokens_are_scored_as_they_are() -> None:
 
 
 def test_doubles_are_scored_as_doubles() -> None:
-    detector = make(net().double(), alpha=0.2).fit((X, Y))
+    detector = make(net().double(), alpha=0.2).fit((X, Y), auxiliary=[])
     logits = detector.run.read("in_dist.fit")["logit_0"].to_numpy()
     assert not np.array_equal(logits, logits.astype(np.float32))
 
@@ -515,7 +511,8 @@ class Sorted(nn.Module):
 def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits(kind: type[nn.Module]) -> None:
     """It is said once, and scores are those without a bank."""
     model = kind().eval()
-    with_bank, without = (make(model).fit((X, Y), ood={"far": FAR}, **each) for each in ({"bank": (X, Y)}, {}))
+    sets: dict[str, Any] = {"ood": {"far": FAR}, "auxiliary": []}
+    with_bank, without = (make(model).fit((X, Y), **sets, **each) for each in ({"bank": (X, Y)}, {}))
     assert [each for each in with_bank.notices if each == NO_BANK] == [NO_BANK]
     assert NO_BANK not in without.notices
     assert with_bank.run.config.data.in_dist.bank is None
@@ -562,9 +559,9 @@ def test_groups_name_sets_that_there_are(fitted) -> None:
 
 def test_progress_is_told_and_shown(capfd) -> None:
     told: list[str] = []
-    make(progress=lambda split, _done, _total: told.append(split)).fit((X, Y), ood={"far": FAR})
+    make(progress=lambda split, _done, _total: told.append(split)).fit((X, Y), ood={"far": FAR}, auxiliary=[])
     assert set(told) >= {"in_dist.fit", "in_dist.calibration", "ood.far"}
-    make(progress=True).fit((X, Y)).score(X)
+    make(progress=True).fit((X, Y), auxiliary=[]).score(X)
     assert capfd.readouterr().out == ""
 
 
@@ -645,11 +642,6 @@ def test_mixing_needs_two_classes() -> None:
         list(kept.made(made_by("mixup"), seed=0))
 
 
-def test_a_fit_without_any_ood_set_says_so(fitted) -> None:
-    assert any("seen ordinary samples alone" in line for line in make().fit((X, Y), auxiliary=[]).notices)
-    assert not any("seen ordinary samples alone" in line for line in fitted.notices)
-
-
 def test_underflow_is_no_error_where_a_program_has_floats_raise() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -657,5 +649,5 @@ def test_underflow_is_no_error_where_a_program_has_floats_raise() -> None:
         samples, noise = torch.randn(400, 6), torch.randint(0, 3, (400,))
     labels = torch.where(torch.arange(400) % 6 == 0, noise, model(samples).argmax(1))
     with np.errstate(all="raise"):
-        make(model).fit((samples, labels), ood={"far": 3 * samples[:100] + 2})
+        make(model).fit((samples, labels), ood={"far": 3 * samples[:100] + 2}, auxiliary=[])
         gradscore.audit(model, (samples, labels))

@@ -56,7 +56,7 @@ def bert() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def detector(bert: nn.Module) -> gradscore.Detector:
-    return gradscore.Detector(bert, **SETTINGS).fit(loader(240, 0), calibration=loader(80, 1))
+    return gradscore.Detector(bert, **SETTINGS).fit(loader(240, 0), calibration=loader(80, 1), auxiliary=[])
 
 
 def logits(model: nn.Module, batch: Any) -> Tensor:

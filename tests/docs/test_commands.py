@@ -118,6 +118,7 @@ def parsed(group, words: list[str]):
     return command.make_context(words[0], list(words[1:]), resilient_parsing=False)
 
 
+@pytest.mark.slow
 def test_scripts_take_the_options_of_the_documentation() -> None:
     program = [sys.executable, "-c", PARSE, json.dumps(SCRIPTS)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)

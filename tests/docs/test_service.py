@@ -19,6 +19,8 @@ from sklearn.datasets import load_digits
 
 import gradscore
 
+pytestmark = pytest.mark.slow
+
 IMAGES = np.round(load_digits().images[:40] * (255 / 16)).astype(np.uint8)
 STARTED = commands_in(blocks_of("service.md", "sh")[0].text)[0]
 

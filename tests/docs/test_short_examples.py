@@ -21,6 +21,8 @@ from gradscore.system import import_torchvision
 
 import_torchvision()  # before transformers looks for it
 
+pytestmark = pytest.mark.slow
+
 PIXELS, LABELS = (torch.from_numpy(each) for each in load_digits(return_X_y=True))
 IMAGES = (PIXELS.float() / 16).reshape(-1, 1, 8, 8)
 

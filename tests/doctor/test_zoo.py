@@ -191,7 +191,7 @@ def test_another_number_of_classes_does_not_pass(home: Path, tmp_path: Path) -> 
 def test_classes_by_name_may_be_put_in_order(home: Path, tmp_path: Path) -> None:
     """As `run` says it: the list is what the network's outputs are in their order."""
     digits = load_digits()
-    for place, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+    for place, (image, label) in enumerate(zip(digits.images[:400], digits.target[:400], strict=True)):
         folder = tmp_path / "digits" / f"{'abcdefghij'[label]}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray((image * 15.9).astype(np.uint8)).save(folder / f"{place}.png")

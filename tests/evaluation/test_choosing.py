@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from written_runs import rows_of, written_run
 
@@ -73,18 +74,19 @@ def choice_of(run: RunFolder, label: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("module", [choosing, fitting], ids=["scores", "penalties"])
-def test_copies_are_judged_and_fitted_on_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
-) -> None:
-    asked: list[TrainingSet] = []
-    folds = module.held_out_folds
-    monkeypatch.setattr(module, "held_out_folds", lambda rows, config: (asked.append(rows), folds(rows, config))[1])
+def test_copies_are_judged_and_fitted_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folds of scores, and in those of penalties."""
+    asked: dict[ModuleType, list[TrainingSet]] = {choosing: [], fitting: []}
+    folds = fitting.held_out_folds
+    for module, rows in asked.items():
+        noted = lambda each, config, rows=rows: (rows.append(each), folds(each, config))[1]  # noqa: E731
+        monkeypatch.setattr(module, "held_out_folds", noted)
     fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5, different=30))
-    of_fit = [rows.content[rows.sets == "in_dist.fit"] for rows in asked if rows.content is not None]
-    assert len(of_fit) == len(asked) > 1
-    assert {len(np.unique(each)) for each in of_fit} == {30}
-    assert all((each[:50] == each[30:]).all() for each in of_fit)
+    for rows in asked.values():
+        of_fit = [each.content[each.sets == "in_dist.fit"] for each in rows if each.content is not None]
+        assert len(of_fit) == len(rows) > 1
+        assert {len(np.unique(each)) for each in of_fit} == {30}
+        assert all((each[:50] == each[30:]).all() for each in of_fit)
 
 
 def test_inputs_of_folds_that_protocols_have_in_common_are_fitted_once(
@@ -103,10 +105,24 @@ def test_inputs_of_folds_that_protocols_have_in_common_are_fitted_once(
     assert sum(folds) == 2 * 2 * SIZE, "each of three folds goes without the third of samples that it judges"
 
 
-def test_gradients_that_find_ood_samples_are_used(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5)
+@pytest.fixture(scope="module")
+def by_gradients(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run in which gradients tell more than logits do, fitted."""
+    run = write_run(tmp_path_factory.mktemp("gradients") / "run", in_logits=0.3, in_gradients=1.5)
     fit_run(run)
-    choice = choice_of(run, "ood/leave_one_dataset_out/a")
+    return run
+
+
+@pytest.fixture(scope="module")
+def by_logits(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, pd.DataFrame]:
+    """A run in which gradients tell nothing, fitted, and its scores."""
+    run = write_run(tmp_path_factory.mktemp("logits") / "run", in_logits=2.0, in_gradients=0.0)
+    fit_run(run)
+    return run, evaluate_run(run).scores
+
+
+def test_gradients_that_find_ood_samples_are_used(by_gradients: RunFolder) -> None:
+    choice = choice_of(by_gradients, "ood/leave_one_dataset_out/a")
     assert (choice["score"], choice["judged_by"]) == ("meta", "sets")
     assert choice["gain"] > 0.1
 
@@ -137,10 +153,8 @@ def test_one_wrong_label_does_not_turn_the_score_round(tmp_path: Path) -> None:
     assert areas["msp"] > 0.6
 
 
-def test_the_chosen_score_is_the_one_that_is_reported(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", in_logits=2.0, in_gradients=0.0)
-    fit_run(run)
-    table = evaluate_run(run).scores
+def test_the_chosen_score_is_the_one_that_is_reported(by_logits: tuple[RunFolder, pd.DataFrame]) -> None:
+    run, table = by_logits
     for (_, protocol, dataset), rows in table.groupby(["task", "protocol", "dataset"]):
         name = dataset if protocol == "leave_one_dataset_out" else "all"
         score = choice_of(run, f"{rows['task'].iloc[0]}/{protocol}/{name}")["score"]
@@ -149,23 +163,18 @@ def test_the_chosen_score_is_the_one_that_is_reported(tmp_path: Path) -> None:
     assert chosen - {"meta"}, "gradients that add nothing"
 
 
-def test_a_chosen_baseline_has_a_probability_that_rises_with_it(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", in_logits=2.0, in_gradients=0.0)
-    fit_run(run)
-    table = evaluate_run(run).scores
+def test_a_chosen_baseline_has_a_probability_that_rises_with_it(by_logits: tuple[RunFolder, pd.DataFrame]) -> None:
+    _, table = by_logits
     rows = table[table["dataset"] == "a"].sort_values("chosen", kind="stable")
     probability = rows["probability"].to_numpy()
     assert ((probability > 0) & (probability < 1)).all()
     assert (np.diff(probability) >= 0).all()
 
 
-def test_what_works_on_reported_samples_alone_is_not_chosen(tmp_path: Path) -> None:
+def test_what_works_on_reported_samples_alone_is_not_chosen(by_gradients: RunFolder, tmp_path: Path) -> None:
     """A leak, planted: the logits tell everything of what is reported, and little of what is not."""
-    runs = [
-        write_run(tmp_path / f"{planted}", in_logits=0.3, in_gradients=1.5, planted=planted) for planted in (0.0, 9.0)
-    ]
-    for run in runs:
-        fit_run(run)
+    runs = by_gradients, write_run(tmp_path / "planted", in_logits=0.3, in_gradients=1.5, planted=9.0)
+    fit_run(runs[1])
     for label in ("ood/leave_one_dataset_out/a", "misclassification/in_dist_only/all"):
         one, other = (choice_of(run, label) for run in runs)
         assert one == other

@@ -26,6 +26,7 @@ def test_interval_holds_the_auroc_and_stays_inside_the_unit_interval():
     assert 0.0 < interval.low < interval.value < interval.high < 1.0
 
 
+@pytest.mark.slow
 def test_interval_covers_the_true_value_about_as_often_as_it_says():
     truth_value = norm.cdf(1.0 / np.sqrt(2.0))
     intervals = [interval_of(*sample(seed=seed)) for seed in range(400)]
@@ -119,6 +120,7 @@ def placed(scores, truths):
     return [placements(values, truth) for values, truth in zip(scores, truths, strict=True)]
 
 
+@pytest.mark.slow
 def test_the_mean_covers_the_true_value_about_as_often_as_it_says():
     truth_value = norm.cdf(1.0 / np.sqrt(2.0))
     intervals = [mean_auroc_interval(placed(*sets(seed=seed))) for seed in range(400)]
@@ -148,6 +150,7 @@ def two_classifiers(seed):
     return *(hard + generator.normal(size=300) for _ in range(2)), *truths
 
 
+@pytest.mark.slow
 def test_two_truths_that_do_not_differ_are_called_different_as_rarely_as_promised():
     values = [paired_delong_of_truths(*two_classifiers(seed)).p_value for seed in range(400)]
     assert 0.02 <= np.mean(np.array(values) < 0.05) <= 0.09

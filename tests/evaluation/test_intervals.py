@@ -71,6 +71,7 @@ def test_the_number_of_errors_is_part_of_what_is_uncertain():
     assert drawn[1] - drawn[0] > 1.2 * (fixed[1] - fixed[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AREAS)
 def test_intervals_cover_about_as_often_as_they_say(name):
     true = ONE_BY_ONE[name](*sample(levels=9, seed=99, n=200_000))
@@ -78,6 +79,7 @@ def test_intervals_cover_about_as_often_as_they_say(name):
     assert np.mean([low <= true <= high for low, high in bounds]) == pytest.approx(0.95, abs=0.04)
 
 
+@pytest.mark.slow
 def test_few_positives_that_rank_low_now_and_then():
     """The percentile bootstrap holds the true area in one of three such sets."""
 
@@ -114,6 +116,7 @@ def test_a_worked_example():
     assert high == pytest.approx(0.5 + np.hypot(0.596168 - 0.5, 0.05), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RATES)
 def test_intervals_of_rates_cover_about_as_often_as_they_say(name):
     true = METRICS[name](*two_normals(10**6, 500_000, 500_000))
@@ -121,6 +124,7 @@ def test_intervals_of_rates_cover_about_as_often_as_they_say(name):
     assert np.mean([low <= true <= high for low, high in bounds]) == pytest.approx(0.95, abs=0.04)
 
 
+@pytest.mark.slow
 def test_intervals_cover_where_scores_are_tied():
     """The threshold of 95 % lies on a step, and moves the rate by a whole step from set to set."""
 

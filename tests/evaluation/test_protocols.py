@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from gradscore.data import CALIBRATION, FIT, TEST, SplitInfo, open_source
-from gradscore.evaluation import evaluate_run, fit_run, protocols, read_scores
+from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, protocols, read_scores
 from gradscore.evaluation.protocols import (
     SplitContent,
     drawn,
@@ -284,10 +284,8 @@ def test_words_name_what_was_subsampled():
 
 
 def test_a_subsampled_run_fits_on_fewer_and_reports_all(
-    report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+    report_evaluation: EvaluationReport, report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate_run(report_copy)
-    before = read_scores(report_copy)
     monkeypatch.setattr(protocols, "MOST_SAMPLES", 48)
     report = fit_run(report_copy)
     numbers = {fitted.spec.label: fitted.model.notes["n"] for fitted in report.models}
@@ -297,7 +295,7 @@ def test_a_subsampled_run_fits_on_fewer_and_reports_all(
     evaluate_run(report_copy)
     after = read_scores(report_copy)
     keys = ["task", "protocol", "dataset", "sample_id"]
-    pd.testing.assert_frame_equal(before[keys], after[keys])
+    pd.testing.assert_frame_equal(report_evaluation.scores[keys], after[keys])
 
 
 def test_only_rows_that_may_fit_fit(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

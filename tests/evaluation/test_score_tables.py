@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from score_files import scored_sets_of
 
-from gradscore.evaluation import ScoreFile, evaluate_run, fit_run, score_tables
+from gradscore.evaluation import EvaluationReport, ScoreFile, evaluate_run, fit_run, score_tables
 from gradscore.evaluation.metrics import aurc, double_scoring, rarer_of
 from gradscore.evaluation.records import score_records
 from gradscore.evaluation.score_tables import LEADING, writing_scores
@@ -16,17 +16,17 @@ from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, chosen_model
 from gradscore.store import RunFolder
 
 
-def test_small_parts_give_the_figures_and_scores_of_whole_tables(
-    report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
+def test_small_parts_give_the_figures_and_scores_of_whole_tables_and_leave_nothing_else(
+    report_evaluation: EvaluationReport, report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = evaluate_run(report_copy)
-    table = whole.scores
+    before = sorted(report_copy.path.rglob("*"))
     for name in ("ROWS_AT_A_TIME", "ROWS_OF_A_GROUP", "SAMPLES_KEPT"):
-        monkeypatch.setattr(score_tables, name, 7)
+        monkeypatch.setattr(score_tables, name, 13)
     parts = evaluate_run(report_copy)
-    assert parts.records == whole.records
-    assert parts.notices == whole.notices
-    pd.testing.assert_frame_equal(parts.scores, table, check_exact=True)
+    assert parts.records == report_evaluation.records
+    assert parts.notices == report_evaluation.notices
+    pd.testing.assert_frame_equal(parts.scores, report_evaluation.scores, check_exact=True)
+    assert sorted(report_copy.path.rglob("*")) == before
 
 
 def test_figures_are_those_of_the_written_table_in_its_order(report_copy: RunFolder) -> None:
@@ -61,13 +61,6 @@ def test_joint_records_are_of_both_chosen_scores(report_run: RunFolder) -> None:
     }
     assert (found["aurc"].n, found["aurc"].n_positive) == (len(samples), (~good).sum())
     assert {each.dataset for each in report.records if each.task == "joint"} == {"files", "rotated"}
-
-
-def test_nothing_is_left_beside_the_report(report_copy: RunFolder) -> None:
-    evaluate_run(report_copy)
-    before = sorted(report_copy.path.rglob("*"))
-    evaluate_run(report_copy)
-    assert sorted(report_copy.path.rglob("*")) == before
 
 
 def part(dataset: str, start: int, count: int) -> pd.DataFrame:

@@ -11,6 +11,8 @@ from manual_pages import run_page
 
 from gradscore.inspect import QUANTITIES
 
+pytestmark = pytest.mark.slow
+
 TEXT = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
 
 

@@ -224,6 +224,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_stays():
     """Also where there is too little memory."""
     done = subprocess.run([sys.executable, "-c", LEAVES_THREADS], capture_output=True, text=True)

@@ -218,6 +218,7 @@ def test_statistics_are_the_same_without_numba(monkeypatch):
         torch.testing.assert_close(plain[name], values, rtol=1e-5, atol=1e-6 * float(largest[name]))
 
 
+@pytest.mark.slow
 def test_there_are_no_kernels_where_numba_is_told_not_to_compile():
     code = "import torch; from gradscore import kernels; print(kernels.row_sums(torch.ones(2, 3)))"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}

@@ -44,6 +44,7 @@ def test_the_interval_holds_the_number_of_changed_labels(wrong: float, noise: st
     assert abs(np.mean(errors)) < 12 + 0.1 * 2000 * wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0.0, 0.05, 0.15])
 def test_classes_may_be_rare(wrong: float) -> None:
     """Three normal distributions that overlap, of which one has nine tenths of the samples; densities written out."""
@@ -60,6 +61,7 @@ def test_classes_may_be_rare(wrong: float) -> None:
     assert abs(found.estimate - changed) < 12 + 0.1 * 2000 * wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["uniform", "overlooked"])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_wrong_labels_are_found_where_one_class_has_nearly_all(classes: int, noise: str) -> None:
@@ -108,6 +110,7 @@ def test_labels_that_are_wrong_where_classes_look_alike_are_held_by_the_wider_en
         assert found.low <= len(chosen) <= found.up_to
 
 
+@pytest.mark.slow
 def test_no_interval_ends_above_what_fits_worse_than_another_class() -> None:
     """A class is mistaken for the next: classes that overlap may then be taken for one another altogether."""
     for seed in (0, 3):

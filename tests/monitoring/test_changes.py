@@ -131,6 +131,7 @@ A, B = np.array([0.5, 0.8, 0.2]), np.array([0.5, -1.2, 0.3])
 SECOND = {"further": B, "back to where it was": -A}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
 def test_a_second_change_of_the_same_streams_is_a_second_alarm(second: np.ndarray) -> None:
     found = [watched({1000: A, 3000: second}, seed=seed) for seed in range(20)]
@@ -141,6 +142,7 @@ def test_a_second_change_of_the_same_streams_is_a_second_alarm(second: np.ndarra
     assert {each.stream for changes in found for each in changes[1].alarms} >= {"novelty", "score_ood"}
 
 
+@pytest.mark.slow
 def test_one_change_stays_one_change_however_long_it_lasts() -> None:
     found = [watched({1000: A}, seed=seed) for seed in range(40)]
     assert [len(changes) for changes in found].count(1) >= 39

@@ -73,6 +73,7 @@ def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
     np.testing.assert_allclose(left.size, [size for _, size in wanted], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_hold_new_groups() -> None:
     """A kind that nothing was fitted on is wrong altogether, by an amount of its own."""
 

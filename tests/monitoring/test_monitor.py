@@ -99,14 +99,14 @@ def test_a_table_that_comes_twice_in_a_row_is_said(bundle, table, tmp_path: Path
     rows, others = table(130), table(130, seed=1).assign(sample_id=table(130)["sample_id"])
     said = "130 samples are counted twice: they have the names and scores of the call before"
     for part, twice in ((rows, False), (others, False), (others, True), (rows, True)):
-        monitor = Monitor(bundle, window=100, state=tmp_path / "state.json")
+        monitor = Monitor(bundle, state=tmp_path / "state.json")
         monitor.update(part)
         assert any(notice.startswith(said) for notice in monitor.notices) == twice
     assert monitor.windows[-1].first + monitor.windows[-1].samples == 4 * 130
 
 
 def test_a_call_without_samples_between_two_equal_ones_hides_nothing(bundle, table) -> None:
-    monitor = Monitor(bundle, window=100)
+    monitor = Monitor(bundle)
     for part in (table(130), table(0), table(130)):
         monitor.update(part)
     assert any("130 samples are counted twice" in notice for notice in monitor.notices)
@@ -150,7 +150,7 @@ def changed_twice(bundle, table) -> tuple[pd.DataFrame, Monitor]:
     return rows, monitor
 
 
-@pytest.mark.parametrize("cut", [650, 800, 1150])
+@pytest.mark.parametrize("cut", [650, 800])
 def test_changes_are_the_same_wherever_calls_end(bundle, changed_twice, tmp_path: Path, cut: int) -> None:
     rows, whole = changed_twice
     path = tmp_path / "state.json"
@@ -268,12 +268,16 @@ BAD_TABLES = {
 }
 
 
+@pytest.fixture(scope="module")
+def without_samples(bundle) -> Monitor:
+    return Monitor(bundle, window=50)
+
+
 @pytest.mark.parametrize(("change", "says"), BAD_TABLES.values(), ids=BAD_TABLES.keys())
-def test_tables_of_something_else(bundle, table, change, says: str) -> None:
-    monitor = Monitor(bundle, window=50)
+def test_tables_of_something_else(without_samples, table, change, says: str) -> None:
     with pytest.raises(DataError, match=says):
-        monitor.update(change(table(70)))
-    assert monitor.windows == []
+        without_samples.update(change(table(70)))
+    assert without_samples.windows == []
 
 
 DAMAGES = {
@@ -299,11 +303,18 @@ def without_streams(text: bytes) -> bytes:
 DAMAGES["without a part"] = (without_streams, "state.streams: Field required")
 
 
-@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_state_is_refused(bundle, table, tmp_path: Path, damage, says: str) -> None:
-    path = tmp_path / "state.json"
+@pytest.fixture(scope="module")
+def state(bundle, table, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a monitor with some samples."""
+    path = tmp_path_factory.mktemp("state") / "state.json"
     Monitor(bundle, state=path).update(table(60))
-    path.write_bytes(damage(path.read_bytes()))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_state_is_refused(bundle, state: bytes, tmp_path: Path, damage, says: str) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(damage(state))
     with pytest.raises(MonitorError, match=says):
         Monitor(bundle, state=path)
 
@@ -315,9 +326,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("change", "settings", "says"), OTHERS.values(), ids=OTHERS.keys())
-def test_the_state_of_another_monitor_is_refused(bundle, table, tmp_path: Path, change, settings, says: str) -> None:
+def test_the_state_of_another_monitor_is_refused(
+    bundle, state: bytes, tmp_path: Path, change, settings, says: str
+) -> None:
     path = tmp_path / "state.json"
-    Monitor(bundle, state=path).update(table(60))
+    path.write_bytes(state)
     with pytest.raises(MonitorError, match=says):
         Monitor(change(bundle), state=path, **settings)
 
@@ -355,13 +368,13 @@ def test_a_state_that_cannot_be_written_takes_nothing(bundle, table, tmp_path: P
 @pytest.mark.parametrize("before", [0, 60], ids=["none at first", "one to go on with"])
 def test_samples_of_a_monitor_at_the_same_time_are_not_lost(bundle, table, tmp_path: Path, before: int) -> None:
     path = tmp_path / "watch/state.json"
-    Monitor(bundle, window=50, state=path).update(table(before)) if before else None
-    one, two = (Monitor(bundle, window=50, state=path) for _ in range(2))
+    Monitor(bundle, state=path).update(table(before)) if before else None
+    one, two = (Monitor(bundle, state=path) for _ in range(2))
     one.update(table(100))
     with pytest.raises(MonitorError, match="was replaced while these samples were looked at"):
         two.update(table(150))
     assert sum(window.samples for window in two.windows) == before
     one.update(table(10))
-    again = Monitor(bundle, window=50, state=path)
+    again = Monitor(bundle, state=path)
     again.update(table(150))
     assert sum(window.samples for window in again.windows) == before + 260

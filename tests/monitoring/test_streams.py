@@ -100,6 +100,7 @@ def test_ranks_are_uniform_without_a_change() -> None:
     assert counts.sum() == 5500
 
 
+@pytest.mark.slow
 def test_without_a_change_few_streams_ever_raise_an_alarm() -> None:
     alpha, raised = 0.1, 0
     for seed in range(300):
@@ -126,6 +127,7 @@ def test_a_change_is_found_and_dated(change, before: int) -> None:
     assert abs(changed.since[changed.leading] - before) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_begins_in_the_range_that_is_said(change) -> None:
     """About nine times in ten, and the range names two windows at most."""

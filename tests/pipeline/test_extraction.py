@@ -190,6 +190,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(whole: Path, tmp_path: Pat
     assert part_bytes(tmp_path / "run") == part_bytes(whole)
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
     config = make_config(tmp_path)
     (tmp_path / "config.yaml").write_text(dump_config(config))

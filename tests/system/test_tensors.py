@@ -205,17 +205,20 @@ def make_torchvision(folder: Path, code: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_installed_torchvision_makes_models(tmp_path: Path) -> None:
     done = run(USE + REAL, path=tmp_path)
     assert done.stdout.strip() == "11181642", done.stderr  # 11,689,512 with 1000 classes, less 990 x 513
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "declared"), PACKAGES.values(), ids=PACKAGES)
 def test_operators_are_declared_only_where_they_are_missing(tmp_path: Path, code: str, declared: str) -> None:
     done = run(USE + DECLARED, path=make_torchvision(tmp_path, code))
     assert done.stdout.strip() == declared, done.stderr
 
 
+@pytest.mark.slow
 def test_operators_whose_declaration_does_not_help_are_named(tmp_path: Path) -> None:
     path = make_torchvision(tmp_path, "raise RuntimeError('operator torchvision::nms does not exist')")
     said = run(USE, path=path).stderr
