@@ -69,7 +69,7 @@ class Bert(nn.Module):
 
 
 def images() -> Tensor:
-    return torch.from_numpy(load_digits().images[:700]).float().unsqueeze(1) / 8 - 1
+    return torch.from_numpy(load_digits().images[:650]).float().unsqueeze(1) / 8 - 1
 
 
 def numbers() -> Tensor:
@@ -107,13 +107,15 @@ def trained(build: Callable[[], nn.Module], samples: Any, labels: Tensor) -> nn.
 def fitted(request: pytest.FixtureRequest) -> tuple[gradscore.Detector, Any]:
     """A detector, and samples that it has not seen."""
     build, make = request.param
-    labels = torch.from_numpy(load_digits().target[:700])
+    labels = torch.from_numpy(load_digits().target[:650])
     known = labels < 8
     samples, strange = (each_input(make(), lambda each, mask=mask: each[mask]) for mask in (known, ~known))
     labels = labels[known]
     model = trained(build, rows_of(samples, slice(200)), labels[:200])
     fit = (rows_of(samples, slice(200, 450)), labels[200:450])
-    detector = gradscore.Detector(model, **SETTINGS).fit([fit], ood={"strange": [rows_of(strange, slice(70))]})
+    detector = gradscore.Detector(model, **SETTINGS).fit(
+        [fit], ood={"strange": [rows_of(strange, slice(70))]}, auxiliary=[]
+    )
     return detector, rows_of(samples, slice(450, None))
 
 

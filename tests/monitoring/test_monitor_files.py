@@ -17,6 +17,14 @@ from gradscore_cli.monitor import interval_of
 LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{(?:stream|says)="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
 
+@pytest.fixture(scope="module")
+def watched(bundle, table) -> Monitor:
+    """A monitor of one window; not to be changed."""
+    monitor = Monitor(bundle, window=100)
+    monitor.update(table(100))
+    return monitor
+
+
 def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     monitor = Monitor(bundle, window=100)
     monitor.update(table(250).assign(sample_id="<b>one</b>"))
@@ -52,11 +60,9 @@ def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle
     assert [sum(each.startswith(begin) for each in monitor.notices) for begin in begins] == [1, 1]
 
 
-def test_figures_are_in_the_format_of_prometheus(bundle, table) -> None:
-    monitor = Monitor(bundle, window=100)
-    monitor.update(table(100))
-    powers = {**monitor.windows[0].log10_e_values, 'odd "name"\\': 0.0}
-    text = prometheus([replace(monitor.windows[0], log10_e_values=powers)], [])
+def test_figures_are_in_the_format_of_prometheus(watched: Monitor) -> None:
+    powers = {**watched.windows[0].log10_e_values, 'odd "name"\\': 0.0}
+    text = prometheus([replace(watched.windows[0], log10_e_values=powers)], [])
     assert all(LINE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
     assert text.endswith("\n")
     assert 'stream="odd \\"name\\"\\\\"' in text
@@ -88,11 +94,9 @@ def test_a_change_is_the_same_sentence_everywhere(bundle, table, tmp_path: Path)
     assert change.sentence in files.html.read_text()
 
 
-def test_e_values_that_no_axis_holds_are_drawn_at_its_end(bundle, table) -> None:
-    monitor = Monitor(bundle, window=100)
-    monitor.update(table(100))
-    far = replace(monitor.windows[0], log10_e_values=dict.fromkeys(monitor.watched, 400.0))
-    assert [lines[0].y.tolist() for _, lines in _evidence([far], monitor)] == [[1e100]] * len(monitor.watched)
+def test_e_values_that_no_axis_holds_are_drawn_at_its_end(watched: Monitor) -> None:
+    far = replace(watched.windows[0], log10_e_values=dict.fromkeys(watched.watched, 400.0))
+    assert [lines[0].y.tolist() for _, lines in _evidence([far], watched)] == [[1e100]] * len(watched.watched)
 
 
 def test_nothing_watched_so_far_is_a_page_too(bundle, tmp_path: Path) -> None:
@@ -115,11 +119,9 @@ def test_files_that_cannot_be_written_after_the_samples_were_counted(
     assert (f"These samples are counted in {tmp_path / 'state.json'}: do not" in str(caught.value)) == is_counted
 
 
-def test_without_the_packages_for_pages_no_earlier_page_stays(bundle, table, tmp_path: Path, monkeypatch) -> None:
-    monitor = Monitor(bundle, window=100)
-    monitor.update(table(100))
-    assert write_monitor(monitor, tmp_path).html.is_file()
+def test_without_the_packages_for_pages_no_earlier_page_stays(watched: Monitor, tmp_path: Path, monkeypatch) -> None:
+    assert write_monitor(watched, tmp_path).html.is_file()
     monkeypatch.setattr("gradscore.reporting.pages.PACKAGES", ("no_such_package",))
-    files = write_monitor(monitor, tmp_path)
+    files = write_monitor(watched, tmp_path)
     assert "pip install 'gradscore[report]'" in files.notice
     assert [*tmp_path.glob("*.html"), *tmp_path.glob("plots/*")] == []
