@@ -20,6 +20,8 @@ from gradscore.models import ModelConfig
 from gradscore.objects import fetched, uploading
 from gradscore_cli.main import app
 
+pytestmark = pytest.mark.slow
+
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 4, 3), dtype=np.uint8)
 NUMBERS = pd.DataFrame({"a": [0.5, 1.5, -2.0], "b": [1.0, 0.0, 3.0], "label": [0, 1, 1]})
 

@@ -26,6 +26,7 @@ def network(generator: np.random.Generator, labels: np.ndarray, *, classes: int,
     return np.where(generator.random(len(labels)) < accuracy, labels, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "count"), [(2, 50), (2, 1000), (10, 50), (10, 500)])
 def test_guesses_are_at_chance(classes: int, count: int) -> None:
     generator = np.random.default_rng(0)
@@ -334,6 +335,7 @@ def test_a_network_that_is_too_sure_of_classes_in_order_is_called_so(tmp_path: P
     assert "another order" not in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "count", "accuracy"), [(1000, 256, 0.4), (1000, 256, 0.9), (100, 60, 0.3)])
 def test_no_renaming_is_advised_that_held_out_samples_do_not_support(classes: int, count: int, accuracy: float) -> None:
     """Of many classes with few samples some renaming gets nearly all of them right."""
