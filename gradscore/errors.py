@@ -16,8 +16,9 @@ class GradscoreError(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """The first line of what an error says, with its kind where that is a key alone, or its kind."""
+    kind, said = type(error).__name__, str(error).strip()
+    return f"{kind}: {said}".splitlines()[0] if isinstance(error, KeyError) else (said or kind).splitlines()[0]
 
 
 class ConfigError(GradscoreError):

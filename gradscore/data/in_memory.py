@@ -174,7 +174,7 @@ class _Reader:
     def _batch(self, inputs: Inputs, labels: Tensor | None, *, start: int) -> Batch:
         size = sample_count(inputs)
         names = [str(place) for place in range(start, start + size)]
-        known = torch.full((size,), UNLABELLED) if labels is None else labels
+        known = torch.full((size,), UNLABELLED, device="cpu") if labels is None else labels
         if not isinstance(inputs, Tensor) or inputs.dtype != torch.uint8 or inputs.dim() != 4:
             settings = [] if self.preprocess is None else self.preprocess.changes
             if settings:  # which commands, which read the same samples from files, would apply
@@ -241,12 +241,22 @@ class _Reader:
             size = _length(data)
             if size is None:
                 raise DataError(f"{self.name}: a Dataset without a length cannot be read; wrap it in a DataLoader")
-            return self._collated(data[place] for place in range(size))
+            return self._collated(self._each(data, size))
         if isinstance(data, Mapping):
             return self._sliced(*self._parted(data))
         if isinstance(data, (str, bytes, *TABLES)) or not isinstance(data, Iterable):
             raise DataError(f"{self.name}: wanted {FORMS}, got {_described(data)}")
         return iter(data)
+
+    def _each(self, data: Any, size: int) -> Iterator[Any]:
+        for place in range(size):
+            try:
+                yield data[place]
+            except IndexError as error:
+                raise DataError(
+                    f"{self.name}: the data set says that it has {size:,} samples, and gives none at {place:,} "
+                    f"({reason(error)}); correct its __len__"
+                ) from error
 
     def _sliced(self, inputs: Any, labels: Any) -> Iterator[Any]:
         found = self._inputs(inputs)
@@ -437,7 +447,7 @@ def whole_batches(data: Any, *, hashed: bool = True) -> Samples:
             samples = count_samples(inputs)
             names = [str(place) for place in range(done, done + samples)]
             hashes = _content_hashes(inputs, samples) if hashed else [""] * samples
-            yield Batch(names, inputs, torch.full((samples,), UNLABELLED), hashes)
+            yield Batch(names, inputs, torch.full((samples,), UNLABELLED, device="cpu"), hashes)
             done += samples
         if not done:
             raise DataError(

@@ -256,7 +256,9 @@ class Preprocessing:
         if self.config.mean is None or self.config.std is None:
             return values
         shape = (-1, *[1] * (values.dim() - 1))
-        mean, std = (torch.tensor(each).view(shape) for each in (self.config.mean, self.config.std))
+        mean, std = (
+            torch.tensor(each, device=values.device).view(shape) for each in (self.config.mean, self.config.std)
+        )
         return (values - mean) / std
 
 

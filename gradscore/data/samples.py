@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from ..errors import BadSampleError, DataError
 from ..notices import storable
-from ..system import Inputs, described, each_input, rows_of
+from ..system import Inputs, as_rows, described, each_input, rows_of
 from .preprocessing import Preprocessing
 from .sources.raw_samples import (
     UNLABELLED,
@@ -114,7 +114,7 @@ class Batch:
 
     def rows(self, rows: Sequence[int]) -> Batch:
         """The samples in some rows of `inputs`, none of those that cannot be used."""
-        return self._only(torch.tensor(rows, dtype=torch.int64), [])
+        return self._only(torch.tensor(rows, dtype=torch.int64, device="cpu"), [])
 
     def part(self, start: int, stop: int) -> Batch:
         """The samples in places `start` to `stop`, those that cannot be used among them."""
@@ -408,8 +408,8 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
             )
     return Batch(
         [sample.id for sample in good],
-        stacked([sample.inputs for sample in good]) if good else torch.empty(0, 1, 1, 1),
-        torch.tensor([sample.label for sample in good], dtype=torch.int64),
+        stacked([sample.inputs for sample in good]) if good else torch.empty(0, 1, 1, 1, device="cpu"),
+        torch.tensor([sample.label for sample in good], dtype=torch.int64, device="cpu"),
         [sample.content_hash for sample in good],
         [replace(bad, place=place) for place, bad in enumerate(samples) if isinstance(bad, BadSample)],
         [sample.signature for sample in good],
@@ -438,8 +438,8 @@ def finite_samples(inputs: Inputs) -> Tensor:
     Several inputs by name may be infinite, as masks of attention are, but not NaN.
     """
     if isinstance(inputs, Tensor):
-        return inputs.isfinite().flatten(1).all(1)
-    return torch.stack([~each.isnan()[:, None].flatten(1).any(1) for each in inputs.values()]).all(0)
+        return as_rows(inputs.isfinite()).all(1)
+    return torch.stack([~as_rows(each.isnan()).any(1) for each in inputs.values()]).all(0)
 
 
 def are_images(inputs: Inputs) -> bool:

@@ -311,8 +311,8 @@ def read_records(run: Path, identity: str) -> list[ShareRecord]:
             raise StoreError(f"{path}: damaged ({what}); delete it and run that share again") from None
         if record.identity != identity:
             raise StoreError(
-                f"{path}: this share belongs to another run: it was made from other inputs, with other settings or by "
-                "other versions of packages; delete it and run the share again with those of this run"
+                f"{path}: this share was made from other inputs, with other settings or by other versions of packages "
+                "than are here now; undo what was changed since, or delete it and run the share again"
             )
         found.append(record)
     return found

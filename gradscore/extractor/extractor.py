@@ -19,7 +19,7 @@ from ..columns import LOGIT, augmentation_column
 from ..config import AUTO, Config, FeaturesConfig
 from ..data import Augmentation, Batch, augmentation_name, open_augmentations
 from ..errors import EngineError, GradscoreError, ModelError, reason
-from ..gradients import Engine, is_looked_at, prepare, refuse_company, refuse_coupled, refuse_memory
+from ..gradients import NOT_LINEAR, Engine, is_looked_at, prepare, refuse_company, refuse_coupled, refuse_memory
 from ..losses import LOSSES, first_without_labels, with_labels
 from ..models import (
     Head,
@@ -338,6 +338,8 @@ class Extractor:
                 gradient.scale,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
             )
+        if NOT_LINEAR in self.engine.notices:  # what is computed here is scaled afterwards
+            raise EngineError(NOT_LINEAR)
         return found
 
     def _scaled_statistics(self, outputs: Tensor, direction: Tensor, scale: Tensor, **options: Any) -> Tensor:
@@ -353,7 +355,7 @@ def nudge(values: Tensor) -> Tensor:
 
     Source: Parker, Pierce and Eggert 2000, Monte Carlo arithmetic.
     """
-    signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0), device="cpu") * 2 - 1
     return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)
 
 

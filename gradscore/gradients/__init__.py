@@ -10,6 +10,7 @@ parameter is covered, tries that against the reference, and carries it out in on
 from __future__ import annotations
 
 from .engine import (
+    NOT_LINEAR,
     Engine,
     GradientWarning,
     is_looked_at,

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
-from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, reason
+from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, GradscoreError, reason
 from ..system import Inputs, checked, each_input, rows_of, sample_count
 from .graph import Gradients, Graph, backward_to, read_graph, visited
 from .per_sample import Dense, PerSample
-from .plan import Collection, Plan, Sink, make_plan, try_plan
+from .plan import Collection, Plan, Sink, is_linear, make_plan, try_plan
 
 SINGLE = "a single sample"
 
@@ -50,6 +50,13 @@ MOVED = (
     "the network move rows by indexing, x[order], which is looked at in every batch"
 )
 """What to do where a plan turns out to be wrong after it was trusted."""
+
+NOT_LINEAR = (
+    "losses a thousand times as large do not have gradients a thousand times as large: a hook or an autograd.Function "
+    "changes gradients by their size, as a clamp does, so what a sample's gradient is depends on how its loss is "
+    "scaled; take it out"
+)
+"""What is wrong with a network whose backward pass is not linear."""
 
 LAST = 3
 """How many of the last images of a batch are looked at apart from the others."""
@@ -97,6 +104,7 @@ class Engine:
         self.self_check, self.warns = self_check, warns
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
+        self._is_first = True
         self._plans: dict[tuple[object, ...], list[Plan]] = {}
         self._times_learnt: dict[int, int] = {}
         self._batches: dict[tuple[object, ...], int] = {}
@@ -255,6 +263,9 @@ class Engine:
             # One backward pass is all the reference needs, and one sample says nothing about the layout.
             return Plan(references=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
+        if self._is_first and not is_linear(self._distinct, outputs, grad_outputs, graph):
+            self._announce(NOT_LINEAR)
+        self._is_first = False
         plan.references.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.references.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
         plan.holds_once |= hash(graph.structure) in self._moving
@@ -478,9 +489,10 @@ def _refuse_dependence(
     together = logits[place]
     try:
         alone = _outputs(model, rows_of(images, slice(place, place + 1)))[0]
-    except (RuntimeError, ValueError) as error:
+    except EngineError as error:
+        why = reason(error.__cause__ or error)
         raise CoupledSamplesError(
-            f"the model takes {sample_count(images)} images but not one of them alone ({reason(error)}); per-sample "
+            f"the model takes {sample_count(images)} images but not one of them alone ({why}); per-sample "
             "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
         ) from error
     difference = (alone - together).abs().max()
@@ -503,5 +515,14 @@ def _refuse_dependence(
 
 
 def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
-    """What a model makes of a copy of its inputs: it may work in place on what it is given."""
-    return model(each_input(images, Tensor.clone))
+    """What a model makes of a copy of its inputs: it may work in place on what it is given.
+
+    Raises:
+        EngineError: the model cannot take them; its own error is the cause.
+    """
+    try:
+        return model(each_input(images, Tensor.clone))
+    except (GradscoreError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a model is anyone's code, and may raise anything
+        raise EngineError(f"the model cannot take {sample_count(images)} of its inputs: {reason(error)}") from error

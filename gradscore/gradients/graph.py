@@ -233,7 +233,7 @@ def _rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object
     """
     indices = [_indices(node, kind, samples) for node, kind in nodes]
     on_host = iter(_on_the_host([each for some in indices for each in some]))
-    in_order = torch.arange(samples)
+    in_order = torch.arange(samples, device="cpu")
     found: list[object] = []
     for some in indices:
         numbers = [next(on_host) for _ in some]

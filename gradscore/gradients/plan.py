@@ -23,7 +23,7 @@ from torch.autograd.graph import GradientEdge, Node
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import CoupledSamplesError
-from ..system import SQUARABLE
+from ..system import SQUARABLE, as_rows
 from .graph import (
     ACCUMULATE,
     TRANSPOSE,
@@ -63,6 +63,10 @@ ROW_BY_ROW = ("ConvolutionBackward0", "GridSampler2DBackward0", "GridSampler3DBa
 
 JOINING = ("CatBackward0", "ConstantPadNdBackward0", "StackBackward0")
 """Nodes whose inputs are smaller than their output, and yet used once."""
+
+
+THOUSAND = 1024.0
+"""How much larger losses are made, a power of two, which changes no digit, to see whether their gradients follow."""
 
 
 @dataclass
@@ -124,10 +128,12 @@ class Plan:
             seed: chooses the half.
         """
         samples, order = len(outputs), graph.order
-        silent = torch.zeros(samples, dtype=torch.bool)
-        silent[torch.randperm(samples, generator=torch.Generator().manual_seed(seed))[: samples // 2]] = True
-        certain = {order[place]: layout for place, layout in self.layouts.items() if layout.certain}
         host = torch.device("cpu")
+        silent = torch.zeros(samples, dtype=torch.bool, device=host)
+        silent[torch.randperm(samples, generator=torch.Generator().manual_seed(seed), device=host)[: samples // 2]] = (
+            True
+        )
+        certain = {order[place]: layout for place, layout in self.layouts.items() if layout.certain}
         rows = {each: silent[each.owners(host)].nonzero().flatten().to(outputs.device) for each in {*certain.values()}}
         found: list[Tensor] = []
 
@@ -135,7 +141,7 @@ class Plan:
             layout = certain[node]
             gradient = gradients[layout.output]
             if gradient is not None:
-                others = gradient.index_select(layout.axis, rows[layout]).movedim(layout.axis, 0).flatten(1)
+                others = as_rows(gradient.index_select(layout.axis, rows[layout]).movedim(layout.axis, 0))
                 # What is no number says nothing: zero times infinity is none, either.
                 found.append((others.abs().amax(1) > 0).any().to(outputs.device))
 
@@ -666,6 +672,36 @@ def _failed_checks(
             if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
                 failed[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
     return failed
+
+
+def is_linear(parameters: Mapping[str, Tensor], outputs: Tensor, grad_outputs: Tensor, graph: Graph) -> bool:
+    """Whether losses a thousand times as large have gradients a thousand times as large: two backward passes.
+
+    They do but for hooks and functions of the user's own that change gradients by their size, such as a clamp.
+
+    Args:
+        parameters: the wanted parameters by name.
+        outputs: (N, ...) tensor with the graph.
+        grad_outputs: gradient at the outputs.
+        graph: that of the outputs; not looked at in float16, whose range is too small.
+    """
+    half, several = graph.half_precision(), [parameters[name] for name in graph.leaves]
+    if half == torch.float16 or not several:
+        return True
+    seeds = moderate(grad_outputs)
+    small, large = (
+        torch.autograd.grad(outputs, several, seeds * scale, retain_graph=True, materialize_grads=True)
+        for scale in (1 / THOUSAND, THOUSAND)
+    )
+    pairs = [(one.to_dense() * THOUSAND, other.to_dense() / THOUSAND) for one, other in zip(small, large, strict=True)]
+    sizes = [max(_norm(one), _norm(other)) for one, other in pairs]
+    low, high = SQUARABLE[torch.float32]
+    if not all(low < size * THOUSAND < high for size in sizes if size):  # out of range, numbers say nothing
+        return True
+    tolerance = HALF_TOLERANCE if half else TOLERANCES[torch.float32]
+    floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(size**2 for size in sizes) ** 0.5
+    differences = [_norm(one - other) for one, other in pairs]
+    return all(difference <= tolerance * max(size, floor) for difference, size in zip(differences, sizes, strict=True))
 
 
 def _norm(gradient: Tensor) -> float:

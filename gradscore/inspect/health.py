@@ -227,7 +227,7 @@ def _scrambled(tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
     size = max(1.0, float(tensor.double().square().mean().sqrt()))
-    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
     return (size * noise).to(tensor)
 
 

@@ -58,7 +58,7 @@ class Histogram:
                     f"a histogram needs at least one bin and a finite range from low to high, got {bins} bins "
                     f"over {low:g} to {high:g}"
                 )
-        self.counts = torch.zeros(self.bins, dtype=torch.int64)
+        self.counts = torch.zeros(self.bins, dtype=torch.int64, device="cpu")
         self.largest = [0.0] * len(self.bins)
 
     @property
@@ -135,7 +135,7 @@ class Histogram:
         elif columns is None:
             for _, block in gradient.blocks(BUDGET):
                 self.add(block)
-            zero = bin_index(torch.zeros((), dtype=torch.float64), self.bins[0], self.ranges[0])
+            zero = bin_index(torch.zeros((), dtype=torch.float64, device="cpu"), self.bins[0], self.ranges[0])
             self.counts[int(zero)] += gradient.implicit_zeros * len(gradient)
         else:
             for each in aligned_blocks(gradient, BUDGET):

@@ -129,7 +129,7 @@ class LastLayer:
     def head(self) -> Head:
         """Its weights."""
         weight = self.module.weight.detach().cpu().double().numpy()
-        found = torch.zeros(len(weight)) if self.module.bias is None else self.module.bias
+        found = torch.zeros(len(weight), device="cpu") if self.module.bias is None else self.module.bias
         bias = found.detach().cpu().double().numpy()
         if len(weight) == 1:
             weight, bias = np.vstack([np.zeros_like(weight), weight]), np.append(0.0, bias)

@@ -157,8 +157,8 @@ def extract(
         config: the settings; `config.extract` says how to compute.
         out: the run folder, instead of `config.run`.
         trust_code: allow a `python:` model and augmentations, whose code is run.
-        check_kept: read the samples of all rows again that the folder has already, and compare contents, labels and a
-            few logits; otherwise hashes of weights and code, and what sources tell a change by, decide alone.
+        check_kept: read the samples of all rows again that the folder has already, and compare contents and labels; by
+            default a few of each split, beside hashes of weights and code and what sources tell a change by.
         check_labels: stop after `in_dist.fit` where its labels are probably not those that the network learned.
         progress: called after every batch.
 
@@ -170,15 +170,15 @@ def extract(
         ModelError: a model that cannot be built, or whose outputs do not fit.
         DataError: data that cannot be used, or without the labels that a loss looks at, or a worker that was killed.
         DoubtfulLabelsError: see `check_labels`.
-        StoreError: a run folder made from other inputs, or with a damaged shard.
+        StoreError: a run folder made from other inputs, or with a damaged shard; or samples, or what the network says
+            of them, are not those of its rows.
         EngineError: gradients that cannot be computed.
     """
     plan = RunPlan.of(config, out=out, trust_code=trust_code)
     summary = complete_run(plan, check_labels=check_labels, progress=progress)
-    if check_kept:
-        for split in summary.splits:
-            if split.computed < split.samples:
-                _check_kept_rows(plan, RunFolder(summary.run), split.name)
+    for split in summary.splits:
+        if split.computed < split.samples:
+            _check_kept_rows(plan, RunFolder(summary.run), split.name, all_of_them=check_kept)
     return summary
 
 
@@ -604,39 +604,37 @@ def write_shards(plan: RunPlan, split: str, numbers: Sequence[int], *, on_batch:
     write_rows(plan.batches(split, numbers), rows, plan.config, shards=numbers, on_batch=on_batch)
 
 
-def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str) -> None:
+def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str, *, all_of_them: bool) -> None:
     """Makes sure that stored rows are of the samples that are there, by content, and of this model.
 
-    Manifests tell a change by what can be looked at without reading all samples: names and sizes of image files, the
-    code of a data source, parameters. Here every sample is read again, and a few are sent through the network.
+    Manifests tell a change by what can be looked at without reading samples: names and sizes of image files, the code
+    of a data source, parameters. Here a few samples are read again and sent through the network, or every one is read.
 
     Raises:
         StoreError: a sample, a label or a logit is another one.
         DataError: a sample that cannot be used.
     """
     advice = "the rows of this run are not of what is there now; remove the run folder, or give another one (--out)"
-    stored = folder.read(split)
-    logits = stored[logit_columns(stored.columns)].to_numpy(dtype=np.float64)
-    kept = list(zip(stored["sample_id"], stored["content_hash"], stored["label"], strict=True))
-    done = 0
-    for batch in plan.batches(split):
-        now = list(zip(batch.ids, batch.content_hashes, batch.labels.tolist(), strict=True))
-        for before, found in zip(kept[done : done + len(now)], now, strict=False):
-            if before != found:
-                what = "sample" if before[0] != found[0] else "content" if before[1] != found[1] else "label"
-                raise StoreError(
-                    f"{folder.path}: {split}, {found[0]}: another {what} than when it was computed; {advice}"
-                )
-        if done == 0 and len(now):
+    dataset, names = plan.datasets[split], logit_columns(folder.columns(split))
+    stored = folder.read(split, ["sample_id", "content_hash", "label", *names])
+    logits = stored[names].to_numpy(dtype=np.float64)
+    kept = dict(zip(stored["sample_id"], zip(stored["content_hash"], stored["label"], strict=True), strict=True))
+    row_of = {name: row for row, name in enumerate(kept)}
+    few = (dataset[place] for place in _spread(len(dataset), PROBED))
+    for number, batch in enumerate(plan.batches(split) if all_of_them else [collate([*few])]):
+        for name, *now in zip(batch.ids, batch.content_hashes, batch.labels.tolist(), strict=True):
+            before = kept.get(name)
+            if before != tuple(now):
+                what = "sample" if before is None else "content" if before[0] != now[0] else "label"
+                raise StoreError(f"{folder.path}: {split}, {name}: another {what} than when it was computed; {advice}")
+        if number == 0 and batch.ids:
+            known = logits[[row_of[name] for name in batch.ids[:PROBED]]]
             again = plan.extractor.forward_values(rows_of(batch.inputs, slice(PROBED)))[:, : logits.shape[1]]
-            known = logits[np.isfinite(logits)]
-            limit = MOVED * float(np.ptp(known)) if len(known) else 0.0
-            if not np.isclose(again, logits[: len(again)], rtol=0.0, atol=limit, equal_nan=True).all():
+            finite = logits[np.isfinite(logits)]
+            limit = MOVED * float(np.ptp(finite)) if len(finite) else 0.0
+            if not np.isclose(again, known, rtol=0.0, atol=limit, equal_nan=True).all():
                 raise StoreError(
-                    f"{folder.path}: {split}: the network says something else of the first samples than when they were "
+                    f"{folder.path}: {split}: the network says something else of these samples than when they were "
                     "computed, though its weights have the same hash (does its code read other files, or the "
                     f"environment?); {advice}"
                 )
-        done += len(now)
-    if done != len(kept):
-        raise StoreError(f"{folder.path}: {split}: {len(kept)} samples then, {done} now; {advice}")

@@ -142,7 +142,7 @@ def gradients_of(
         with full_precision():
             found = of_batch.of(batch.inputs)
             of_batch.engine.stream(found, torch.ones_like(found), sink)
-        return torch.ones(len(found), dtype=torch.float64), torch.full((len(found),), -1)
+        return torch.ones(len(found), dtype=torch.float64, device="cpu"), torch.full((len(found),), -1, device="cpu")
 
     yield GradientStream(
         model=model,

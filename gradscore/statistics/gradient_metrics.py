@@ -118,7 +118,7 @@ class PooledMetric(GradientMetric):
 
     def _get_metric(self) -> Tensor:
         moments = self._moments or Moments.of_zeros(1, 0, needs(self.statistics), torch.device("cpu"))
-        columns = [torch.as_tensor(evaluate(name, moments)) for name in self.statistics]
+        columns = [torch.as_tensor(evaluate(name, moments), device=moments.device) for name in self.statistics]
         return self.from_statistics(torch.stack(columns, 1))[0].to(self._dtype)
 
 
@@ -325,7 +325,9 @@ class GradientMetricCollector:
         found: dict[int, Tensor] = {}
         for numbers in alike.values():
             metric, rows = metrics[numbers[0]], [groups[number] for number in numbers]
-            tables = [torch.as_tensor(evaluate(name, moments))[rows] for name in metric.statistics]
+            tables = [
+                torch.as_tensor(evaluate(name, moments), device=moments.device)[rows] for name in metric.statistics
+            ]
             found.update(
                 zip(
                     [places[number] for number in numbers], metric.from_statistics(torch.stack(tables, -1)), strict=True

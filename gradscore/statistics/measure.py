@@ -22,7 +22,7 @@ from torch import Tensor
 from .. import kernels
 from ..gradients import Convolved, Factored, PerSample, Tied, sample_slices
 from ..kernels import LARGEST, MAGNITUDES, SMALLEST, SQUARES, TOTAL
-from ..system import SQUARABLE, BoolArray, FloatArray, squared_norms
+from ..system import SQUARABLE, BoolArray, FloatArray, as_rows, squared_norms
 
 Array = Any
 """NumPy arrays on the CPU, PyTorch tensors elsewhere, all of them float64."""
@@ -119,12 +119,14 @@ class Moments:
         """The same moments beside gradients on another device."""
         if self.device == device:
             return self
-        return self._changed(lambda each: as_array(torch.as_tensor(each).to(device)))
+        return self._changed(lambda each: as_array(torch.as_tensor(each, device=device)))
 
     def of(self, rows: Any) -> Moments:
         """The moments of some samples, or of some groups of elements: what is at these places of the first axis."""
         if isinstance(rows, list) and self.xp is torch:
-            rows = torch.tensor(rows).to(self.device, non_blocking=True)  # once, and nothing is waited for
+            rows = torch.tensor(rows, device="cpu").to(
+                self.device, non_blocking=True
+            )  # once, and nothing is waited for
         return self._changed(lambda each: each[rows])
 
     def _changed(self, change: Callable[..., Array], *others: Moments) -> Moments:
@@ -304,7 +306,7 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
     if gradient.device.type != "cpu":
         return _on_accelerator(gradient, wanted)
     if _is_small(gradient):
-        return measure_exactly(gradient.dense(slice(None)).flatten(1), wanted)
+        return measure_exactly(as_rows(gradient.dense(slice(None))), wanted)
     return _on_cpu(gradient, wanted)
 
 
@@ -435,7 +437,7 @@ def of_pivoted_sums(several: Sequence[PivotedSums], elements: Sequence[int], wan
     largest, smallest, pivot, total, distance, magnitudes = (
         torch.stack(each).double() for each in zip(*several, strict=True)
     )
-    sizes = torch.tensor(elements, dtype=torch.float64).to(pivot.device, non_blocking=True)
+    sizes = torch.tensor(elements, dtype=torch.float64, device="cpu").to(pivot.device, non_blocking=True)
     count = sizes.unsqueeze(1).repeat(1, pivot.shape[1])
     away = total / count
     deviation = (distance.square() - total * away).clamp(min=0).sqrt()
@@ -641,7 +643,7 @@ def _has_lost_digits(sums: FloatArray, elements: int, wanted: Wanted, dtype: tor
 def _measured_again(gradient: PerSample, wanted: Wanted, doubtful: BoolArray) -> dict[int, Moments]:
     """The moments in float64 of samples that are in doubt, by their places."""
     return {
-        row: measure_exactly(gradient.dense(slice(row, row + 1)).flatten(1), wanted)
+        row: measure_exactly(as_rows(gradient.dense(slice(row, row + 1))), wanted)
         for row in doubtful.nonzero()[0].tolist()
     }
 

@@ -197,7 +197,10 @@ def reduce_gradients(
     pool = Pool(engine.parameters, members, needs(statistics), samples=len(outputs), device=outputs.device)
     engine.stream(outputs, grad_outputs, pool.take, retain_graph=retain_graph)
     pooled = pool.finished()
-    tables = {statistic: torch.as_tensor(evaluate(statistic, pooled)).unbind() for statistic in statistics}
+    tables = {
+        statistic: torch.as_tensor(evaluate(statistic, pooled), device=pooled.device).unbind()
+        for statistic in statistics
+    }
     return {
         f"{group}/{statistic}": tables[statistic][place]
         for place, group in enumerate(groups)

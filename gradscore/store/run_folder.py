@@ -367,7 +367,10 @@ class RunFolder:
         if split_name not in splits:
             raise StoreError(f"{self.path}: no split '{split_name}'; {closest(split_name, splits)}")
         if not splits[split_name].finished:
-            raise StoreError(f"{self.path}: split '{split_name}' is not finished; run the same extract command again")
+            raise StoreError(
+                f"{self.path}: split '{split_name}' is not finished; run the same extract command again, or gradscore "
+                "merge if its shares are done"
+            )
         return splits[split_name]
 
 

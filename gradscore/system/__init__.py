@@ -67,6 +67,7 @@ from .tensors import (
     Inputs,
     IntArray,
     as_rate,
+    as_rows,
     described,
     each_input,
     finite_rows,

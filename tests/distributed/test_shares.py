@@ -95,7 +95,7 @@ COPIED = {"other inputs": "extract.part_size=9", "other settings": "meta.seed=3"
 @pytest.mark.parametrize("setting", COPIED.values(), ids=COPIED)
 def test_copied_shares_that_do_not_belong_together_are_refused(config: Config, tmp_path: Path, setting: str) -> None:
     run = in_folders(tmp_path, config, with_setting(config, setting))
-    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
+    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share was made from other inputs"):
         merge(run)
     assert not RunFolder(run).manifest.finished
 
@@ -163,7 +163,7 @@ REFUSED = {
     ),
     "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: in no share's record"),
     "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
-    "a share of another run": (change_identity, "share-1-of-2.json: this share belongs to another run"),
+    "a share of another run": (change_identity, "share-1-of-2.json: this share was made from other inputs"),
     "a damaged share": (lambda run: (run / "partial/share-1-of-2.json").write_text("{"), "2.json: damaged (Invalid"),
     "a file that is no shard": (name_another_file, "share-1-of-2.json: damaged (files.features/../../mine.py.[key]: "),
 }
@@ -220,7 +220,7 @@ def test_a_share_says_its_settings_itself(config: Config, tmp_path: Path) -> Non
     """Where another `config.yaml` took the place of its own, as at an address, the settings of a share are known."""
     in_shares(config, tmp_path / "run", ["0/2", "1/2"])
     (tmp_path / "run/config.yaml").write_text(dump_config(with_setting(config, "meta.seed=3")))
-    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share belongs to another run"):
+    with pytest.raises(StoreError, match=r"share-0-of-2\.json: this share was made from other inputs"):
         merge(tmp_path / "run")
 
 

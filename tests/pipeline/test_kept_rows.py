@@ -79,14 +79,21 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "what code of the network reads": (
         lambda folder: (folder / "scale.txt").write_text("-1.0"),
-        "the network says something else of the first samples",
+        "the network says something else of these samples",
     ),
 }
 
 
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["a few", "all"])
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
-def test_what_no_hash_tells_is_seen(config: Config, tmp_path: Path, change, message: str) -> None:
+def test_what_no_hash_tells_is_seen(config: Config, tmp_path: Path, change, message: str, all_of_them: bool) -> None:
     change(tmp_path)
-    assert extract(config, trust_code=True).was_complete
     with pytest.raises(StoreError, match=message):
+        extract(config, trust_code=True, check_kept=all_of_them)
+
+
+def test_one_sample_that_changed_is_seen_where_all_are_read(config: Config, tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), 7, dtype=np.uint8)).save(tmp_path / "images/02.bmp")
+    assert extract(config, trust_code=True).was_complete
+    with pytest.raises(StoreError, match=r"02\.bmp: another content"):
         extract(config, trust_code=True, check_kept=True)

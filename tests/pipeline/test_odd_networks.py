@@ -2,12 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import gradscore
-from gradscore.errors import AmplifiedRoundingError, CoupledSamplesError, ModelError
+from gradscore.errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, ModelError
 
 X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
 
@@ -25,14 +26,48 @@ class Scaled(nn.Module):
         return self.scale * self.linear(x)
 
 
-def test_a_parameter_without_axes_has_the_gradient_of_each_sample() -> None:
-    model = Scaled().eval().double()
-    found = gradscore.features(model, X.double(), losses=["pseudo_label"], statistics=["l1", "max"])
-    for row in range(len(X)):
-        logits = model(X[row : row + 1].double())
+class Beside(nn.Module):
+    """A linear layer of what inputs and a parameter give."""
+
+    def __init__(self, parameter: torch.Tensor, function) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.own, self.function, self.linear = nn.Parameter(parameter), function, nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.function(x, self.own))
+
+
+def with_instance_norm() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 3)), nn.InstanceNorm1d(2, affine=True), nn.Tanh(), nn.Flatten(), nn.Linear(6, 4)
+    )
+
+
+ODD = {
+    "a scale without axes": Scaled,
+    "a limit without axes, which has no rule": lambda: Beside(torch.tensor(0.5), lambda x, own: x.clamp(max=own)),
+    "an angle without axes, which has no rule": lambda: Beside(torch.tensor(0.5), torch.atan2),
+    "one number of each sample": lambda: Beside(torch.randn(6), lambda x, own: x * (x @ own)[:, None]),
+    "a gate": lambda: Beside(torch.tensor(0.5), lambda x, own: x * (x.mean(1) * own).sigmoid()[:, None]),
+    "instance norm": with_instance_norm,
+}
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_gradients_are_those_of_each_sample_alone(make) -> None:
+    torch.manual_seed(0)
+    model = make().eval().double()
+    x = torch.rand(300, 6).double()
+    found = gradscore.features(model, x, losses=["pseudo_label"], statistics=["l1", "max"])
+    for row in range(0, len(x), 29):
+        logits = model(x[row : row + 1])
         loss = nn.functional.cross_entropy(logits, logits.argmax(1))
-        (gradient,) = torch.autograd.grad(loss, [model.scale])
-        assert found["pseudo_label/scale/l1"][row] == pytest.approx(float(gradient.abs()), rel=1e-9)
+        for name, parameter in model.named_parameters():
+            (gradient,) = torch.autograd.grad(loss, [parameter], retain_graph=True)
+            assert found[f"pseudo_label/{name}/l1"][row] == pytest.approx(float(gradient.abs().sum()), rel=1e-8)
+            assert found[f"pseudo_label/{name}/max"][row] == pytest.approx(float(gradient.max()), rel=1e-8)
 
 
 @pytest.mark.parametrize("granularity", ["parameter", "module", "model"])
@@ -150,3 +185,73 @@ def test_samples_that_depend_on_each_other_in_later_batches(kind: type[nn.Module
     x[60:] *= 10
     with pytest.raises(CoupledSamplesError, match=rf"batch (8|16), after others .*{message}"):
         gradscore.features(kind().eval(), x, losses=["pseudo_label"], statistics=["l2"], batch_size=10)
+
+
+class Clamped(torch.autograd.Function):
+    """Gradients of a limited size."""
+
+    @staticmethod
+    def forward(_context, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.clamp(-0.01, 0.01)
+
+
+def hooked(x: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    found = x * own
+    if found.requires_grad:
+        found.register_hook(lambda gradient: torch.where(gradient.abs() < 0.001, 0, gradient))
+    return found
+
+
+NOT_LINEAR = {
+    "a clamp": lambda: Beside(torch.ones(6), lambda x, own: Clamped.apply(x * own)),
+    "a threshold": lambda: Beside(torch.ones(6), hooked),
+}
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+@pytest.mark.parametrize("make", NOT_LINEAR.values(), ids=NOT_LINEAR)
+def test_gradients_that_do_not_follow_the_size_of_the_loss_are_refused(make) -> None:
+    model = make().eval()
+    for losses in (["entropy"], lambda logits: -logits.log_softmax(1).amax(1)):
+        with pytest.raises(EngineError, match=r"a hook or an autograd.Function changes gradients by their size"):
+            gradscore.features(model, X, losses=losses)
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_losses_of_ones_own_have_the_gradients_that_hooks_leave() -> None:
+    model = NOT_LINEAR["a clamp"]().eval()
+    found = gradscore.features(model, [X], losses=lambda net, x: -net(x).log_softmax(1).amax(1), statistics=["l1"])
+    for row in range(len(X)):
+        (gradient,) = torch.autograd.grad(-model(X[row : row + 1]).log_softmax(1).amax(), [model.own])
+        assert found[next(name for name in found if name.endswith("own/l1"))][row] == pytest.approx(
+            float(gradient.abs().sum()), rel=1e-5
+        )
+
+
+class NoneAlone(nn.Linear):
+    """Fails with an error of its own where a batch has one sample."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if len(x) > 1 else {}["one"]
+
+
+def test_a_network_that_takes_no_sample_alone_is_refused_whatever_it_raises() -> None:
+    with pytest.raises(CoupledSamplesError, match=r"takes 3 images but not one of them alone \(KeyError: 'one'\)"):
+        gradscore.features(NoneAlone(6, 4).eval(), X)
+
+
+def test_values_are_those_of_a_program_without_a_default_device() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)).eval()
+    labels = torch.arange(12) % 4
+    wanted = gradscore.features(model, (X, labels), losses=["label", "entropy"])
+    with torch.device("meta"):
+        found = gradscore.features(model, (X, labels), losses=["label", "entropy"])
+        unlabelled = gradscore.features(model, [X[:6], X[6:]], losses=["entropy"])
+        projected = gradscore.project(model, X, dim=64).values
+    assert found.equals(wanted)
+    assert unlabelled.filter(like="entropy").equals(wanted.filter(like="entropy"))
+    np.testing.assert_array_equal(projected, gradscore.project(model, X, dim=64).values)

@@ -33,6 +33,10 @@ MOST = 10**8
 """Samples that an iterable may give; one without an end would fill the memory."""
 
 
+FAILURES = (Exception, SystemExit)
+"""What a data set raises, which is anyone's code; sys.exit there must not end the program as if all was well."""
+
+
 @dataclass(frozen=True)
 class PythonSource:
     """A data set in Python.
@@ -62,7 +66,7 @@ class PythonSource:
             raise UnreadableSampleError(f"{name}: {error}") from None
         except DECODING_ERRORS as error:
             raise UnreadableSampleError(f"{name} cannot be decoded: {error}") from error
-        except (Exception, SystemExit) as error:  # sys.exit there must not end the program as if all was well
+        except FAILURES as error:
             raise UnreadableSampleError(f"{name} failed: {type(error).__name__}: {error}") from error
 
     def content(self) -> str:
@@ -88,10 +92,10 @@ def code_source(request: Request) -> PythonSource:
         samples = _indexed(found, request.source)
         count = len(samples)
         targets = getattr(found, "targets", None)
-        labels = list(targets) if targets is not None else [_parted(samples[place])[1] for place in range(count)]
+        labels = list(targets) if targets is not None else [_label_at(samples, place) for place in range(count)]
     except GradscoreError:
         raise
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         raise DataError(
             f"{request.source} with arguments {dict(request.arguments)} failed: {type(error).__name__}: {error}"
         ) from error
@@ -140,6 +144,14 @@ def _parted(sample: Any) -> tuple[Any, Any]:
     if isinstance(sample, tuple | list) and len(sample) in (1, 2):
         return sample[0], sample[1] if len(sample) == 2 else None
     return sample, None
+
+
+def _label_at(samples: Any, place: int) -> Any:
+    """The label of a sample; None where it cannot be had, since `PythonSource.sample` says why."""
+    try:
+        return _parted(samples[place])[1]
+    except FAILURES:
+        return None
 
 
 def _indexed(found: Any, source: str) -> Any:
