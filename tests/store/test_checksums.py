@@ -150,7 +150,8 @@ def test_a_later_command_does_not_bless_damage_to_what_it_only_reads(run: Path) 
 def test_extract_does_not_bless_damage_to_a_finished_part(run: Path, reported_run: Path) -> None:
     part = run / "features/ood.noise/part-00000.parquet"
     flip(part, 900)
-    extract(RunFolder(reported_run).config, out=run, trust_code=True)
+    with pytest.raises(StoreError, match="this shard is damaged"):
+        extract(RunFolder(reported_run).config, out=run, trust_code=True)
     assert found_damaged(run) == "features/ood.noise/part-00000.parquet: not the content that was recorded"
 
 
