@@ -284,11 +284,14 @@ def expected_of(
             thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
         except EvaluationError as error:
             notices.append(f"{no_threshold(name)}: {error}")
+    sizes = {f"{name} has {{}} samples": len(each.content_hash) for name, each in splits.items()}
+    if "wrong" in splits[TEST].scores and sizes[f"{TEST} has {{}} samples"] >= FEW:
+        sizes[f"of {TEST} {{}} are predicted wrong"] = int((frame["correct"] == 0).sum())
     notices += [
-        f"{name} has {len(each.content_hash)} samples: with fewer than {FEW} of a set, a model that is as good but "
-        "trained anew passes in half of the cases at most, and otherwise cannot be told (exit code 3); give more"
-        for name, each in splits.items()
-        if len(each.content_hash) < FEW
+        f"{said.format(size)}: with fewer than {FEW}, a model that is as good but trained anew passes in half of the "
+        "cases at most, and otherwise cannot be told (exit code 3); give more"
+        for said, size in sizes.items()
+        if size < FEW
     ]
     rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
     columns = {

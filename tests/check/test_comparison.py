@@ -28,6 +28,7 @@ from gradscore.errors import ExpectedFiguresError, StoreError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.score_tables import read_scores
 from gradscore.store import RunFolder, ShardRows
+from gradscore.system import FloatArray
 
 LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 
@@ -92,6 +93,9 @@ def test_copies_that_are_not_compared_are_counted(tmp_path) -> None:
         "duplicates: in_dist.test: 3 of 60 samples are copies of others in it, and each is compared once",
         "duplicates: 4 samples are both in in_dist.fit and in in_dist.test; left out where they would fit",
         "duplicates: 2 samples are both in in_dist.test and in ood.a; left out of the AUROC for ood.a",
+    ]
+    assert [
+        line for line in report.notices if line.startswith("of in_dist.test 12 are predicted wrong: with fewer than")
     ]
 
 
@@ -215,9 +219,35 @@ def test_what_did_not_change_passes_without_a_margin(small_run, expected) -> Non
     assert {(outcome.method, outcome.low, outcome.high) for outcome in decided} == {("same model", 0.0, 0.0)}
 
 
+def with_scores(expected: ExpectedFigures, change: Callable[[FloatArray], FloatArray]) -> ExpectedFigures:
+    """The same model on another processor: its scores differ in their last digits."""
+    splits = {
+        name: split.model_copy(
+            update={"scores": {target: change(np.array(each)).tolist() for target, each in split.scores.items()}}
+        )
+        for name, split in expected.splits.items()
+    }
+    return expected.model_copy(update={"splits": splits})
+
+
+def test_rounding_is_no_change_of_a_model(small_run, expected) -> None:
+    """A sample that set a threshold would lie on its other side, and few errors could not show that nothing fell."""
+    rng = np.random.default_rng(0)
+    moved = with_scores(expected, lambda each: each + 1e-5 * each.std() * rng.standard_normal(len(each)))
+    report = check_run(RunFolder(small_run), moved, policy=STRICT)
+    assert report.exit_code == 0
+    decided = [outcome for outcome in report.tests if outcome.metric != "feature"]
+    assert {(outcome.method, outcome.low, outcome.high) for outcome in decided} == {("same model", 0.0, 0.0)}
+
+
+def test_scores_of_another_model_are_compared_however_near_they_are(small_run, expected) -> None:
+    report = check_run(RunFolder(small_run), of_another_model(with_scores(expected, lambda each: each + 1e-6)))
+    assert "same model" not in {outcome.method for outcome in report.tests}
+
+
 def test_one_other_score_is_no_longer_the_same(small_run, expected) -> None:
     test = expected.splits["in_dist.test"]
-    scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 1e-3, *test.scores["wrong"][1:]]}
+    scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 0.5, *test.scores["wrong"][1:]]}
     splits = {**expected.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     methods = {outcome.name: outcome.method for outcome in report.tests}

@@ -185,7 +185,7 @@ def test_a_set_too_small_to_pass_is_named_with_the_new_figures(own) -> None:
     noise(own, seed=0, count=20)
     given = ("--trust-code", "--out", own / "small", "--update")
     said = " ".join(check(own / "own.yaml", own / "small.json", *given).stdout.split())
-    found = re.search(r"ood\.mine has (\d+) samples: with fewer than 30 of a set, a model that is as good but", said)
+    found = re.search(r"ood\.mine has (\d+) samples: with fewer than 30, a model that is as good but", said)
     kept = json.loads((own / "small.json").read_text())["splits"]["ood.mine"]["content_hash"]
     assert int(found[1]) == len(kept) <= 20
 
