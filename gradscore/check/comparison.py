@@ -30,7 +30,7 @@ from .differences import (
     judge,
     rate_difference_overlapping,
 )
-from .expected import ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
+from .expected import HASH_DIGITS, ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
 
 Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature"]
 
@@ -232,8 +232,15 @@ def _pairs(run: RunFolder, expected: ExpectedFigures, found: ExpectedFigures) ->
     for split, samples in expected.splits.items():
         before = samples.frame()
         now = found.splits[split].frame() if split in found.splits else before.iloc[:0]
-        gone = int((~before.index.isin(now.index)).sum())
-        lacking = [f"{gone} of the {len(before)} samples"] if gone else []
+        gone = before.index[~before.index.isin(now.index)]
+        lacking = [f"{len(gone)} of the {len(before)} samples"] if len(gone) else []
+        there = () if split != TEST or gone.empty else run.read(TEST, ["content_hash"])["content_hash"]
+        if unlabelled := int(gone.isin([each[:HASH_DIGITS] for each in there]).sum()):
+            raise ExpectedFiguresError(
+                f"{run.path}: {split}: {unlabelled} of the {len(before)} samples of the expected figures have no label "
+                "any more, and figures are compared on the same samples; label them, or delete the expected figures "
+                "and make them anew with --update"
+            )
         lacking += [f"the scores for {DETECTORS[target].what}" for target in samples.scores if target not in now]
         if lacking:
             raise ExpectedFiguresError(

@@ -99,6 +99,28 @@ def test_copies_that_are_not_compared_are_counted(tmp_path) -> None:
     ]
 
 
+def test_samples_that_lost_their_labels_are_said_to_have(tmp_path) -> None:
+    def run(name: str, lost: int) -> RunFolder:
+        def rows(split: str) -> ShardRows:
+            generator = np.random.default_rng([*split.encode()])
+            values = generator.normal(0.0, 1.0, (60, 2)) + np.array([3.0, 0.0])
+            labels = np.where(np.arange(60) < lost * (split == "in_dist.test"), -1, np.arange(60) % 5 == 0)
+            hashes = [hashed(f"{split}-{place}") for place in range(60)]
+            predictions = np.zeros(60, dtype=np.int64)
+            return rows_of(
+                split, ["logit_0", "logit_1"], values, labels=labels, predictions=predictions, content_hashes=hashes
+            )
+
+        made = written_run(tmp_path / name, rows, meta={"cv_folds": 2, "Cs": [0.01]})
+        fit_run(made)
+        evaluate_run(made)
+        return made
+
+    expected = make_expected(run("before", 0), LOOSE, sources="left out")
+    with pytest.raises(ExpectedFiguresError, match=r"in_dist.test: 7 of the 60 samples .* have no label any more"):
+        check_run(run("now", 7), expected, sources="left out")
+
+
 def hashed(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
