@@ -309,7 +309,7 @@ def test_bundle_says_what_it_made(small_run, tmp_path: Path, monkeypatch, follow
     arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code", *option]
     result = CliRunner().invoke(app, ["bundle", *arguments])
     assert result.exit_code == 0
-    assert "false alarms: among new in-distribution samples that are predicted correctly" in result.stdout
+    assert "false alarms: correctly predicted in-distribution samples rejected, on average" in result.stdout
     assert "sha256: " in result.stdout
     last = result.stdout.splitlines()[-1]
     assert last == f"Next: gradscore {following} {shlex.quote(str(tmp_path / 'x.gradscore'))} SAMPLES --trust-code"
