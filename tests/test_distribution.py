@@ -195,11 +195,11 @@ def test_manual_comes_along(installed: Path, tmp_path: Path) -> None:
     assert run(installed, tmp_path, "gradscore", "docs", "glossary").stdout == (ROOT / "docs/glossary.md").read_text()
 
 
-def test_demo_has_its_files(installed: Path, tmp_path: Path) -> None:
-    code = "from pathlib import Path\nfrom gradscore.demo import project\nwith project(Path('demo')):\n    pass"
-    done = run(installed, tmp_path, "python", "-c", code)
+def test_demo_works_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "gradscore", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"net.py", "gradscore.yaml", "images"}
+    assert {path.name for path in tmp_path.iterdir()} == {"demo"}
+    assert (tmp_path / "demo" / "run" / "evaluation" / "report.html").stat().st_size > 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

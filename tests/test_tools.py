@@ -35,14 +35,12 @@ for package in (gradscore, gradscore_cli):
 """
 
 
-@pytest.fixture(scope="module")
-def without_tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packages without all tools; that no tool needs another one is a contract of import-linter."""
-    folder = tmp_path_factory.mktemp("without")
+def without(folder: Path, *tools: str) -> Path:
+    """A copy of the packages without some tools."""
     for name, source in (("gradscore", "gradscore"), ("gradscore_cli", "cli")):
         shutil.copytree(ROOT / source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     main = folder / "gradscore_cli" / "main.py"
-    for tool in TOOLS:
+    for tool in tools:
         shutil.rmtree(folder / "gradscore" / tool)
         (folder / "gradscore_cli" / f"{TOOLS[tool]}.py").unlink()
         lines = main.read_text().splitlines(keepends=True)
@@ -58,12 +56,14 @@ def run(folder: Path, *arguments: str) -> str:
     return found.stdout
 
 
-def test_help_without_tools(without_tools: Path) -> None:
-    said = run(without_tools, "-m", "gradscore_cli", "--help")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_help_without_a_tool(tmp_path: Path, tool: str) -> None:
+    said = run(without(tmp_path, tool), "-m", "gradscore_cli", "--help")
     commands = {line.split()[1] for line in said.splitlines() if line.startswith("│ ") and line[2] != " "}
-    assert commands >= {"extract", "evaluate", "score"}
-    assert not commands & {*TOOLS.values()}
+    assert commands >= {*TOOLS.values(), "extract", "evaluate", "score"} - {TOOLS[tool]}
+    assert TOOLS[tool] not in commands
 
 
-def test_everything_else_without_tools(without_tools: Path) -> None:
-    run(without_tools, "-W", "ignore", "-c", IMPORT_ALL)
+def test_everything_else_without_all_tools(tmp_path: Path) -> None:
+    """That no tool needs another one is a contract of import-linter."""
+    run(without(tmp_path, *TOOLS), "-W", "ignore", "-c", IMPORT_ALL)

@@ -164,9 +164,8 @@ class Bank:
         """
         width = min(count, len(self))
         step = max(1, min(max(_TOGETHER, queries.shape[1]), _PAIRS // len(self)))
-        space = torch.empty(
-            step, len(self), dtype=torch.float64, device="cpu"
-        )  # new memory for each block takes its time
+        # New memory for each block takes its time.
+        space = torch.empty(step, len(self), dtype=torch.float64, device="cpu")
         parts = [(np.empty((0, width)), np.empty((0, width), dtype=np.int64), np.empty(0))]
         for start in range(0, len(queries), step):
             block = queries[start : start + step]

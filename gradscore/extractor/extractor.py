@@ -338,7 +338,7 @@ class Extractor:
                 gradient.scale,
                 retain_graph=loss != self._features.losses[-1] or gradient is not gradients[-1],
             )
-        if NOT_LINEAR in self.engine.notices:  # what is computed here is scaled afterwards
+        if self.engine.is_linear is False:  # what is computed here is scaled afterwards
             raise EngineError(NOT_LINEAR)
         return found
 

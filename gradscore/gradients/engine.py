@@ -92,6 +92,7 @@ class Engine:
         notices: what is computed the slow way, and why; each comes once.
         coverage: for every parameter of the last graph: "rule", "parameter-side product", "reference", "unused" or
             "frozen".
+        is_linear: whether gradients follow the size of losses, as the first batch of several samples tells.
     """
 
     @checked
@@ -104,7 +105,7 @@ class Engine:
         self.self_check, self.warns = self_check, warns
         self.notices: list[str] = []
         self.coverage: dict[str, str] = {}
-        self._is_first = True
+        self.is_linear: bool | None = None
         self._plans: dict[tuple[object, ...], list[Plan]] = {}
         self._times_learnt: dict[int, int] = {}
         self._batches: dict[tuple[object, ...], int] = {}
@@ -263,9 +264,10 @@ class Engine:
             # One backward pass is all the reference needs, and one sample says nothing about the layout.
             return Plan(references=dict.fromkeys({*graph.leaves, *inner}, SINGLE))
         plan = make_plan(outputs, grad_outputs, graph)
-        if self._is_first and not is_linear(self._distinct, outputs, grad_outputs, graph):
-            self._announce(NOT_LINEAR)
-        self._is_first = False
+        if self.is_linear is None:
+            self.is_linear = is_linear(self._distinct, outputs, grad_outputs, graph)
+            if not self.is_linear:
+                self._announce(NOT_LINEAR)
         plan.references.update(dict.fromkeys(inner, "a result of the forward pass, not a parameter"))
         plan.references.update(try_plan(self._distinct, graph, plan, outputs, grad_outputs, compare=self.self_check))
         plan.holds_once |= hash(graph.structure) in self._moving

@@ -130,9 +130,8 @@ class Plan:
         samples, order = len(outputs), graph.order
         host = torch.device("cpu")
         silent = torch.zeros(samples, dtype=torch.bool, device=host)
-        silent[torch.randperm(samples, generator=torch.Generator().manual_seed(seed), device=host)[: samples // 2]] = (
-            True
-        )
+        by_lot = torch.randperm(samples, generator=torch.Generator().manual_seed(seed), device=host)
+        silent[by_lot[: samples // 2]] = True
         certain = {order[place]: layout for place, layout in self.layouts.items() if layout.certain}
         rows = {each: silent[each.owners(host)].nonzero().flatten().to(outputs.device) for each in {*certain.values()}}
         found: list[Tensor] = []

@@ -618,23 +618,32 @@ def _check_kept_rows(plan: RunPlan, folder: RunFolder, split: str, *, all_of_the
     dataset, names = plan.datasets[split], logit_columns(folder.columns(split))
     stored = folder.read(split, ["sample_id", "content_hash", "label", *names])
     logits = stored[names].to_numpy(dtype=np.float64)
-    kept = dict(zip(stored["sample_id"], zip(stored["content_hash"], stored["label"], strict=True), strict=True))
-    row_of = {name: row for row, name in enumerate(kept)}
+    kept = list(zip(stored["sample_id"], stored["content_hash"], stored["label"], strict=True))
+    row_of = {name: row for row, (name, *_) in enumerate(kept)}
     few = (dataset[place] for place in _spread(len(dataset), PROBED))
-    for number, batch in enumerate(plan.batches(split) if all_of_them else [collate([*few])]):
-        for name, *now in zip(batch.ids, batch.content_hashes, batch.labels.tolist(), strict=True):
-            before = kept.get(name)
-            if before != tuple(now):
-                what = "sample" if before is None else "content" if before[0] != now[0] else "label"
-                raise StoreError(f"{folder.path}: {split}, {name}: another {what} than when it was computed; {advice}")
-        if number == 0 and batch.ids:
-            known = logits[[row_of[name] for name in batch.ids[:PROBED]]]
+    done = 0
+    for batch in plan.batches(split) if all_of_them else [collate([*few])]:
+        if bad := next((each for each in batch.bad if each.id in row_of), None):
+            raise StoreError(f"{folder.path}: {split}, {bad.id}: cannot be used any more ({bad.error}); {advice}")
+        found = list(zip(batch.ids, batch.content_hashes, batch.labels.tolist(), strict=True))
+        rows = range(done, done + len(found)) if all_of_them else [row_of.get(name, len(kept)) for name in batch.ids]
+        for row, now in zip(rows, found, strict=True):
+            before = kept[row] if row < len(kept) else ("", "", 0)
+            if before != now:
+                what = "sample" if before[0] != now[0] else "content" if before[1] != now[1] else "label"
+                raise StoreError(
+                    f"{folder.path}: {split}, {now[0]}: another {what} than when it was computed; {advice}"
+                )
+        if done == 0 and found:
             again = plan.extractor.forward_values(rows_of(batch.inputs, slice(PROBED)))[:, : logits.shape[1]]
             finite = logits[np.isfinite(logits)]
             limit = MOVED * float(np.ptp(finite)) if len(finite) else 0.0
-            if not np.isclose(again, known, rtol=0.0, atol=limit, equal_nan=True).all():
+            if not np.isclose(again, logits[rows[:PROBED]], rtol=0.0, atol=limit, equal_nan=True).all():
                 raise StoreError(
                     f"{folder.path}: {split}: the network says something else of these samples than when they were "
                     "computed, though its weights have the same hash (does its code read other files, or the "
                     f"environment?); {advice}"
                 )
+        done += len(found)
+    if all_of_them and done != len(kept):
+        raise StoreError(f"{folder.path}: {split}: {len(kept)} samples then, {done} now; {advice}")

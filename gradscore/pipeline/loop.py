@@ -314,6 +314,7 @@ def check_labelled(
         return
     missing = np.arange(len(sample_ids)) if labels is None else np.flatnonzero(labels < 0)
     if len(missing):
+        several = f" and {len(missing) - 1} more have" if len(missing) > 1 and where != GIVEN_SPLIT else " has"
         what_to_do = "give inputs and labels, batch by batch as a pair or under 'labels' in a mapping"
         if where != GIVEN_SPLIT:
             what_to_do = "label all of them, or take out of the data those that have none"
@@ -321,5 +322,5 @@ def check_labelled(
         of_split = "" if where == GIVEN_SPLIT else f" of split {where}"
         raise DataError(
             f"the loss '{losses[0]}' looks at the label of every sample, and sample {sample_ids[missing[0]]}{of_split}"
-            f" has none; {what_to_do}"
+            f"{several} none; {what_to_do}"
         )

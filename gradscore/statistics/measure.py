@@ -124,9 +124,8 @@ class Moments:
     def of(self, rows: Any) -> Moments:
         """The moments of some samples, or of some groups of elements: what is at these places of the first axis."""
         if isinstance(rows, list) and self.xp is torch:
-            rows = torch.tensor(rows, device="cpu").to(
-                self.device, non_blocking=True
-            )  # once, and nothing is waited for
+            # Once, and nothing is waited for.
+            rows = torch.tensor(rows, device="cpu").to(self.device, non_blocking=True)
         return self._changed(lambda each: each[rows])
 
     def _changed(self, change: Callable[..., Array], *others: Moments) -> Moments:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from written_runs import rows_of, written_run
 
-from gradscore.check.comparison import CheckReport, CheckTest, cells_of, check_run, to_junit
+from gradscore.check.comparison import ROUNDING, CheckReport, CheckTest, cells_of, check_run, to_junit
 from gradscore.check.expected import (
     ExpectedFigures,
     Policy,
@@ -184,6 +184,10 @@ def other_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callab
 
 
 DAMAGES = {
+    "weights perturbed": (
+        {"damage": other_weights(lambda weights: weights.update({"0.weight": weights["0.weight"].flip(0, 3) * 3}))},
+        "accuracy of the classifier",
+    ),
     "classes permuted": (
         {"damage": other_weights(lambda weights: weights.update({"3.weight": weights["3.weight"].roll(1, 0)}))},
         "accuracy of the classifier",
@@ -269,7 +273,8 @@ def test_scores_of_another_model_are_compared_however_near_they_are(small_run, e
 
 def test_one_other_score_is_no_longer_the_same(small_run, expected) -> None:
     test = expected.splits["in_dist.test"]
-    scores = {**test.scores, "wrong": [test.scores["wrong"][0] + 0.5, *test.scores["wrong"][1:]]}
+    beyond = 1.5 * ROUNDING * np.std(test.scores["wrong"])
+    scores = {**test.scores, "wrong": [test.scores["wrong"][0] + beyond, *test.scores["wrong"][1:]]}
     splits = {**expected.splits, "in_dist.test": test.model_copy(update={"scores": scores})}
     report = check_run(RunFolder(small_run), expected.model_copy(update={"splits": splits}))
     methods = {outcome.name: outcome.method for outcome in report.tests}

@@ -198,6 +198,11 @@ def test_labels_that_are_more_often_right_in_another_order_are_warned_of() -> No
     assert not [line for line in in_order.notices if "order" in line]
 
 
+def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
+    with pytest.raises(EvaluationError, match=r"fit\(\) got 60 samples .*with about 305 like these"):
+        make().fit((X[:60], Y[:60]), ood={"far": FAR}, auxiliary=[])
+
+
 def test_the_advice_on_how_many_samples_works_when_followed() -> None:
     with pytest.raises(EvaluationError, match=r"fit\(\) got 10 samples .*with about \d+ like these") as said:
         make().fit((X[:10], Y[:10]), ood={"far": FAR}, auxiliary=[])

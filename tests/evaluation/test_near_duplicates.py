@@ -113,7 +113,7 @@ def evenly(m):
     return cKDTree(points, boxsize=1.0).query(points, k=NEIGHBOURS + 1)[0][:, 1:]
 
 
-@pytest.mark.parametrize("m", [2, 3, 5])
+@pytest.mark.parametrize("m", [2, 3, 6])
 def test_the_dimension_is_that_of_the_data(m):
     assert dimension(evenly(m)) == pytest.approx(m, rel=0.03)
 

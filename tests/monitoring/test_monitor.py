@@ -150,7 +150,7 @@ def changed_twice(bundle, table) -> tuple[pd.DataFrame, Monitor]:
     return rows, monitor
 
 
-@pytest.mark.parametrize("cut", [650, 800])
+@pytest.mark.parametrize("cut", [650, 800, 1150])
 def test_changes_are_the_same_wherever_calls_end(bundle, changed_twice, tmp_path: Path, cut: int) -> None:
     rows, whole = changed_twice
     path = tmp_path / "state.json"

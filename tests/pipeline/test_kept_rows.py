@@ -97,3 +97,13 @@ def test_one_sample_that_changed_is_seen_where_all_are_read(config: Config, tmp_
     assert extract(config, trust_code=True).was_complete
     with pytest.raises(StoreError, match=r"02\.bmp: another content"):
         extract(config, trust_code=True, check_kept=True)
+
+
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["a few", "all"])
+def test_a_sample_that_can_no_longer_be_read_is_seen(config: Config, tmp_path: Path, all_of_them: bool) -> None:
+    """Though samples that cannot be used are left out."""
+    image = tmp_path / "images/03.bmp"
+    image.write_bytes(bytes(image.stat().st_size))
+    skipping = config.model_copy(update={"extract": config.extract.model_copy(update={"on_error": "skip"})})
+    with pytest.raises(StoreError, match=r"03\.bmp: cannot be used any more"):
+        extract(skipping, trust_code=True, check_kept=all_of_them)

@@ -74,7 +74,7 @@ def test_samples_without_labels_are_refused(net: nn.Module, samples) -> None:
 
 def test_sets_without_labels_are_refused_before_anything_is_written(small_run: Path, tmp_path: Path) -> None:
     config = with_losses(small_run, tmp_path, ["label"], ood=True)
-    with pytest.raises(DataError, match=r"sample \S+ of split ood\.\w+ has none; label all of them"):
+    with pytest.raises(DataError, match=r"sample \S+ of split ood\.\w+ and \d+ more have none; label all of them"):
         extract(config, trust_code=True)
     assert not config.run.exists()
 
