@@ -116,7 +116,9 @@ def environment(name: str) -> Path:
     chosen = {name_of(each) for each in requirements()}
     direct = [line for line in pins if not line.startswith("#") and name_of(line) in chosen]
     others = [line for line in pins if not line.startswith("#") and name_of(line) not in chosen]
-    return python_with(f"versions-{name}", *direct, "--editable", str(ROOT), pins=others)
+    # PyTorch is of this version already, and a third of what an environment takes on the disk.
+    linked = of_torch() if name == "short" else ()
+    return python_with(f"versions-{name}", *direct, "--editable", str(ROOT), pins=others, linked=linked)
 
 
 def surroundings(python: Path) -> dict[str, str]:
