@@ -436,7 +436,7 @@ class Scorer:
         }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
-        self._check_model()
+        self.check_unchanged()
         with self._lock, self._interface.attached(self.model):
             inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
             one = sample_count(inputs) == 1
@@ -444,8 +444,13 @@ class Scorer:
             self._settings = attribute_state(self.model)  # a model may count its calls
             return found
 
-    def _check_model(self) -> None:
-        """Makes sure that the model is still that of the bundle: a program may have gone on with it."""
+    def check_unchanged(self) -> None:
+        """Makes sure that the model is still that of the bundle: a program may have gone on with it.
+
+        Raises:
+            BundleError: its weights, frozen parameters, or answers to the samples of the self-test are others.
+            ModelError: it is in training mode.
+        """
         check_mode(self.model)
         state, settings = memory_state(self.model), attribute_state(self.model)
         if state != self._state:
@@ -823,7 +828,7 @@ def _check_weights(bundle: Bundle, model: nn.Module) -> None:
     if got != bundle.weights_sha256:
         raise BundleError(
             f"the bundle was made for weights of hash {bundle.weights_sha256[:12]}..., the model has {got[:12]}...; "
-            "use the checkpoint it was made with, or make the bundle anew"
+            "use the checkpoint it was made with, or make the bundle anew (in Python: fit again)"
         )
 
 

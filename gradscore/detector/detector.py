@@ -408,9 +408,11 @@ class Detector:
                 on without the reported samples.
             DataError: samples that cannot be used, or none.
             ConfigError: an unusable name of a set, or one that is taken.
-            StoreError: there is something in `run`, or the weights changed since `fit`.
+            StoreError: there is something in `run`.
+            BundleError: the model changed since `fit`.
         """
         fitted = self._needed("the features it was fitted on")
+        self.scorer.check_unchanged()
         folder = Folder(run)
         thumbnails = fitted.thumbnails.copy()
         sets = test_sets(fitted.form, test, ood=ood, shifted=shifted)

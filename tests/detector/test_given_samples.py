@@ -379,6 +379,15 @@ def test_a_saved_detector_needs_its_model_again(fitted, tmp_path) -> None:
         loaded.evaluate((X, Y))
 
 
+def test_weights_that_changed_since_the_fit_are_refused() -> None:
+    """By `evaluate` as by `score`: not as a run folder that cannot go on, which nobody has chosen."""
+    detector = make().fit((X, Y), auxiliary=[])
+    nn.init.zeros_(detector.model[0].weight)
+    for use in (detector.score, lambda samples: detector.evaluate((samples, Y))):
+        with pytest.raises(BundleError, match=r"made for weights of hash .*fit again\)$"):
+            use(X)
+
+
 def test_a_recipe_that_builds_another_model_is_refused(tmp_path) -> None:
     (tmp_path / "other.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Linear(3, 2)\n")
     detector = make(recipe=f"python:{tmp_path}/other.py:build").fit((X, Y), auxiliary=[])
