@@ -7,10 +7,12 @@ import importlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from ...errors import DataError, GradscoreError
@@ -211,11 +213,17 @@ def _names(classes: Sequence[Any]) -> list[str] | None:
 
 def sklearn_source(request: Request) -> ArraySource:
     """scikit-learn's 1,797 handwritten digits, 8x8 grey, values 0..16 stretched to 0..255."""
-    from sklearn.datasets import load_digits
-
     if request.name != "digits":
         raise DataError(f"data source {request.source!r}: wanted sklearn:digits")
 
+    images, labels = _digits()
+    return ArraySource(images.copy(), [str(index) for index in range(len(images))], labels.copy())
+
+
+@cache  # every split opens them, and they are a compressed table of text
+def _digits() -> tuple[NDArray[np.uint8], IntArray]:
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-    return ArraySource(images, [str(index) for index in range(len(images))], digits.target.astype(np.int64))
+    return images, digits.target.astype(np.int64)
