@@ -40,6 +40,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
+from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.special import expit, logit
 
 from ..deployment import CLASS, CONFIDENCE, FEATURE, GRADIENT, KnownSet, KnownSets
@@ -285,6 +286,11 @@ class Observations:
             target_noise=noise / (clipped * (1 - clipped)) ** 2,
         )
 
+    def covariances(self, length_scale: float) -> FloatArray:
+        """(w, w) of the log-odds of the windows."""
+        # A copy, because an array times itself is rounded in another way than with what lies at other places.
+        return _covariances(self.inputs, self.inputs.copy(), length_scale)
+
 
 class LeftOut(NamedTuple):
     """What is said of windows by a process that does not know their group.
@@ -345,8 +351,9 @@ class GaussianProcess:
     @classmethod
     def _best(cls, known: Observations) -> Self:
         tried = [
-            cls.of(known, length_scale, noise_variance)
+            cls._with(known, covariances, length_scale, noise_variance)
             for length_scale in LENGTH_SCALES
+            for covariances in [known.covariances(length_scale)]
             for noise_variance in NOISE_VARIANCES
         ]
         return min(tried, key=lambda each: float(each._errors_left_out().mean()))
@@ -354,15 +361,12 @@ class GaussianProcess:
     @classmethod
     def of(cls, known: Observations, length_scale: float, noise_variance: float) -> Self:
         """The process with these settings, of whose intervals nothing is known."""
-        # A copy, because an array times itself is rounded in another way than with what lies at other places.
-        matrix = _covariances(known.inputs, known.inputs.copy(), length_scale)
-        inverse = np.linalg.inv(matrix + np.diag(known.target_noise + noise_variance))
-        return cls(
-            known=known,
-            length_scale=length_scale,
-            noise_variance=noise_variance,
-            inverse=np.asarray(inverse, dtype=np.float64),
-        )
+        return cls._with(known, known.covariances(length_scale), length_scale, noise_variance)
+
+    @classmethod
+    def _with(cls, known: Observations, covariances: FloatArray, length_scale: float, noise_variance: float) -> Self:
+        inverse = _inverse(covariances + np.diag(known.target_noise + noise_variance))
+        return cls(known=known, length_scale=length_scale, noise_variance=noise_variance, inverse=inverse)
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
         """The estimated accuracy of a window with these terms (t,), and the size of its error."""
@@ -378,7 +382,7 @@ class GaussianProcess:
         known, weighted, found = self.known, self.inverse @ self.known.targets, []
         for group in sorted({group for groups in known.groups for group in groups}):
             places = [place for place, groups in enumerate(known.groups) if group in groups]
-            block = np.linalg.inv(self.inverse[np.ix_(places, places)])
+            block = _inverse(self.inverse[np.ix_(places, places)])
             accuracy = expit(known.mean[places] + known.targets[places] - block @ weighted[places])
             found.append(LeftOut(group, accuracy, _sizes(accuracy, known.inputs[places]), places))
         return found
@@ -409,6 +413,13 @@ class GaussianProcess:
                 return below, above
         # With fewer than 9 groups not even the largest holds 90 % of new ones; no figure of these samples does.
         return (float(np.abs(joined).max()),) * 2
+
+
+def _inverse(matrix: FloatArray) -> FloatArray:
+    """Of a symmetric positive definite matrix, by its Cholesky factor: a third of the work of any other one."""
+    factor, _ = dpotrf(matrix, clean=False)
+    upper = np.triu(dpotri(factor, overwrite_c=True)[0])
+    return np.asarray(upper + np.triu(upper, 1).T, dtype=np.float64)
 
 
 def _quantile(values: FloatArray, weights: FloatArray, level: float) -> float:
