@@ -143,6 +143,8 @@ class PlainValues:
         class_names: of the model, in the order of its outputs; None where they are not known.
         input_columns: names of the columns of a table that the model takes, of numbers in its order, or one of text;
             None for others.
+        magnitudes: the largest absolute value in a few samples as the model takes them, by the name of the argument
+            that they are ("" for a tensor alone); none of whole numbers.
     """
 
     model: ModelConfig
@@ -158,6 +160,7 @@ class PlainValues:
     notices: list[str]
     class_names: list[str] | None
     input_columns: list[str] | None
+    magnitudes: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +214,7 @@ class _Index(PlainValues):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     format: Literal["gradscore bundle"] = "gradscore bundle"
-    version: Literal[6] = 6
+    version: Literal[7] = 7
     detectors: dict[str, _DetectorEntry]
     members: dict[str, str]
 

@@ -53,7 +53,18 @@ from ..models import build_model, to_be_named, trusting_code, weights_sha256
 from ..notices import Notice
 from ..pipeline import Progress, open_datasets
 from ..store import RunFolder, package_versions
-from ..system import BoolArray, FloatArray, Inputs, IntArray, as_address, closest, each_input, rows_of, sample_count
+from ..system import (
+    BoolArray,
+    FloatArray,
+    Inputs,
+    IntArray,
+    as_address,
+    closest,
+    each_input,
+    magnitudes,
+    rows_of,
+    sample_count,
+)
 from .bundle import RIGHT, WRONG, Bundle, Rejections, SelfTest, TestInputs, self_test_inputs
 from .calibration import DETECTORS, CalibratedScore, ScoreInputs, calibrated, joint_false_alarms
 from .known_sets import usual_sets, with_shifted_sets
@@ -205,6 +216,7 @@ def make_bundle(
         class_names=run.manifest.class_names,
         known_sets=known_sets,
         input_columns=run.manifest.input_columns,
+        magnitudes={name: float(each.max()) for name, each in magnitudes(samples).items()},
     )
 
 

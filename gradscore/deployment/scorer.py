@@ -58,6 +58,7 @@ from ..system import (
     each_input,
     is_address,
     is_whole,
+    magnitudes,
     resolve_device,
     rows_of,
     sample_count,
@@ -82,6 +83,9 @@ SCORE_TOLERANCE = 1e-2
 
 What moved logits by rounding moved scores by 2e-5 at most; that slope moved them by 0.15 or more, bfloat16 by 0.05.
 """
+
+_SAME_SCALE = 10.0
+"""Samples whose values are usually so many times as large, or as small, as known ones are on another scale."""
 
 NOT_FINITE = "its logits or gradients are not finite"
 
@@ -128,6 +132,7 @@ class Scorer:
         self._example = bundle.self_test.inputs
         self.input_shape = _form_of(self._example)
         self._lock = threading.Lock()
+        self._is_scale_told = False
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
         config = bundle.model
@@ -316,6 +321,7 @@ class Scorer:
                 UserWarning,
                 stacklevel=2,
             )
+        self._look_at_magnitudes(batch)
         usable = np.isfinite(values).all(axis=1)
         table = self._judged(values[usable], explain=explain)
         if watch:
@@ -324,6 +330,19 @@ class Scorer:
         kept, lost = (np.flatnonzero(each).tolist() for each in (usable, ~usable))
         table.insert(0, "sample_id", [names[place] for place in kept])
         return _with_errors(table, kept, [BadSample(names[place], NOT_FINITE, place) for place in lost])
+
+    def _look_at_magnitudes(self, batch: Inputs) -> None:
+        """Warns, once, where most values are on another scale: logits that grow with it make samples look sure."""
+        for name, each in {} if self._is_scale_told else magnitudes(batch).items():
+            known, usual = self.bundle.magnitudes.get(name, 0.0), float(each.median())
+            if known and usual and not known / _SAME_SCALE <= usual <= known * _SAME_SCALE:
+                self._is_scale_told = True
+                warnings.warn(
+                    f"{name or 'samples'}: values up to {usual:.3g}, and up to {known:.3g} where the bundle was made: "
+                    "scores say little of samples on another scale; scale them as the model takes them",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
     def look_anew(self) -> None:
         """Has the next batch looked at for samples that depend on each other, as the first one was."""

@@ -75,6 +75,7 @@ from .tensors import (
     import_torchvision,
     is_number,
     is_whole,
+    magnitudes,
     product,
     repeatable_kernels,
     resolve_device,

@@ -81,6 +81,21 @@ def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
     return each_input(inputs, lambda tensor: tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)])
 
 
+def magnitudes(inputs: Inputs) -> dict[str, Tensor]:
+    """The largest finite absolute value of each sample (N,) in what is no whole number, by the name of the argument.
+
+    Example:
+        >>> magnitudes(torch.tensor([[1.0, -255.0], [0.5, torch.inf]]))
+        {'': tensor([255.0000,   0.5000])}
+    """
+    named = {"": inputs} if isinstance(inputs, Tensor) else inputs
+    floats = {name: each for name, each in named.items() if each.is_floating_point() and each.numel()}
+    return {
+        name: each.abs().nan_to_num(nan=0.0, posinf=0.0).reshape(len(each), -1).amax(dim=1)
+        for name, each in floats.items()
+    }
+
+
 def described(inputs: Inputs) -> str:
     """Their shapes, for messages: of a sample, without N.
 

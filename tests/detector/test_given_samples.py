@@ -388,6 +388,20 @@ def test_weights_that_changed_since_the_fit_are_refused() -> None:
             use(X)
 
 
+@pytest.mark.parametrize("factor", [255.0, 1 / 255])
+def test_samples_on_another_scale_are_told_once(factor: float, tmp_path) -> None:
+    """Pixels from 0 to 255 where the network takes 0 to 1: a ReLU network's logits grow with them, and look sure."""
+    saved = make().fit((X, Y), ood={"far": FAR}, auxiliary=[]).save(tmp_path / "x.gradscore")
+    detector = gradscore.Detector.load(saved, model=net())
+    detector.score(X)
+    detector.score(FAR)
+    detector.score(torch.cat([X[:9] * factor, X[:10]]))  # a few of them say nothing of the others
+    with pytest.warns(UserWarning, match=r"samples: values up to .*, and up to .* where the bundle was made") as told:
+        detector.score(X * factor)
+    assert len(told) == 1
+    detector.score(X * factor)
+
+
 def test_a_recipe_that_builds_another_model_is_refused(tmp_path) -> None:
     (tmp_path / "other.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Linear(3, 2)\n")
     detector = make(recipe=f"python:{tmp_path}/other.py:build").fit((X, Y), auxiliary=[])
