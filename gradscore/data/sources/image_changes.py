@@ -60,6 +60,14 @@ def blur(image: Pixels, _other: Pixels, _random: Generator) -> Pixels:
     return _blurred(image, max(1.0, min(image.shape[:2]) / 8))
 
 
+def matched(other: Pixels, image: Pixels) -> Pixels:
+    """Another image with the size and the channels of an image: grey in all of three, or colours made grey."""
+    if other.shape[2] != image.shape[2]:
+        grey = other[..., 0] if other.shape[2] == 1 else np.asarray(Image.fromarray(other).convert("L"))
+        other = np.repeat(grey[..., None], image.shape[2], axis=2)
+    return other if other.shape == image.shape else _resized(other, image.shape[:2])
+
+
 def mixup(image: Pixels, other: Pixels, _random: Generator) -> Pixels:
     """The mean of two images of different classes."""
     return _to_pixels((image.astype(np.float64) + other) / 2)

@@ -23,7 +23,7 @@ class SyntheticKind:
 
     Attributes:
         change: makes a sample of no class of a sample, what it needs beside, and random numbers.
-        of_images: of images (H, W, C) uint8 of one size; otherwise of what it does not refuse by a `DataError`.
+        of_images: of images (H, W, C) uint8, both of one size; otherwise of what it does not refuse by a `DataError`.
         beside: what it needs: a sample of another class, one that holds every token of all samples, or nothing.
     """
 
@@ -155,8 +155,7 @@ class SyntheticSource:
             other = self._vocabulary
         if kind.of_images:
             sample, other = (wanted_image(each, where=f"synthetic:{self.kind}") for each in (sample, other))
-            if other.shape != sample.shape:
-                raise DataError(f"synthetic:{self.kind} needs images of one size, got {sample.shape} and {other.shape}")
+            other = image_changes.matched(other, sample)
         found: Raw = kind.change(sample, other, random)
         return found
 

@@ -117,6 +117,34 @@ def test_unusable_set(kind: str, base: ArraySource | None, error: type[Gradscore
         open_source(f"synthetic:{kind}", base=base, seed=0)
 
 
+class OfManySizes:
+    """Photographs: class 0 is small and grey, class 1 large and in colour, both plain."""
+
+    ids = ("small", "large")
+    labels = np.array([0, 1])
+    images = (np.full((6, 4, 1), 100, np.uint8), np.full((9, 12, 3), [200, 100, 50], np.uint8))
+
+    def sample(self, index: int) -> np.ndarray:
+        return self.images[index]
+
+    def content(self) -> str:
+        return "many sizes"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_of_many_sizes_keep_theirs(kind: str) -> None:
+    made = [open_source(f"synthetic:{kind}", base=OfManySizes(), seed=0).sample(place) for place in range(2)]
+    assert [sorted(each.shape) for each in made] == [sorted(each.shape) for each in OfManySizes.images]
+    assert {each.dtype for each in made} == {np.dtype(np.uint8)}
+
+
+def test_what_is_beside_is_brought_to_the_size_and_the_channels() -> None:
+    """The grey of a colour is 0.299 red, 0.587 green, 0.114 blue: 124 of (200, 100, 50)."""
+    small, large = (open_source("synthetic:mixup", base=OfManySizes(), seed=0).sample(place) for place in range(2))
+    np.testing.assert_array_equal(small, np.full((6, 4, 1), 112))
+    np.testing.assert_array_equal(large, np.full((9, 12, 3), [150, 100, 75]))
+
+
 ODD = {"one pixel": (3, 1, 1, 1), "a row": (3, 1, 9, 3), "tall": (3, 13, 5, 3)}
 
 
