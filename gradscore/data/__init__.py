@@ -66,6 +66,7 @@ from .sources.raw_samples import (
     SampleSource,
     SourceKind,
     as_pixels,
+    channels_last,
     class_names_of,
     input_columns_of,
     is_image,

@@ -20,7 +20,7 @@ from ..errors import ConfigError, DataError, reason
 from ..system import NESTED, Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
-from .sources.raw_samples import LABEL_NAMES, UNLABELLED, Values
+from .sources.raw_samples import LABEL_NAMES, UNLABELLED, Values, channels_last
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
@@ -191,15 +191,14 @@ class _Reader:
                 f"{self.name}: these are raw pixels (uint8), and it is not said how the model takes them; give "
                 "preprocessing={...} (channels, resize, mean, std), or floats as the model takes them"
             )
-        raw = inputs.cpu()
-        pixels = [np.ascontiguousarray(each.numpy().transpose(1, 2, 0)) for each in raw]
+        pixels = np.ascontiguousarray(channels_last(inputs.cpu().numpy(), torch_first=True))
         return Batch(
             names,
             torch.stack([self.preprocess(each) for each in pixels]).to(self.dtype),
             known,
             list(map(content_hash, pixels)),
             signatures=list(map(signature_of, pixels)),
-            raw=raw,
+            raw=torch.from_numpy(pixels).permute(0, 3, 1, 2),
             split=self.split,
         )
 

@@ -26,6 +26,7 @@ from ..data import (
     RawSample,
     as_pixels,
     augmentation_name,
+    channels_last,
     check_columns,
     form,
     is_pixels,
@@ -230,10 +231,10 @@ class Scorer:
 
         Args:
             images: a batch (N, C, H, W), or (N, ...) of samples that are no images: floats are taken as preprocessed,
-                as the model takes them; uint8 images are raw pixels and go through the preprocessing of the bundle. A
-                mapping has keyword inputs, (N, ...) each. Or one or several paths, PIL images and arrays of pixels
-                (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that cannot be used has a row
-                with the error.
+                as the model takes them; uint8 images, (N, H, W, C) as well, are raw pixels and go through the
+                preprocessing of the bundle. A mapping has keyword inputs, (N, ...) each. Or one or several paths, PIL
+                images and arrays of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that
+                cannot be used has a row with the error.
             sample_ids: names of the samples; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
@@ -430,7 +431,7 @@ class Scorer:
         found = _tensor(images)
         if self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
             return found
-        pixels = found.cpu().numpy().transpose(0, 2, 3, 1)
+        pixels = channels_last(found.cpu().numpy(), torch_first=True)
         prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
         return torch.stack(prepared) if prepared else rows_of(self._example, slice(0))
 

@@ -459,7 +459,8 @@ class Detector:
         Raises:
             EvaluationError: the detector is not fitted; or it was loaded, and other scores are to decide.
             ModelError: the recipe does not build this model.
-            BundleError: the file is there already and is no bundle, or there is no such score.
+            BundleError: the file is there already and is no bundle, there is no such score, or the weights that it is
+                to hold changed since `fit`.
             OutputError: it cannot be written.
         """
         bundle = self.bundle if scores is None else self._bundle(self._needed("run to take other scores from"), scores)
@@ -467,6 +468,8 @@ class Detector:
         inside = has_recipe if with_weights is None else with_weights
         if has_recipe:
             check_recipe(bundle.model, self.model)
+        if inside:
+            self.scorer.check_unchanged()
         write_bundle(Path(path), replace(bundle, weights=self.model.state_dict() if inside else None))
         return Path(path)
 

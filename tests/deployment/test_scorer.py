@@ -160,6 +160,9 @@ GIVEN = {
         np.asarray(Image.open(folder / "0.png")),
         np.asarray(Image.open(folder / "1.png"))[..., None],
     ],
+    "an array (N, H, W, C)": lambda folder: np.stack(
+        [np.asarray(Image.open(folder / f"{place}.png"))[..., None] for place in range(2)]
+    ),
 }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradscore
-from gradscore.data import Batch, OodConfig, content_hash, lots, samples_of
+from gradscore.data import Batch, OodConfig, Preprocessing, PreprocessingConfig, content_hash, lots, samples_of
 from gradscore.data.sources.synthetic import auto_kinds
 from gradscore.detector.detector_sets import FitSamples, Levels, Thumbnails
 from gradscore.errors import (
@@ -379,13 +379,21 @@ def test_a_saved_detector_needs_its_model_again(fitted, tmp_path) -> None:
         loaded.evaluate((X, Y))
 
 
-def test_weights_that_changed_since_the_fit_are_refused() -> None:
+def test_weights_that_changed_since_the_fit_are_refused(tmp_path) -> None:
     """By `evaluate` as by `score`: not as a run folder that cannot go on, which nobody has chosen."""
     detector = make().fit((X, Y), auxiliary=[])
     nn.init.zeros_(detector.model[0].weight)
-    for use in (detector.score, lambda samples: detector.evaluate((samples, Y))):
+    path = tmp_path / "x.gradscore"
+    uses = [
+        lambda: detector.score(X),
+        lambda: detector.evaluate((X, Y)),
+        lambda: detector.save(path, with_weights=True),
+    ]
+    for use in uses:
         with pytest.raises(BundleError, match=r"made for weights of hash .*fit again\)$"):
-            use(X)
+            use()
+    assert not path.exists()
+    assert detector.save(path) == path  # it names the weights that it was made for
 
 
 @pytest.mark.parametrize("factor", [255.0, 1 / 255])
@@ -573,6 +581,21 @@ RAW: dict[str, tuple[Any, list[Any]]] = {
 def test_samples_are_called_by_the_content_they_have_in_files(data: Any, samples: list[Any]) -> None:
     (batch,) = samples_of(data, name="data", dtype=torch.float32)
     assert batch.content_hashes == [content_hash(sample) for sample in samples]
+
+
+def test_pixels_are_taken_with_the_channels_last_as_well() -> None:
+    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 3, 6, 8), dtype=np.uint8))
+    preprocess = Preprocessing(PreprocessingConfig(mean=[0.5] * 3, std=[0.5] * 3))
+    first, last = (
+        next(iter(samples_of(each, name="data", dtype=torch.float32, preprocess=preprocess)))
+        for each in (pixels, pixels.permute(0, 2, 3, 1))
+    )
+    assert first.raw is not None
+    assert last.raw is not None
+    assert torch.equal(last.inputs, first.inputs)
+    assert torch.equal(last.raw, first.raw)
+    assert (last.content_hashes, last.signatures) == (first.content_hashes, first.signatures)
+    assert torch.equal(first.inputs, pixels / 127.5 - 1)
 
 
 def test_names_of_sets_that_were_fitted_on_are_taken(fitted) -> None:

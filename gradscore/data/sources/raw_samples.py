@@ -173,13 +173,20 @@ def is_pixels(given: object) -> TypeGuard[NDArray[np.uint8]]:
     return isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim in (2, 3)
 
 
-def channels_last(array: Values) -> Values:
-    """Bytes (N, H, W), (N, H, W, C) or (N, C, H, W), as torch has images, as (N, H, W, C); other arrays as they are."""
+def channels_last(array: Values, *, torch_first: bool = False) -> Values:
+    """Bytes (N, H, W), (N, H, W, C) or (N, C, H, W), as torch has images, as (N, H, W, C); other arrays as they are.
+
+    Args:
+        array: has 1 or 3 channels.
+        torch_first: what could be both is (N, C, H, W).
+    """
     if array.dtype != np.uint8 or array.ndim not in (3, 4):
         return array
     if array.ndim == 3:
         return array[..., None]
-    return array.transpose(0, 2, 3, 1) if array.shape[3] not in (1, 3) and array.shape[1] in (1, 3) else array
+    first, last = (array.shape[place] in (1, 3) for place in (1, 3))
+    is_torch = first or not last if torch_first else first and not last
+    return array.transpose(0, 2, 3, 1) if is_torch else array
 
 
 def describe_raw(raw: Raw) -> str:
