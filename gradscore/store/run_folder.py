@@ -275,12 +275,14 @@ class RunFolder:
         entry = self._finished(split_name)
         folder = split_folder(self.path, split_name)
         paths = [shard_path(folder, number) for number in range(entry.parts)]
-        available = [] if columns is None else [*shard_columns(paths[0]), *BESIDE]
-        if unknown := [name for name in columns or () if name not in set(available)]:
-            raise StoreError(f"split '{split_name}' has no column '{unknown[0]}'; {closest(unknown[0], available)}")
         found, schema = 0, None
         for path in paths:
             table = read_shard(path, columns)
+            there = set(table.column_names)
+            unknown = next((name for name in columns or () if name not in there), None) if schema is None else None
+            if unknown is not None:
+                available = [*shard_columns(path), *BESIDE]
+                raise StoreError(f"split '{split_name}' has no column '{unknown}'; {closest(unknown, available)}")
             recorded = self._recorded.get(path.relative_to(self.path).as_posix())
             if recorded is not None and self._sha256_of(path) != recorded:
                 raise StoreError(
