@@ -154,7 +154,8 @@ def changes_of(windows: Sequence[Window], *, usual: float) -> list[Change]:
 
     A stream speaks once of a change. What weighs little in it is noticed late and dated a little late, so an alarm is
     evidence of the last change that it may date, unless what it dates began after that was noticed, and in the later
-    half of the time until this one was.
+    half of the time until this one was. Then it is evidence of the next change, which it dates too early, if there is
+    one.
 
     Args:
         windows: all of them, in order.
@@ -164,13 +165,20 @@ def changes_of(windows: Sequence[Window], *, usual: float) -> list[Change]:
     for window in windows:
         for alarm in sorted(window.alarms, key=lambda each: -each.e_value):
             silent = [group for group in groups if alarm.stream not in {each.stream for each in group}]
-            group = next((group for group in reversed(silent) if group[0].first <= alarm.last), next(iter(silent), []))
-            if group and alarm.first <= max(group[0].sample, (group[0].first + alarm.sample) / 2):
+            before = [group for group in silent if group[0].first <= alarm.last][-1:]
+            after = [group for group in silent if group[0].first > alarm.last][:1]
+            may_be = (
+                each
+                for each in before + after
+                if alarm.first <= max(each[0].sample, (each[0].first + alarm.sample) / 2)
+            )
+            group = next(may_be, [])
+            if group:
                 group.append(alarm)
             else:
                 groups.append([alarm])
     changes, calm = [], 0
-    for group in groups:
+    for group in sorted(groups, key=lambda each: each[0].first):
         change, calm = _change(group, windows, calm, usual)
         changes.append(change)
     return changes

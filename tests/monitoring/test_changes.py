@@ -170,3 +170,32 @@ def test_a_late_alarm_of_the_first_change_is_evidence_of_that_one() -> None:
     first, second = changes_of(windows, usual=0.9)
     assert [each.stream for each in first.alarms] == ["novelty", "score_ood"]
     assert [each.stream for each in second.alarms] == ["novelty"]
+
+
+def test_what_is_dated_too_early_is_evidence_of_the_change_noticed_with_it() -> None:
+    """An earlier change is over: it neither takes that alarm nor makes it a change of its own."""
+    windows = [
+        window(1, [alarm(CLASSES, 1, 90, 300)], ood=0.06),
+        *(window(number, ood=0.02) for number in (2, 3, 4)),
+        window(5, [alarm("score_ood", 4060, 4240, 4360), alarm("novelty", 2530, 3260, 4090, e_value=100.0)], ood=0.73),
+        window(6, ood=0.93, accuracy=None),
+    ]
+    classes, change = changes_of(windows, usual=0.9)
+    assert [each.stream for each in classes.alarms] == [CLASSES]
+    assert [each.stream for each in change.alarms] == ["score_ood", "novelty"]
+    assert "93 % look out of distribution instead of 2 %" in change.sentence
+
+
+def test_a_change_is_compared_with_the_one_before_it_in_time() -> None:
+    """Be it noticed later than one that came after it."""
+    windows = [
+        window(1, ood=0.02),
+        window(2, ood=0.02),
+        window(3, ood=0.4, accuracy=0.7),
+        window(4, ood=0.4, accuracy=0.7),
+        window(5, [alarm("novelty", 4050, 4100, 4300)], ood=0.9, accuracy=0.5),
+        window(6, [alarm("novelty", 2050, 2100, 5300)], ood=0.9, accuracy=0.5),
+    ]
+    first, second = changes_of(windows, usual=0.9)
+    assert "40 % look out of distribution instead of 2 %" in first.sentence
+    assert "90 % look out of distribution instead of 40 %" in second.sentence
