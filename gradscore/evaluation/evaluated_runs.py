@@ -152,7 +152,11 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
         ]
         scored = scorer.scored_sets(_headline_first(run, [spec for spec in fitted if spec.reported]))
         if not scored:
-            raise EvaluationError(f"{run.path}: nothing to report: {'; '.join(notices)}")
+            advice = f". `gradscore bundle {quote(str(run.path))}` decides without a report" if fitted else ""
+            raise EvaluationError(
+                f"{run.path}: nothing to report: {'; '.join(notices)}. Give OOD sets in data.ood (in Python ood=...)"
+                f"{advice}"
+            )
         records = list(score_records(scored))
         groups = _ood_groups(run)
         records += group_records(scored, groups, list(records))

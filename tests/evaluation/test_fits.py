@@ -122,3 +122,18 @@ def test_a_sample_whose_outputs_are_not_finite_is_named(tmp_path: Path, split: s
 
     with pytest.raises(EvaluationError, match=rf": split {re.escape(split)}, sample 7: logit_1 is not finite"):
         fit_and_report()
+
+
+def test_a_run_with_nothing_to_report_says_what_can_be_done(tmp_path: Path) -> None:
+    """No prediction is wrong and no set is OOD, but its meta model can decide."""
+
+    def rows(split: str) -> ShardRows:
+        values = np.random.default_rng(list(split.encode())).lognormal(size=(SIZE, 3))
+        labels = np.arange(SIZE) % 2
+        names = [*LOGITS, "uniform/fc.weight/l1"]
+        return rows_of(split, names, values, labels=labels, predictions=labels)
+
+    run = written_run(tmp_path / "run", rows, meta={"cv_folds": 2, "Cs": [0.01]})
+    fit_run(run)
+    with pytest.raises(EvaluationError, match=r"nothing to report: .* in data\.ood .*`gradscore bundle .*run` decides"):
+        evaluate_run(run)
