@@ -191,6 +191,8 @@ def test_parameters_keep_their_names_and_hooks_come_off():
 REFUSED = {
     "softmax": (lambda z: z.softmax(1), "every row is a probability distribution"),
     "softmax, then a view": (lambda z: z.softmax(1)[:, None].squeeze(1), "probability distribution"),
+    "percentages": (lambda z: z.detach().softmax(1) * 100, "probability distribution"),
+    "one row of one sum": (lambda z: torch.tensor([[1.0, 0.0, 0.0]]), "probability distribution"),
     "sigmoid": (torch.sigmoid, "several labels for one sample"),
     "one sigmoid": (lambda z: Interface(num_classes=2, one_logit=True).logits(z[:, 0].sigmoid()), "sigmoid"),
 }
@@ -206,6 +208,8 @@ TAKEN = {
     "logits": lambda z: z,
     "log-softmax": lambda z: z.log_softmax(1),
     "logits above zero": torch.relu,
+    "the same logits for all": lambda z: z * 0 + torch.tensor([1.0, 2.0, 3.0]),
+    "few of one sum": lambda z: torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 2.0]]),
     "one logit": lambda z: Interface(num_classes=2, one_logit=True).logits(z[:, :1]),
 }
 
