@@ -78,7 +78,7 @@ def monitor(
     """
     from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
     from gradscore.deployment import Scorer
-    from gradscore.monitoring import FILES, STATE, Monitor, came_by_folder, write_monitor
+    from gradscore.monitoring import FILES, STATE, Monitor, write_monitor
     from gradscore.system import check_target
 
     check_target(*(out / name for name in FILES))
@@ -94,8 +94,6 @@ def monitor(
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
-    if watching.changes:
-        output.tell(*came_by_folder(table["sample_id"]))
     output.tell(*notes(watching.notices), rest="the page")
     output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
     lines, figures = files.tables
@@ -153,10 +151,8 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
 
 
 def interval_of(window: Window) -> str:
-    """The interval of the estimated accuracy, and whether it may be less."""
-    if window.low is None:
-        return "-"
-    return f"{window.low:.3f} to {window.high:.3f}{window.caveat}"
+    """The interval of the estimated accuracy."""
+    return "-" if window.low is None else f"{window.low:.3f} to {window.high:.3f}"
 
 
 def _evidence(change: Change) -> str:

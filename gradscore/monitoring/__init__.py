@@ -8,7 +8,7 @@ with the estimated accuracy (`accuracy`) and the evidence of `streams`, and file
 from __future__ import annotations
 
 from .accuracy import EstimatedAccuracy
-from .changes import Alarm, Change, Window, came_by_folder
+from .changes import Alarm, Change, Window
 from .monitor import Monitor
 from .monitor_files import FILES, STATE, write_monitor
 from .streams import Stream

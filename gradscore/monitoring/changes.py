@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
-from pathlib import PurePath
-
-import pandas as pd
 
 from ..errors import DataError
-from ..notices import Notice
-from ..system import is_whole, some
+from ..system import is_whole
 
 CLASSES = "predicted class"
 """What the stream of the predicted classes is called."""
@@ -22,9 +18,6 @@ CERTAIN = 9
 NOTABLE = 0.02
 """How much a share has to move for the sentence to be about it."""
 
-
-OR_LESS = "or less if OOD"
-"""What is said of an estimated accuracy that may be less than its interval; see `Window`."""
 
 FEWEST = 50
 """Samples below which a window has no estimated accuracy: its interval would be wider than 20 points."""
@@ -88,8 +81,6 @@ class Window:
         log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
-        or_less: whether so many samples are flagged as OOD that, if they are, fewer predictions may be right than `low`
-            says; of shifted samples more may be than `high` says.
     """
 
     name: str
@@ -106,12 +97,6 @@ class Window:
     log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
-    or_less: bool = False
-
-    @property
-    def caveat(self) -> str:
-        """What follows its accuracy or interval: `OR_LESS` after a comma, or nothing."""
-        return f", {OR_LESS}" if self.or_less else ""
 
 
 def checked_window(window: object) -> int:
@@ -200,8 +185,8 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
     if now.accuracy is not None:
         where = "on the calibration samples" if earlier is None else ""
         is_same = f"{now.accuracy:.2f}" == known
-        instead = f", as {where or 'before'}" if is_same else f"{',' * now.or_less} instead of {known} {where}".rstrip()
-        parts.append(f"estimated accuracy {now.accuracy:.2f}{now.caveat}{instead}")
+        instead = f", as {where or 'before'}" if is_same else f" instead of {known} {where}".rstrip()
+        parts.append(f"estimated accuracy {now.accuracy:.2f}{instead}")
     when = f"window {lead.since}" if lead.since == lead.until else f"window {lead.since} to {lead.until}"
     sentence = f"Changed between samples {lead.first:,} and {lead.last:,} ({when}), {sure}: {'; '.join(parts)}"
     change = Change(
@@ -239,21 +224,3 @@ def describe_chance(power: float) -> str:
         return f"1 in 10^{floor(power)} by chance"
     digit = 10 ** floor(power)
     return f"1 in {floor(10**power / digit + 1e-9) * digit:,} by chance"
-
-
-def came_by_folder(names: pd.Series[str]) -> list[Notice]:
-    """Says that samples of several folders came one folder after the other, which may be what changed.
-
-    Args:
-        names: paths of samples, in the order in which they came.
-    """
-    folders = names.map(lambda name: str(PurePath(name).parent))
-    turns = folders[folders != folders.shift()]
-    if not len(turns) == folders.nunique() > 1:
-        return []
-    shown = some([PurePath(folder).name for folder in turns], 3)
-    text = (
-        f"samples came folder by folder ({shown}): where folders are classes, that is a change of classes; watch "
-        "samples in the order in which they came, by a table of paths or folders of days"
-    )
-    return [Notice(text, "caution")]

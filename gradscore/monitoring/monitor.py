@@ -32,7 +32,7 @@ from ..system import (
     write_text,
 )
 from .accuracy import MIXED_OOD, UNKNOWN, EstimatedAccuracy, Sums
-from .changes import CLASSES, FEWEST, OR_LESS, Alarm, Change, Suspicious, Window, changes_of, checked_window
+from .changes import CLASSES, FEWEST, Alarm, Change, Suspicious, Window, changes_of, checked_window
 from .streams import NOVELTY, Novelty, Stream, after_window
 
 ALPHA = 0.01
@@ -58,9 +58,9 @@ MUCH_OOD = 0.15
 networks, the interval lay above the accuracy of 29 % of the windows with such a share, and of 12 % of others."""
 
 WHY_LESS = (
-    f'"{OR_LESS}": more than {100 * MUCH_OOD:.0f} % of a window is flagged as OOD; where these are of no known class, '
-    "fewer predictions may be right than its interval says, as in three of ten windows with OOD sets that were left "
-    "out; where they are shifted samples, more may be"
+    f"where more than {100 * MUCH_OOD:.0f} % of a window is flagged as OOD, and these are of no known class, fewer "
+    "predictions may be right than its interval says, as in three of ten windows with OOD sets that were left out; "
+    "where they are shifted samples, more may be"
 )
 TOO_FEW = f"windows of fewer than {FEWEST} samples have no estimated accuracy; give longer windows (--window)"
 TOO_ODD = (
@@ -146,7 +146,7 @@ class Monitor:
             "give each sample once, and begin anew in another folder where that matters": self._state.repeated > 0,
             NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
-            WHY_LESS: any(each.or_less for each in windows),
+            WHY_LESS: any(each.accuracy is not None and (each.ood or 0.0) > MUCH_OOD for each in windows),
             TOO_ODD: self._learnt and any(each.ood is not None and each.ood > MOST_OOD for each in windows),
             NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),
         }
@@ -323,7 +323,6 @@ class Monitor:
             log10_e_values=e_values,
             alarms=alarms,
             suspicious=self._suspicious(scored),
-            or_less=estimate.accuracy is not None and ood is not None and ood > MUCH_OOD,
         )
         return window, streams
 

@@ -67,24 +67,6 @@ def test_an_alarm(small_bundle, samples, tmp_path: Path, option: tuple[str, ...]
     assert sentence in (tmp_path / "metrics.prom").read_text()
 
 
-@pytest.mark.parametrize("kind", ["folders", "table"])
-def test_an_alarm_among_samples_that_come_folder_by_folder(small_bundle, tmp_path: Path, kind: str) -> None:
-    """Noise follows digits: in the order of the folders, or a table brings them in turn."""
-    noise = np.random.default_rng(0).integers(0, 256, (600, 8, 8), dtype=np.uint8)
-    for name, images in {"a": DIGITS[:120], "b": noise}.items():
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for place, image in enumerate(images):
-            Image.fromarray(image).save(tmp_path / f"images/{name}/{place:03}.png")
-    rows = ["images/b/000.png", *(f"images/a/{place:03}.png" for place in range(120))]
-    rows += [f"images/b/{place:03}.png" for place in range(1, 600)]
-    (tmp_path / "table.csv").write_text("\n".join(["path", *rows]))
-    given = tmp_path / ("images" if kind == "folders" else "table.csv")
-    told = " ".join(monitor(small_bundle, given, "--window", 60, "--out", tmp_path / "m").output.split())
-    assert "alarm: " in told
-    said = "samples came folder by folder (a, b): where folders are classes, that is a change of classes"
-    assert (said in told) == (kind == "folders")
-
-
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     """60 images of which none can be decoded."""

@@ -39,22 +39,21 @@ def test_files_say_what_the_monitor_says(bundle, table, tmp_path: Path) -> None:
     assert "<b>one" not in page
 
 
-def test_an_interval_that_holds_no_ood_samples_says_so_wherever_it_stands(bundle, table, tmp_path: Path) -> None:
+def test_a_window_full_of_ood_samples_has_a_notice(bundle, table, tmp_path: Path) -> None:
     """Windows of 10, 30 and 60 % that are flagged as OOD: of the last nothing is estimated."""
     monitor = Monitor(bundle, window=100)
     rows = table(300)
     flagged = np.concatenate([np.arange(100) < share for share in (10, 30, 60)])
     monitor.update(rows.assign(reason=np.where(flagged, DETECTORS["ood"].reason, "")))
     files = write_monitor(monitor, tmp_path)
-    assert [json.loads(line)["or_less"] for line in files.tables[0].read_text().splitlines()] == [False, True, False]
     page = files.html.read_text()
     first, second, _ = monitor.windows
-    assert f"({100 * second.low:.1f} to {100 * second.high:.1f} %, or less if OOD)" in page
+    assert f"({100 * second.low:.1f} to {100 * second.high:.1f} %)" in page
     assert f"({100 * first.low:.1f} to {100 * first.high:.1f} %)" in page
-    assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}, or less if OOD"
+    assert interval_of(second) == f"{second.low:.3f} to {second.high:.3f}"
     assert interval_of(first) == f"{first.low:.3f} to {first.high:.3f}"
     begins = (
-        '"or less if OOD": more than 15 % of a window is flagged',
+        "where more than 15 % of a window is flagged",
         "no accuracy is given for a window with more than",
     )
     assert [sum(each.startswith(begin) for each in monitor.notices) for begin in begins] == [1, 1]
