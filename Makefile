@@ -41,15 +41,16 @@ docs: install
 docs-tables: install
 	$(BIN)/python docs/tables.py
 
-# All but those marked slow, in as many processes as the machine has cores, up to four; each has all of PyTorch's
-# threads, which wait without spinning, and one of OpenBLAS, whose threads would spin.
+# All but those marked slow, in as many processes as the machine has cores, up to four. Each has one thread, beside
+# those that tests of threads ask for: several would wait for cores that other processes have. In the other targets
+# each has all of PyTorch's, which wait without spinning, and one of OpenBLAS, whose threads would spin.
 # Files go in order, not those of many tests first: the longest have few.
 # At the same time what is for any device runs on the tests' own, where a tensor that was left on another one is refused.
 test: install
 	$(MAKE) --no-print-directory --jobs 2 test-here test-elsewhere
 
 test-here: install
-	$(PARALLEL) -m "not slow"
+	OMP_NUM_THREADS=1 $(PARALLEL) -m "not slow"
 
 test-elsewhere: install
 	$(QUIET) $(BIN)/python -m pytest -q --device elsewhere tests
