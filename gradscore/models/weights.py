@@ -14,7 +14,9 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
+from operator import getitem
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -92,19 +94,23 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"checkpoint {folder} is a folder that {shown}; name the file of the weights in it")
 
 
+Keys = tuple[str | int, ...]
+
+
 @dataclass(frozen=True)
 class StateDict:
     """The weights in a file.
 
     Attributes:
         tensors: by name, on the CPU.
-        keys: under which they lie in the file, from the outside in; none where they are all it holds.
+        keys: under which they lie in the file, from the outside in, or places in a list; none where they are all it
+            holds.
         beside: keys in the place of the last of them that hold weights of the same names.
         class_names: in the order of the outputs, where the file names them; None where it does not.
     """
 
     tensors: dict[str, Tensor]
-    keys: tuple[str, ...] = ()
+    keys: Keys = ()
     beside: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
 
@@ -122,17 +128,30 @@ def read_state_dict(path: Path) -> StateDict:
     state, keys, beside = _state_dict(content, path)
     if not isinstance(state, Mapping) or not state:
         raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
+    if quantised := [str(name) for name, value in state.items() if _is_quantised(value)]:
+        raise ModelError(
+            f"checkpoint {path} holds quantised weights, which have no gradients: {some(quantised)}; "
+            "wanted those of the network before it was quantised"
+        )
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong:
+        whole = f"torch.load({str(path)!r}, weights_only=False){_subscript(keys)}"
+        if any(isinstance(value, _Array) for value in state.values()) and all(
+            isinstance(value, Tensor | _Array | int | float) for value in state.values()
+        ):
+            raise ModelError(
+                f"checkpoint {path} holds arrays of NumPy; where you trust it, save tensors: torch.save({{name: "
+                f"torch.as_tensor(value) for name, value in {whole}.items()}}, {_other(path)!r})"
+            )
         key = next((name for name in wrong if isinstance(state[name], StandIn)), None)
-        whole = f"torch.load({str(path)!r}, weights_only=False)"
         advice = (
             "wanted a state dict: names and tensors"
             if key is None
             else f"where {key!r} is the network and you trust the file, save its weights alone: "
             f"torch.save({whole}[{key!r}].state_dict(), {_other(path)!r})"
         )
-        raise ModelError(f"checkpoint {path} holds {len(wrong)} entries that are not tensors: {some(wrong)}; {advice}")
+        count = "1 entry that is not a tensor" if len(wrong) == 1 else f"{len(wrong)} entries that are not tensors"
+        raise ModelError(f"checkpoint {path} holds {count}: {some(wrong)}; {advice}")
     return StateDict({str(name): value for name, value in state.items()}, keys, beside, _class_names(content))
 
 
@@ -197,6 +216,10 @@ class StandIn:
         """Takes no state."""
 
 
+class _Array(StandIn):
+    """Takes the place of an array of NumPy."""
+
+
 def _load(path: Path) -> object:
     """What `torch.save` wrote; objects beside plain values become stand-ins, so that nothing of theirs runs.
 
@@ -213,13 +236,19 @@ def _load(path: Path) -> object:
                 raise
             try:
                 file.seek(0)
-                with torch.serialization.safe_globals([(StandIn, name) for name in others]):
+                with torch.serialization.safe_globals(
+                    [(_Array if name in _ARRAY else StandIn, name) for name in others]
+                ):
                     found: object = torch.load(file, map_location="cpu", weights_only=True)
             except Exception:  # noqa: BLE001 - what counts is why it could not be read as it is
                 raise error from None
             if isinstance(found, StandIn):
                 raise
             return found
+
+
+_ARRAY = ("numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
+"""What makes an array of a pickle."""
 
 
 def _other_classes(path: Path) -> list[str]:
@@ -245,12 +274,14 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     )
 
 
-def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], tuple[str, ...]]:
-    """What is there itself, what a usual key names, or the only entry that is a mapping of tensors.
+def _state_dict(content: object, path: Path) -> tuple[object, Keys, tuple[str, ...]]:
+    """What is there itself, what a usual key names, or the only mapping of tensors in mappings or a list of them.
 
     Returns:
         It; the keys that lead to it; and other keys there with weights of the same names.
     """
+    if isinstance(content, list | tuple) and any(isinstance(each, Mapping) for each in content):
+        content = dict(enumerate(content))
     if not isinstance(content, Mapping):
         return content, (), ()
     for key in NESTED_KEYS:
@@ -258,13 +289,32 @@ def _state_dict(content: object, path: Path) -> tuple[object, tuple[str, ...], t
             found, keys, beside = _state_dict(content[key], path)
             here = tuple(str(each) for each in content if each != key and _are_alike(content[each], found))
             return (found, (key, *keys), beside) if beside else (found, (key,) if here else (key, *keys), here)
-    inside = [key for key, value in content.items() if _are_tensors(value)]
+    inside = _inside(content, Tensor) or _inside(content, _Array)[:1]
     if len(inside) > 1 and not any(isinstance(value, Tensor) for value in content.values()):
+        named = some(["/".join(map(repr, keys)) for keys in inside])
         raise ModelError(
-            f"checkpoint {path} holds several state dicts: {some([repr(key) for key in inside])}; save the one that is "
-            f"meant: torch.save(torch.load({str(path)!r})[{inside[0]!r}], {_other(path)!r})"
+            f"checkpoint {path} holds several state dicts: {named}; save the one that is "
+            f"meant: torch.save(torch.load({str(path)!r}){_subscript(inside[0])}, {_other(path)!r})"
         )
-    return (content[inside[0]], (str(inside[0]),), ()) if len(inside) == 1 else (content, (), ())
+    return (reduce(getitem, inside[0], content), inside[0], ()) if len(inside) == 1 else (content, (), ())
+
+
+def _inside(content: Mapping[Any, object], kind: type, *, depth: int = 4) -> list[Keys]:
+    """Keys to the mappings of nothing but tensors, or of what stands for arrays, that lie in a mapping outermost."""
+    here: list[Keys] = [(key,) for key, value in content.items() if _are_of(value, kind)]
+    if here or not depth:
+        return here
+    return [
+        (key, *keys)
+        for key, value in content.items()
+        if isinstance(value, Mapping)
+        for keys in _inside(value, kind, depth=depth - 1)
+        if not isinstance(keys[0], int)  # parameters of an optimizer have numbers
+    ]
+
+
+def _subscript(keys: Keys) -> str:
+    return "".join(f"[{key!r}]" for key in keys)
 
 
 def _class_names(content: object) -> tuple[str, ...] | None:
@@ -290,7 +340,17 @@ def _are_alike(one: object, other: object) -> bool:
 
 
 def _are_tensors(value: object) -> TypeGuard[Mapping[Any, Tensor]]:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+    return _are_of(value, Tensor)
+
+
+def _are_of(value: object, kind: type) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(each, kind) for each in value.values())
+
+
+def _is_quantised(value: object) -> bool:
+    """Whether weights have few bits, be it in what a layer packs them into, with its bias."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(each, Tensor) and each.is_quantized for each in parts)
 
 
 def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, called: str = "") -> list[str]:
@@ -339,7 +399,7 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     notices, where = [], called or str(path)
     if whole.beside:
         file = Path(called).name or str(path)  # of an address, as it is called where it was fetched
-        other = "".join(f"[{key!r}]" for key in (*whole.keys[:-1], whole.beside[0]))
+        other = _subscript((*whole.keys[:-1], whole.beside[0]))
         notices.append(
             f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "
             f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
@@ -378,15 +438,22 @@ def _fits(names: set[str], wanted: Mapping[str, Tensor]) -> bool:
 
 
 def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """What `model.prefix` would make some of the names fit."""
+    """What `model.prefix` would make some of the names fit: those whose shapes fit as well, if there are any."""
     first = next(iter(wanted), "")
-    for name in state:
-        prefix = name.removesuffix(first)
-        if name.endswith(f".{first}") and _fits(
-            {each.removeprefix(prefix) for each in state if each.startswith(prefix)}, wanted
-        ):
-            return f"; the names that begin with {prefix!r} would fit: set model.prefix to it to leave out the others"
-    return ""
+    inside = {
+        prefix: {each.removeprefix(prefix): value.shape for each, value in state.items() if each.startswith(prefix)}
+        for prefix in (name.removesuffix(first) for name in state if name.endswith(f".{first}"))
+    }
+    named = [prefix for prefix, shapes in inside.items() if _fits(set(shapes), wanted)]
+    fitting = [prefix for prefix in named if all(wanted[each].shape == shape for each, shape in inside[prefix].items())]
+    prefixes = [repr(prefix) for prefix in fitting or named]
+    if not prefixes:
+        return ""
+    which = "it" if len(prefixes) == 1 else "one of them"
+    return (
+        f"; the names that begin with {' or '.join(prefixes)} would fit: set model.prefix to {which} to leave out the "
+        "others"
+    )
 
 
 def read_weights(path: Path) -> StateDict:

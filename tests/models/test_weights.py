@@ -95,7 +95,16 @@ MISFITS = {
     "missing": ({"weight": STATE["weight"]}, "1 missing: bias"),
     "wrong shape": ({**STATE, "bias": torch.zeros(5)}, r"bias \(model \(2,\), file \(5,\)\)"),
     "a long list": ({**STATE, **MANY}, r"20 unexpected: extra0, .*, extra7 and 12 more\."),
-    "not tensors": ({**STATE, "epoch": 3}, "1 entries that are not tensors: epoch"),
+    "not tensors": ({**STATE, "epoch": 3}, "1 entry that is not a tensor: epoch"),
+    "several that are not tensors": ({**STATE, "epoch": 3, "best": 0.9}, "2 entries that are not tensors: epoch, best"),
+    "an optimizer alone": (
+        torch.optim.SGD([nn.Parameter(torch.ones(1))], momentum=0.9).state_dict(),
+        "2 entries that are not tensors: state, param_groups",
+    ),
+    "numbers of an optimizer": (
+        {"optimizer": {"state": {0: {"exp_avg": torch.ones(2, 3)}}}},
+        "1 entry that is not a tensor: optimizer",
+    ),
     "a network beside other things": (
         {"model": nn.Linear(3, 2), "epoch": 3},
         r"save its weights alone: torch\.save\(.*\['model'\]\.state_dict\(\)",
@@ -113,6 +122,25 @@ def test_checkpoint_that_does_not_fit(tmp_path: Path, state: object, message: st
     with pytest.raises(ModelError, match=message):
         load_checkpoint(model, tmp_path / "model.pt")
     assert torch.equal(model.weight, before)
+
+
+QUANTISED = {
+    "by itself": (lambda weight: {**STATE, "weight": weight, "scale": torch.ones(1)}, "weight"),
+    "packed by a layer": (  # as torch.ao.quantization.quantize_dynamic leaves it
+        lambda weight: {"_packed_params.dtype": torch.qint8, "_packed_params._packed_params": (weight, None)},
+        "_packed_params._packed_params",
+    ),
+}
+
+
+@pytest.mark.parametrize(("state_with", "name"), QUANTISED.values(), ids=QUANTISED)
+@pytest.mark.filterwarnings("ignore:.*quantize")  # making them is deprecated, and people have them
+def test_quantised_weights_are_said_to_have_no_gradients(tmp_path: Path, state_with, name: str) -> None:
+    weight = torch.quantize_per_tensor(STATE["weight"], 0.1, 0, torch.qint8)
+    torch.save(state_with(weight), tmp_path / "model.pt")
+    message = f"holds quantised weights, which have no gradients: {name}; wanted those of the network before it was"
+    with pytest.raises(ModelError, match=message):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
 
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
@@ -188,6 +216,13 @@ BESIDE = {
     "numbers of NumPy": {"model": None, "best": np.float64(0.9), "history": [np.float32(0.5)]},
     "an optimizer": {"weights": None, "optimizer": torch.optim.SGD(make_net().parameters(), momentum=0.9).state_dict()},
     "two keys": {"checkpoint": {"epoch": 1}, "model": {"state_dict": None}},
+    "keys of the script's own": {"network": {"params": None, "step": 3}, "optimizer": {"state": {}}},
+    "a list": [None, {"lr": 0.1}],
+    "a list of dictionaries": [{"weights": None}, 3],
+    "an optimizer beside keys of the script's own": {
+        "network": {"params": None},
+        "optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))], momentum=0.9).state_dict(),
+    },
 }
 
 
@@ -195,6 +230,8 @@ def filled(content: object, state: dict) -> object:
     """The same with the state in place of None."""
     if isinstance(content, dict):
         return {name: filled(value, state) for name, value in content.items()}
+    if isinstance(content, list):
+        return [filled(value, state) for value in content]
     return state if content is None else content
 
 
@@ -237,14 +274,52 @@ def test_a_line_that_is_advised_saves_the_weights(tmp_path: Path, save) -> None:
     assert model.weight.shape == (2, 3)
 
 
-def test_several_state_dicts_are_asked_about(tmp_path: Path) -> None:
-    torch.save({"student": STATE, "teacher": STATE}, tmp_path / "model.pt")
-    with pytest.raises(ModelError, match="several state dicts: 'student', 'teacher'; save the one that is meant"):
-        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
-
-
 def linear(value: float, start: str = "") -> dict[str, torch.Tensor]:
     return {f"{start}weight": torch.full((2, 3), value), f"{start}bias": torch.zeros(2)}
+
+
+def arrays(state: dict) -> dict:
+    return {name: tensor.numpy() for name, tensor in state.items()}
+
+
+OF_NUMPY = {
+    "alone": arrays,
+    "under a usual name": lambda state: {"epoch": 3, "state_dict": arrays(state)},
+    "under another name": lambda state: {"weights": arrays(state), "epoch": np.float64(3)},
+    "in a list": lambda state: [arrays(state), {"lr": 0.1}],
+    "with a number": lambda state: {**arrays(state), "steps": 3},
+}
+
+
+@pytest.mark.parametrize("wrap", OF_NUMPY.values(), ids=OF_NUMPY)
+def test_the_line_for_arrays_of_numpy_makes_tensors_of_them(tmp_path: Path, wrap) -> None:
+    torch.save(wrap(linear(3)), tmp_path / "model.pt")
+    with pytest.raises(ModelError, match="holds arrays of NumPy") as caught:
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+    run_line(str(caught.value))
+    made = torch.load(tmp_path / "model_weights.pt")
+    assert torch.equal(made["weight"], torch.full((2, 3), 3.0))
+    assert torch.equal(made["bias"], torch.zeros(2))
+
+
+SEVERAL = {
+    "beside each other": ({"student": STATE, "teacher": STATE}, "'student', 'teacher'", STATE),
+    "each below a key of its own": (
+        {"student": {"params": STATE}, "teacher": {"params": STATE}},
+        "'student'/'params', 'teacher'/'params'",
+        STATE,
+    ),
+    "in a list": ([STATE, linear(2)], "0, 1", STATE),
+}
+
+
+@pytest.mark.parametrize(("content", "named", "first"), SEVERAL.values(), ids=SEVERAL)
+def test_several_state_dicts_are_asked_about(tmp_path: Path, content: object, named: str, first: dict) -> None:
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match=f"several state dicts: {named}; save the one that is meant") as caught:
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+    run_line(str(caught.value))
+    torch.testing.assert_close(torch.load(tmp_path / "model_weights.pt"), first, rtol=0, atol=0)
 
 
 BOTH = {
@@ -341,9 +416,25 @@ def test_a_prefix_leaves_out_the_others(tmp_path: Path) -> None:
     assert torch.equal(model[0].weight, torch.load(path)["teacher.0.weight"])
 
 
-def test_the_prefix_that_would_fit_is_advised(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"begin with 'student\.' would fit: set model.prefix to it"):
-        load_checkpoint(make_net(), student_and_teacher(tmp_path))
+WOULD_FIT = {
+    "one": ({"student": 4}, r"begin with 'student\.' would fit: set model.prefix to it to"),
+    "two": (
+        {"student": 4, "teacher": 4},
+        r"begin with 'student\.' or 'teacher\.' would fit: set model.prefix to one of",
+    ),
+    "one by its shapes": ({"student": 6, "teacher": 4}, r"begin with 'teacher\.' would fit: set model.prefix to it to"),
+    "two by their names": ({"student": 6, "teacher": 5}, r"begin with 'student\.' or 'teacher\.' would fit: set"),
+}
+
+
+@pytest.mark.parametrize(("networks", "message"), WOULD_FIT.values(), ids=WOULD_FIT)
+def test_the_prefixes_that_would_fit_are_advised(tmp_path: Path, networks: dict[str, int], message: str) -> None:
+    states = {name: make_net(outputs).state_dict() for name, outputs in networks.items()}
+    beside = {"loss.weight": torch.ones(4)}
+    both = {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+    torch.save(both | beside, tmp_path / "model.ckpt")
+    with pytest.raises(ModelError, match=message):
+        load_checkpoint(make_net(), tmp_path / "model.ckpt")
 
 
 FOLDERS = {
