@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -221,12 +221,26 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a configuration file: {error}") from None
     settings = _with_environment(_settings(text, where=str(path), overrides=overrides), where=str(path))
+    unfilled = [
+        f"{key}: still to be filled in ({value!r}), as the comment above it says" for key, value in _unfilled(settings)
+    ]
+    if unfilled:
+        raise ConfigError(f"{path}: {'; '.join(unfilled)}")
     config = section(Config, settings, where=str(path), base=path.absolute().parent)
     try:
         check_features(config.features)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
+
+
+def _unfilled(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Dotted keys of what `gradscore init` marked, and the values there."""
+    if isinstance(settings, str) and settings.rpartition(":")[2] == FILL_IN:
+        yield ".".join(keys), settings
+    elif isinstance(settings, dict | list):
+        for key, value in settings.items() if isinstance(settings, dict) else enumerate(settings):
+            yield from _unfilled(value, (*keys, str(key)))
 
 
 def _inside(folder: Path) -> str:
@@ -366,8 +380,6 @@ def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
         return str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"wanted a section of settings, got {problem['input']!r}"
-    if FILL_IN in (problem["input"] if isinstance(problem["input"], list) else [problem["input"]]):
-        return f"still to be filled in ('{FILL_IN}'), as the comment above it says"
     message = str(problem["msg"]).replace("Input should be ", "wanted ")
     return f"{message}, got {problem['input']!r}"
 

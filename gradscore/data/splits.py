@@ -103,13 +103,7 @@ FILL_IN = "fill-in"
 """Stands in a first configuration where something could not be found out; no setting accepts it."""
 
 
-def _filled_in(source: str) -> str:
-    if source.partition(":")[2] == FILL_IN:
-        raise ValueError(f"still to be filled in ({source!r}), as the comment above it says")
-    return source
-
-
-DataSource = Annotated[str, AfterValidator(_filled_in), AfterValidator(anchored_source)]
+DataSource = Annotated[str, AfterValidator(anchored_source)]
 
 
 class SelectConfig(Section):

@@ -1,5 +1,6 @@
 """What is proposed for folders and checkpoints."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -326,6 +327,24 @@ def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
     assert (tmp_path / "gradscore.yaml").read_text().count("FILL IN: ") == 4
     with pytest.raises(ConfigError, match=f"preprocessing.mean: .*{FILL_IN}"):
         load_config(tmp_path / "gradscore.yaml")
+
+
+MARKED = (
+    *("model.source", "model.arguments", "model.checkpoint", "model.prefix", "model.num_classes"),
+    *("preprocessing.resize", "preprocessing.mean", "preprocessing.std", "data.in_dist.fit.source", "data.class_names"),
+)
+
+
+@pytest.mark.parametrize("key", MARKED)
+def test_whatever_is_left_to_be_filled_in_is_called_so(tmp_path: Path, key: str) -> None:
+    (tmp_path / "gradscore.yaml").write_text(
+        "model: {source: 'torchvision:resnet18', checkpoint: null, num_classes: 3}"
+    )
+    sources = ["data.in_dist.fit.source=sklearn:digits", "data.in_dist.test.source=sklearn:digits", "run=run"]
+    load_config(tmp_path / "gradscore.yaml", sources)
+    wanted = f"gradscore.yaml: {key}: still to be filled in ('fill-in'), as the comment above it says"
+    with pytest.raises(ConfigError, match=f"{re.escape(wanted)}$"):
+        load_config(tmp_path / "gradscore.yaml", [*sources, f"{key}=fill-in"])
 
 
 LABELLED = {
