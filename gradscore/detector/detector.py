@@ -39,7 +39,7 @@ from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, Progress, cut, extract_given, progress_bar, resolved
-from ..store import RunFolder, refuse_another_order
+from ..store import RunFolder, label_warnings, refuse_doubtful_labels
 from ..system import Device, Inputs, as_rate, checked, described
 from .detector_runs import (
     Folder,
@@ -213,7 +213,7 @@ class Detector:
             ModelError: the model cannot take them.
             ConfigError: an unknown setting, or an unusable name of a set.
             DoubtfulLabelsError: labels in another order than the classes of the network, in which it would be right
-                twice as often; where it would be more often than by chance, a warning says so.
+                twice as often; of other doubts about them warnings speak.
             EvaluationError: too few samples; the message says of what.
             EngineError: gradients that cannot be computed: samples are coupled, for one.
             StoreError: there is something in `run`.
@@ -283,7 +283,7 @@ class Detector:
                 total=sets.total,
             )
             run = RunFolder(folder.path)
-            doubts = refuse_another_order(run)
+            refuse_doubtful_labels(run)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
         fitted = _Fitted(folder, config, sets.form, extractor, thumbnails, first.inputs)
         try:
@@ -295,13 +295,13 @@ class Detector:
         with trusting_code():
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = fitted
-        for doubt in doubts:
+        for doubt in label_warnings(run):
             warnings.warn(doubt, stacklevel=5)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
-        notices = [*doubts, *left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]
+        notices = [*left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]
         self.notices = by_urgency(dict.fromkeys(notices))
 
     def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:

@@ -14,7 +14,6 @@ from .labels import (
     agreement_of,
     label_warnings,
     raw_labels,
-    refuse_another_order,
     refuse_doubtful_labels,
     refuse_unlabelled,
     renaming_advice,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import erfc, sqrt
-from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -220,12 +219,6 @@ RELABELLED = 0.8
 With its pixels inverted, which no renaming repairs, the digits model reaches 0.6; with classes in another order, 0.93.
 """
 
-NAMED_OTHERWISE = "the classes are named otherwise: "
-
-
-ORDERLESS = "give labels in the order of the network's classes"
-"""What is advised where too few samples tell which class is which."""
-
 
 def renaming_advice(
     labels: IntArray,
@@ -234,7 +227,6 @@ def renaming_advice(
     classes: int,
     label_map: Mapping[int | str, int] | None = None,
     are_names: bool = False,
-    how: str = "set label_map to",
     least: float = RELABELLED,
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
@@ -248,7 +240,6 @@ def renaming_advice(
         classes: K.
         label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
         are_names: the labels of the data are names of classes, whose order a configuration may say.
-        how: what to do with the map.
         least: the share of the held-out labels that the renaming gets right.
 
     Returns:
@@ -274,10 +265,10 @@ def renaming_advice(
     names = [_in_yaml(raw) for raw, label in sorted(own.items(), key=lambda pair: named.get(pair[1], pair[1]))]
     order = f"set data.class_names to [{', '.join(names)}]" if are_names else ""
     # A number in a map would mean a name, not an output, where `data.class_names` are numbers.
-    mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(entries)}}}"
+    mapped = "" if are_names and are_whole_numbers(list(own)) else f"set label_map to {{{', '.join(entries)}}}"
     guessed = [str(raw) for raw, label in ordered if label in untold]
     doubt = f" (no input, or too few, had label {some(guessed)}, so check what stands there)" if guessed else ""
-    return f"{NAMED_OTHERWISE}{', or '.join(filter(None, (order, mapped)))}{doubt}"
+    return f"the classes are named otherwise: {', or '.join(filter(None, (order, mapped)))}{doubt}"
 
 
 def raw_labels(
@@ -380,15 +371,15 @@ def refuse_unlabelled(run: RunFolder) -> None:
         )
 
 
-def refuse_doubtful_labels(run: RunFolder, *, said: str) -> None:
-    """Ends a command where the labels of `in_dist.fit` are probably not those that the network learned.
+def refuse_doubtful_labels(run: RunFolder, *, said: str | None = None) -> None:
+    """Ends a command or a fit where the labels of `in_dist.fit` are probably not those that the network learned.
 
     They are where the accuracy is at chance or would be more than twice as high with the classes in another order,
     unless `model.declared_accuracy` says that it is so low.
 
     Args:
         run: a run folder; its other splits need not be finished.
-        said: what was not done.
+        said: what was not done; None in a program, which may fit on a network at chance: it declares no accuracy.
 
     Raises:
         DataError: no sample of it has a label.
@@ -397,31 +388,11 @@ def refuse_doubtful_labels(run: RunFolder, *, said: str) -> None:
     refuse_unlabelled(run)
     fit, declared = _labelled(run, FIT, run.config.model.num_classes), run.config.model.declared_accuracy
     is_expected = declared is not None and declared - fit.agreement.accuracy < GAP
-    if is_expected or not (fit.agreement.is_at_chance or fit.agreement.in_another_order is not None):
+    is_at_chance = fit.agreement.is_at_chance and said is not None
+    if is_expected or not (is_at_chance or fit.agreement.in_another_order is not None):
         return
-    raise DoubtfulLabelsError(
-        f"{fit.doubt}: {_reason(run, [fit])}. {said}; if that is all the network can do, go on with "
-        f"--set model.declared_accuracy={fit.agreement.accuracy:.2f}"
-    )
-
-
-def refuse_another_order(run: RunFolder) -> list[Notice]:
-    """Ends a fit on samples of a program's whose labels are in another order than the classes of the network.
-
-    Returns:
-        A warning where they may be: another order is not twice as good, but better than chance explains.
-
-    Raises:
-        DoubtfulLabelsError: with the map of labels that would repair it.
-    """
-    classes = run.config.model.num_classes
-    fit = _labelled(run, FIT, classes, how="change labels by", least=0.0)
-    if fit.agreement.in_another_order is not None:
-        raise DoubtfulLabelsError(f"{fit.doubt}: {fit.advice or ORDERLESS}")
-    if fit.better is None:
-        return []
-    advice = fit.advice.removeprefix(NAMED_OTHERWISE) or ORDERLESS
-    return [Notice(f"{fit.measured}; if they are in another order, {advice}", "warning")]
+    go_on = f"if that is all the network can do, go on with --set model.declared_accuracy={fit.agreement.accuracy:.2f}"
+    raise DoubtfulLabelsError(f"{fit.doubt}: {_reason(run, [fit])}" + ("" if said is None else f". {said}; {go_on}"))
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
@@ -459,7 +430,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     return why if advices else f"{why}; run gradscore doctor CONFIG"
 
 
-def _labelled(run: RunFolder, split: str, classes: int, **options: Any) -> _Labelled:
+def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     logits = [f"{LOGIT}{place}" for place in range(classes)]
     frame = run.read(split, columns=["label", "prediction", *logits])
     values = frame[logits].to_numpy(dtype=np.float64)
@@ -471,7 +442,7 @@ def _labelled(run: RunFolder, split: str, classes: int, **options: Any) -> _Labe
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
     own, are_names = raw_labels(run.config.data, spec, run.manifest.class_names)
-    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, **options)
+    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names)
     agreement = agreement_of(labels, predictions, classes=classes)
     better = agreement.in_another_order
     if better is None:
