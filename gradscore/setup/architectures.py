@@ -34,8 +34,11 @@ FEWEST = 16
 _WRAPPED = ("net.", "model.", "module.", "network.")
 """What training loops call their network, as an attribute of theirs."""
 
-_OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat)(_|$)")
-"""In what they call losses and metrics."""
+_COPIES = ("student.", "teacher.", "ema.", "ema_model.", "model_ema.")
+"""What they call one of several networks."""
+
+_OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat|n_averaged)(_|$)")
+"""In what they call losses, metrics and counters."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,40 @@ def shapes_of(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items() if not name.endswith(COUNTER)}
 
 
-def unwrapped(state: Shapes) -> tuple[dict[str, tuple[int, ...]], str | None]:
+def unwrapped(
+    state: Shapes, *, parts: Sequence[Collection[str]] = ()
+) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """The network of a checkpoint that a training loop may have saved as an attribute of its own.
 
+    Args:
+        state: of the checkpoint.
+        parts: what classes call their layers; of several networks, those that are of one of these classes go first.
+
     Returns:
-        Its shapes, and what names of the network begin with where losses and metrics are beside it; None for nothing,
-        or where all names begin so, which is found out when they are loaded.
+        Its shapes, and what names of the network begin with where losses, metrics and other networks are beside it:
+        several where any of them may be meant. None for nothing, or where all names begin so, which is found out when
+        they are loaded.
     """
-    starts = [start for start in _WRAPPED if any(name.startswith(start) for name in state)]
+    starts = [start for start in (*_WRAPPED, *_COPIES) if any(name.startswith(start) for name in state)]
     others = [name for name in state if not name.startswith(tuple(starts))]
-    if len(starts) != 1 or not all(_OF_TRAINING.search(name.partition(".")[0]) for name in others):
-        return dict(state), None
-    inside = {name.removeprefix(starts[0]): shape for name, shape in state.items() if name.startswith(starts[0])}
-    return inside, starts[0] if others else None
+    is_several = len(starts) > 1
+    if (
+        not starts
+        or (is_several and not set(starts) & set(_COPIES))
+        or not all(_OF_TRAINING.search(name.partition(".")[0]) for name in others)
+    ):
+        return dict(state), ()
+    inside = {
+        start: {name.removeprefix(start): shape for name, shape in state.items() if name.startswith(start)}
+        for start in starts
+    }
+    fitting = [start for start in starts if any(layers_of(inside[start]) <= set(each) for each in parts)] or starts
+    return inside[fitting[0]], tuple(fitting) if others or is_several else ()
+
+
+def layers_of(state: Shapes) -> set[str]:
+    """What a network calls its layers."""
+    return {name.partition(".")[0] for name in state}
 
 
 def class_count(state: Shapes, *, likely: Collection[int] = ()) -> tuple[str, int] | None:

@@ -15,7 +15,7 @@ from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError, OutputError
 from ..models import StateDict, read_weights
 from ..system import some, write_text
-from .architectures import Architecture, class_count, input_channels, recognised, shapes_of, unwrapped
+from .architectures import Architecture, class_count, input_channels, layers_of, recognised, shapes_of, unwrapped
 from .folders import (
     CHECKPOINT_SUFFIXES,
     CLASSES,
@@ -244,13 +244,14 @@ def _propose_model(
     shapes: Shapes = {}
     own: list[Factory] = []
     names: tuple[str, ...] = ()
-    architecture, checkpoint, prefix = None, None, None
+    architecture, checkpoint = None, None
+    prefixes: tuple[str, ...] = ()
     if found.checkpoints:
         checkpoint, weights = _read_one(made, *found.checkpoints)
         names, state = weights.class_names or (), shapes_of(weights.tensors)
-        layers = {name.partition(".")[0] for name in state}
+        shapes, prefixes = unwrapped(state, parts=[each.parts for each in found.factories])
+        layers = layers_of(shapes if prefixes else state)
         own = [each for each in found.factories if layers <= each.parts]
-        shapes, prefix = unwrapped(state)
         if shapes != state or all(each.required for each in own):  # else the network is code that is here
             architecture = recognised(shapes, hint=checkpoint.stem, progress=progress)
     counted = (architecture and architecture.logits) or class_count(shapes, likely=[len(names)] if names else likely)
@@ -270,10 +271,15 @@ def _propose_model(
         made.ask("model.checkpoint", f"the file of the trained weights (.pt, .pth, .safetensors){_of_pickle(found)}")
     else:
         made.put("model.checkpoint", made.near(checkpoint))
-        if prefix is not None:
+        if len(prefixes) == 1:
             made.put(
-                "model.prefix", prefix, "names of the network begin so in the checkpoint, others are of the training"
+                "model.prefix",
+                prefixes[0],
+                "names of the network begin so in the checkpoint, others are of the training",
             )
+        elif prefixes:
+            named = " or ".join(map(repr, prefixes))
+            made.ask("model.prefix", f"what names of the network begin with in the checkpoint, {named}")
     _propose_classes(made, classes, why)
     return shapes, architecture, names if len(names) == classes else ()
 

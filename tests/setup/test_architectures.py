@@ -79,14 +79,19 @@ def test_nothing_is_left_behind() -> None:
     assert torch.empty(1).device.type == "cpu"
 
 
-BESIDE = {"nothing": ({}, None), "a loss": ({"criterion.weight": torch.ones(3)}, "model.")}
+BESIDE = {
+    "nothing": ({}, ()),
+    "a loss": ({"criterion.weight": torch.ones(3)}, ("model.",)),
+    "a count of averaged weights": ({"n_averaged": torch.tensor(3)}, ("model.",)),
+    "an average": ({"ema_model.weight": torch.ones(3)}, ("model.", "ema_model.")),
+}
 
 
-@pytest.mark.parametrize(("beside", "prefix"), BESIDE.values(), ids=BESIDE)
-def test_a_network_is_recognised_in_the_checkpoint_of_a_training_loop(beside: dict, prefix: str | None) -> None:
+@pytest.mark.parametrize(("beside", "prefixes"), BESIDE.values(), ids=BESIDE)
+def test_a_network_is_recognised_in_the_checkpoint_of_a_training_loop(beside: dict, prefixes: tuple[str, ...]) -> None:
     state = {f"model.{name}": value for name, value in models.resnet18(num_classes=3).state_dict().items()}
     inside, found = unwrapped(shapes_of(state | beside))
-    assert (recognised(inside, hint="resnet18").source, found) == ("torchvision:resnet18", prefix)
+    assert (recognised(inside, hint="resnet18").source, found) == ("torchvision:resnet18", prefixes)
 
 
 SORTED = {

@@ -304,6 +304,8 @@ BESIDE = {
     "a loss and a metric": ("net.", {"criterion.weight": 4, "train_acc.tp": 1}, "net."),
     "nothing": ("net.", {}, None),
     "a normalisation of the network's own": ("net.", {"norm.weight": 4}, None),
+    "a count of averaged weights": ("module.", {"n_averaged": 1}, "module."),
+    "an average of the network's own": ("net.", {"model.weight": 4}, None),
 }
 
 
@@ -317,6 +319,27 @@ def test_a_prefix_that_not_all_names_have_is_written(tmp_path: Path, start: str,
     assert made.settings["model.num_classes"] == 4
     write_proposal(made, tmp_path / "gradscore.yaml")
     assert yaml.safe_load((tmp_path / "gradscore.yaml").read_text())["model"].get("prefix") == wanted
+
+
+TEACHERS = {
+    "of the same class": (nn.ModuleDict({"stem": nn.Conv2d(1, 3, 3), "fc": nn.Linear(72, 2)}), FILL_IN),
+    "of a class that is not there": (nn.ModuleDict({"body": nn.Conv2d(1, 9, 3), "head": nn.Linear(72, 2)}), "student."),
+}
+
+
+@pytest.mark.parametrize(("teacher", "wanted"), TEACHERS.values(), ids=TEACHERS)
+def test_the_prefix_of_a_student_beside_a_teacher(tmp_path: Path, teacher: nn.Module, wanted: str) -> None:
+    student = nn.ModuleDict({"stem": nn.Conv2d(1, 3, 3), "fc": nn.Linear(72, 2)})
+    both = nn.ModuleDict({"student": student, "teacher": teacher, "loss": nn.PReLU()})
+    torch.save({"state_dict": both.state_dict()}, tmp_path / "last.ckpt")
+    (tmp_path / "net.py").write_text(CODE.format("self"))
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["model.prefix"] == wanted
+    assert made.settings["model.source"] == "python:net.py:SmallNet"
+    assert made.settings["model.num_classes"] == 2
+    assert "rows of fc.weight" in as_yaml(made)
+    asked = "what names of the network begin with in the checkpoint, 'student.' or 'teacher.'"
+    assert made.missing.get("model.prefix") == {FILL_IN: asked}.get(wanted)
 
 
 def test_what_is_missing_is_marked_and_refused(tmp_path: Path) -> None:
