@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -244,7 +244,7 @@ def open_user_file(
     if file.kind is None:
         return UserSamples(
             len(file.paths),
-            lambda: (_sample(name := called(str(path)), partial(decoded, path, name=name)) for path in file.paths),
+            lambda: map(_image, file.paths),
         )
     path = file.file
     options = {"inputs": column, "root": None if root is None else str(root)}
@@ -261,6 +261,15 @@ def open_user_file(
         len(source.ids),
         lambda: (_sample(f"{file.name}[{each}]", partial(source.sample, row)) for row, each in enumerate(source.ids)),
     )
+
+
+def _image(path: Path) -> RawSample:
+    found = _sample(name := called(str(path)), partial(decoded, path, name=name))
+    if found.raw is None and path.suffix.lower() not in IMAGE_SUFFIXES:
+        return replace(
+            found, error=f"{found.error}; files of other samples than images end in {', '.join(file_kinds())}"
+        )
+    return found
 
 
 def _sample(name: str, read: Callable[[], Raw]) -> RawSample:

@@ -96,6 +96,15 @@ def test_unreadable_images_are_said_and_the_rest_is_read(place: Path) -> None:
     assert found[6].error == "row 1 of data file bad.parquet has nothing in column 'image'"
 
 
+def test_a_file_of_another_kind_is_told_what_files_of_samples_end_in(place: Path) -> None:
+    np.save(place / "rows.npy", PIXELS)
+    (place / "no.png").write_bytes(b"no png")
+    found = [image.error for image in open_user_samples(["rows.npy", "no.png"])[0]]
+    endings = "; files of other samples than images end in .npz, .csv, .tsv, .parquet, .pq"
+    assert [error.endswith(endings) for error in found] == [True, False]
+    assert found[0].startswith("rows.npy cannot be decoded: ")
+
+
 def write_npz(name: str, **arrays: np.ndarray) -> None:
     np.savez(name, **arrays)
 
