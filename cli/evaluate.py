@@ -38,7 +38,7 @@ def evaluate(
 ) -> None:
     """Report which score of a run to use and how good it is; writes evaluation/report.html.
 
-    Also written: metrics.json, metrics.csv, scores.parquet (of every sample) and plots/. Settings of the section
+    Also written: metrics.json, metrics.csv and scores.parquet (of every sample). Settings of the section
     evaluate may be changed for this report; the run keeps its own.
 
     After gradscore demo: gradscore evaluate demo/run

@@ -63,7 +63,7 @@ def inspect(
 ) -> None:
     """Look at the gradients of a saved model, layer by layer, for groups of samples.
 
-    Prints tables; writes Parquet files, plots and report.html to the folder inspect.
+    Prints tables; writes Parquet files and report.html to the folder inspect.
 
     After gradscore demo: gradscore inspect demo/run --by correct --trust-code
     """

@@ -78,9 +78,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     draw = Plot.drawn
 
-    def noting(plot: Plot, kind: str) -> bytes:
+    def noting(plot: Plot) -> bytes:
         found[plot.name] = plot.figure
-        return draw(plot, kind)
+        return draw(plot)
 
     monkeypatch.setattr(Plot, "drawn", noting)
     return found

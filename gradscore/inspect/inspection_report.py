@@ -1,4 +1,4 @@
-"""The report of an inspection: tables as Parquet, plots as PNG and SVG, and one page that needs nothing else."""
+"""The report of an inspection: tables as Parquet, and one page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
 FOOTER = (
     "Rows are layers or parameters from input to output, colours are groups of samples. The figures are in the Parquet "
-    "files beside this page, the plots in plots/."
+    "files beside this page."
 )
 
 HISTOGRAMS = (
@@ -60,7 +60,7 @@ BANDS = {"std": "one standard deviation", "min-max": "extremes", "Q1-Q3": "quart
 
 
 def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> ToolFiles:
-    """Writes the tables of an inspection, its plots and its page.
+    """Writes the tables of an inspection and its page.
 
     Args:
         inspection: what was found.

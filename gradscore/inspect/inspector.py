@@ -334,7 +334,7 @@ class Inspector:
         if writes():
             self.record().save(path)
 
-    def report(self, path: Path | str, *, images: bool = True) -> None:
+    def report(self, path: Path | str) -> None:
         """Writes a page that shows the run until now, and beside it the Parquet file of the same name.
 
         Where `torch.distributed` is at work, the process of rank 0 writes, and the others nothing: at the end of an
@@ -342,7 +342,6 @@ class Inspector:
 
         Args:
             path: the page.
-            images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
 
         Raises:
             ConfigError: the path is that of a Parquet file.
@@ -356,7 +355,7 @@ class Inspector:
             return
         record = self.record()
         record.save(file)
-        write_training(record, path, images=images)
+        write_training(record, path)
 
     def tick_epoch(self) -> list[Entry]:
         """Ends an epoch: its figures join the history, the quantities start anew.

@@ -192,13 +192,12 @@ def _steps(quantity: Quantity) -> Iterator[tuple[Any, ...]]:
                 yield (*where, moments.count, moments.non_finite, *moments.figures().values())
 
 
-def write_training(record: TrainingRecord, path: Path | str, *, images: bool = True) -> None:
+def write_training(record: TrainingRecord, path: Path | str) -> None:
     """Writes the page of a run.
 
     Args:
         record: the run.
         path: the page.
-        images: also write every plot as PNG and SVG, to the folder `<name of the page>-plots`.
 
     Raises:
         MissingExtraError: the extra `report` is not installed.
@@ -215,9 +214,7 @@ def write_training(record: TrainingRecord, path: Path | str, *, images: bool = T
         "remark": "Dashed lines mark these steps.",
         "footer": FOOTER,
     }
-    page = Path(path)
-    plots = page.with_name(f"{page.stem}-plots") if images else None
-    write_page(page, content, _parts(record), template=TEMPLATE, plots=plots)
+    write_page(Path(path), content, _parts(record), template=TEMPLATE)
 
 
 def _extent(record: TrainingRecord) -> str:

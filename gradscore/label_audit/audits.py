@@ -202,14 +202,14 @@ PixelsOf = Callable[[int], Pixels | None]
 
 
 PAGE = "audit.html"
-FILES = ("audit.csv", "audit.parquet", PAGE, "plots/scores.png")
-"""Where `write_audit` writes, the plots as one for all."""
+FILES = ("audit.csv", "audit.parquet", PAGE)
+"""What `write_audit` writes."""
 
 
 def write_audit(
     audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = SHOWN
 ) -> ToolFiles:
-    """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html` and its plots.
+    """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html`.
 
     The page is written first, so that tables are there only beside the page that belongs to them. Texts of the CSV file
     that a spreadsheet would run as formulas begin with `'`.

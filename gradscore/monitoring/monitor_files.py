@@ -32,7 +32,7 @@ PREFIX = "gradscore_monitor_"
 
 
 def write_monitor(monitor: Monitor, folder: str | Path, *, name: str = "monitor") -> ToolFiles:
-    """Writes `windows.jsonl`, `metrics.prom` and, with the extra `report`, `monitor.html` and its plots.
+    """Writes `windows.jsonl`, `metrics.prom` and, with the extra `report`, `monitor.html`.
 
     Args:
         monitor: what was watched.

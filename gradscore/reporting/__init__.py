@@ -1,6 +1,6 @@
 """Pages: the report of an evaluation, and what all reports share.
 
-`pages` draws, and writes pages that need nothing but a browser, with the plots as PNG and SVG beside them.
+`pages` draws, and writes pages that need nothing but a browser.
 `evaluation_report` is what `gradscore evaluate` writes: sentences, tables, plots, and samples to look at (`gallery`).
 Everything that draws needs the extra `report`.
 """

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing else, and its plots as PNG and SVG.
+"""The report of a run: one HTML page that needs nothing else.
 
 First the answer, then a row for each set, what every score reaches, figures, samples to look at, and notes.
 """
@@ -58,11 +58,9 @@ from .pages import (
 MOST_PAIRS = 50
 """Near-duplicates listed; all of them are in a file beside the page."""
 
-PLOTS = "plots"
-
 FOOTER = (
     "Scores: higher means more likely wrong or out of distribution. The figures are in metrics.json and metrics.csv, "
-    "the scores of every sample in scores.parquet, the plots in plots/."
+    "the scores of every sample in scores.parquet."
 )
 
 OURS, BASELINE, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
@@ -114,7 +112,7 @@ GROUPS = {
 
 
 def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: ImageOf | None = None) -> Path:
-    """Writes `evaluation/report.html`, which is self-contained, and `plots/` of a run.
+    """Writes `evaluation/report.html`, of a run, which is self-contained.
 
     Args:
         run: the run folder.
@@ -132,8 +130,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
     folder = run.evaluation_path
     records = Records(evaluation.records)
     inputs = MetaInputs.load(run.inputs_path)
-    changed = [f"{folder.name}/{name}" for name in (PAGE, PLOTS)]
-    with changing(run.path, changed), trusting_code(False, origin=run.code):
+    with changing(run.path, [f"{folder.name}/{PAGE}"]), trusting_code(False, origin=run.code):
         parts = _parts(run, evaluation, records, inputs)
         content: dict[str, object] = {
             "name": "/".join(run.path.resolve().parts[-2:]),
@@ -160,7 +157,7 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
             ),
         }
         page = folder / PAGE
-        write_page(page, content, parts, template=TEMPLATES / "report.html.jinja", plots=folder / PLOTS)
+        write_page(page, content, parts, template=TEMPLATES / "report.html.jinja")
     return page
 
 

@@ -1,7 +1,7 @@
 """Pages that need nothing but a browser, and their plots, drawn by Matplotlib without a display: the extra `report`.
 
 A function for each kind of plot takes data and texts and gives a `Plot`, whose figure `write_page` puts into the page
-and into PNG and SVG files. Texts that come from outside are drawn as they stand: no mathematics, and `printable`.
+Texts that come from outside are drawn as they stand: no mathematics, and `printable`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from PIL import Image
 from ..data import Pixels
 from ..errors import MissingExtraError
 from ..notices import notes, printable, urgent
-from ..system import FloatArray, write_bytes, write_text
+from ..system import FloatArray, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +97,7 @@ class Plot:
     """A figure and what a page says about it.
 
     Attributes:
-        name: of the files.
+        name: its place in the page, as the end of an address: `report.html#NAME`.
         title: above the plot.
         caption: what to see in it.
         figure: the plot itself.
@@ -109,10 +109,10 @@ class Plot:
     figure: Figure
 
     @_styled
-    def drawn(self, kind: str) -> bytes:
-        """The content of a file of the plot, `png` or `svg`."""
+    def drawn(self) -> bytes:
+        """The plot as SVG."""
         file = BytesIO()
-        self.figure.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+        self.figure.savefig(file, format="svg", metadata={"Date": None})
         return file.getvalue()
 
 
@@ -456,33 +456,23 @@ def write_page(
     parts: Sequence[Part],
     *,
     template: Path = TEMPLATES / "base.html.jinja",
-    plots: Path | None,
 ) -> None:
-    """Writes a page and its plots.
+    """Writes a page with its plots.
 
     Args:
         page: the file.
         content: what the template asks for beside the parts; see `base.html.jinja` for what every page may have.
         parts: the plots of the page.
         template: of the page, which extends `base.html.jinja`.
-        plots: the folder for every plot as PNG and SVG, where no other plot stays; None for no such files.
 
     Raises:
-        OutputError: a file cannot be written.
+        OutputError: the file cannot be written.
     """
     from markupsafe import Markup
 
-    images, files = {}, []
-    for plot in (plot for part in parts for plot in part.plots):
-        drawing = plot.drawn("svg")
-        images[plot.name] = Markup(_data_uri(drawing, "svg+xml"))  # nothing in it to escape
-        if plots is not None:
-            for kind, drawn in (("png", plot.drawn("png")), ("svg", drawing)):
-                files.append(plots / f"{plot.name}.{kind}")
-                write_bytes(files[-1], drawn)
-    if plots is not None:
-        for path in {*plots.glob("*.png"), *plots.glob("*.svg")} - set(files):
-            path.unlink()  # of an earlier page
+    plots = [plot for part in parts for plot in part.plots]
+    # There is nothing to escape in a data URI.
+    images = {plot.name: Markup(_data_uri(plot.drawn(), "svg+xml")) for plot in plots}
     shared = {"facts": [], "version": version("gradscore"), "parts": parts, "images": images}
     write_text(page, render(template, {**shared, **content}))
 
@@ -510,7 +500,7 @@ def write_beside(
     template: Path,
     again: str,
 ) -> ToolFiles:
-    """Writes the page of a tool beside its tables, where the packages are there that draw, and its plots in `plots`.
+    """Writes the page of a tool beside its tables, where the packages are there that draw.
 
     Args:
         tables: files of figures.
@@ -524,7 +514,7 @@ def write_beside(
     except MissingExtraError as error:
         return ToolFiles(tables=tables, html=None, notice=str(error))
     content, parts = made()
-    write_page(page, content, parts, template=template, plots=page.parent / "plots")
+    write_page(page, content, parts, template=template)
     return ToolFiles(tables=tables, html=page)
 
 

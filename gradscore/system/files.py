@@ -83,7 +83,7 @@ def check_target(*paths: Path) -> None:
 
 
 def clear_page(page: Path, *others: Path) -> None:
-    """Removes a page, its plots beside it, and other files, before what they are made of is written anew.
+    """Removes a page and other files, before what they are made of is written anew.
 
     So an end halfway, or no package to draw with, leaves no page beside figures that it does not show.
 
@@ -92,9 +92,8 @@ def clear_page(page: Path, *others: Path) -> None:
     """
     files = [page, *others]
     check_target(*files)
-    plots = page.parent / "plots"
     with writing(page):
-        for file in [*files, *plots.glob("*.png"), *plots.glob("*.svg")]:
+        for file in files:
             file.unlink(missing_ok=True)
 
 

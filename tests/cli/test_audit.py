@@ -147,16 +147,9 @@ def with_a_folder_in_the_place_of_a_table(folder: Path) -> Path:
     return folder
 
 
-def with_a_file_in_the_place_of_plots(folder: Path) -> Path:
-    (folder / "in_dist.fit").mkdir()
-    (folder / "in_dist.fit" / "plots").write_text("something")
-    return folder
-
-
 TARGETS = {
     "a file": (a_file, "file is a file, wanted a folder"),
     "a folder in the place of a table": (with_a_folder_in_the_place_of_a_table, "audit.csv: wanted a file"),
-    "a file in the place of a folder": (with_a_file_in_the_place_of_plots, "plots is a file, wanted a folder"),
 }
 
 

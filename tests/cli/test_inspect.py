@@ -10,6 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gradscore.config import load_config
+from gradscore.errors import OutputError
 from gradscore.inspect import inspect_config
 from gradscore.models import trusting_code
 from gradscore_cli.main import app
@@ -112,21 +113,25 @@ def test_page_holds_everything_it_needs(config_file: Path, tmp_path: Path, drawn
     assert "Nothing stands out" in page
     assert re.findall(r"<(?:link|iframe|script)\b", page) == []
     assert {source[:26] for source in re.findall(r'<img[^>]* src="([^"]*)"', page)} == {"data:image/svg+xml;base64,"}
-    plots = {path.stem for path in (tmp_path / "page" / "plots").glob("*.png")}
-    assert set(drawn) == plots == {path.stem for path in (tmp_path / "page" / "plots").glob("*.svg")}
+    assert set(drawn) == set(re.findall(r'<figure[^>]* id="([^"]*)"', page))
     names = [line.get_label() for line in drawn["parameter-gradient-norm"].axes[0].lines]
     assert names == ["in_dist.test", "noise"]
 
 
-def test_an_inspection_that_fails_halfway_leaves_nothing_of_an_earlier_one(config_file: Path, tmp_path: Path) -> None:
+def cannot_be_written(*_: object, **__: object) -> None:
+    raise OutputError("report.html: cannot be written")
+
+
+def test_an_inspection_that_fails_halfway_leaves_nothing_of_an_earlier_one(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given, folder = [config_file, "--trust-code", "--samples", 12, "--out", tmp_path / "page"], tmp_path / "page"
     assert inspect(*given, "--quantities", "mean_gsnr,output_norm").exit_code == 0
-    shutil.rmtree(folder / "plots")
-    (folder / "plots").write_text("in the way of plots")
+    monkeypatch.setattr("gradscore.inspect.inspection_report.write_beside", cannot_be_written)
     result = inspect(*given, "--quantities", "output_norm")
     assert result.exit_code == 2
     assert "cannot be written" in result.stderr
-    assert {path.name for path in folder.iterdir()} == {"figures.parquet", "plots"}
+    assert {path.name for path in folder.iterdir()} == {"figures.parquet"}
 
 
 def test_a_folder_that_cannot_be_written_keeps_an_earlier_inspection(config_file: Path, tmp_path: Path) -> None:
@@ -134,11 +139,11 @@ def test_a_folder_that_cannot_be_written_keeps_an_earlier_inspection(config_file
     assert inspect(*given).exit_code == 0
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()
-    before = (folder / "figures.parquet").stat().st_mtime_ns, sorted((folder / "plots").iterdir())
+    before = (folder / "figures.parquet").stat().st_mtime_ns
     result = inspect(*given)
     assert result.exit_code == 2
     assert "wanted a file to write to, got a folder" in result.stderr
-    assert before == ((folder / "figures.parquet").stat().st_mtime_ns, sorted((folder / "plots").iterdir()))
+    assert before == (folder / "figures.parquet").stat().st_mtime_ns
 
 
 def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path, drawn: dict[str, Figure]) -> None:

@@ -117,6 +117,6 @@ def test_the_first_process_alone_writes_files(tmp_path, monkeypatch, rank, writt
     with Inspector(model(), quantities()) as inspector:
         inputs, labels = batch(rank, 0)
         inspector.backward(F.cross_entropy(inspector.model(inputs), labels, reduction="none"))
-        inspector.report(tmp_path / "run.html", images=False)
+        inspector.report(tmp_path / "run.html")
         inspector.save(tmp_path / "save.parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == written

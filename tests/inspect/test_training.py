@@ -1,5 +1,6 @@
 """The picture of training: what is kept of a run, the file, the page, and findings while it goes on."""
 
+import re
 import warnings
 
 import numpy as np
@@ -121,8 +122,7 @@ def named_lines(axes):
 def test_page_of_a_run(tmp_path, drawn):
     inspector = train("run")
     inspector.report(tmp_path / "training.html")
-    plots = {path.stem for path in (tmp_path / "training-plots").glob("*.png")}
-    assert set(drawn) == plots == {path.stem for path in (tmp_path / "training-plots").glob("*.svg")}
+    assert set(drawn) == set(re.findall(r'<figure[^>]* id="([^"]*)"', (tmp_path / "training.html").read_text()))
     assert (tmp_path / "training.parquet").is_file()
     layers = ["(model)", *(name for name, _ in inspector.model.named_parameters())]
     epochs = drawn["parameter-gradient-norm-epochs"].axes
@@ -144,18 +144,15 @@ def test_findings_stand_on_the_axis_of_time(tmp_path, drawn):
         inspector = train("run", explodes_at=12, quantities=(), health=every(3))
     (finding, *_) = inspector.findings()
     assert 12 <= finding.step <= 18
-    inspector.report(tmp_path / "training.html", images=False)
+    inspector.report(tmp_path / "training.html")
     assert f"step {finding.step}: " in (tmp_path / "training.html").read_text()
     assert finding.step in [line.get_xdata()[0] for line in drawn["training-loop-loss-steps"].axes[0].lines]
-    assert not (tmp_path / "training-plots").exists()
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.inspect.HealthWarning")
 def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     quantities = QUANTITIES[1:3]
-    train("run", explodes_at=12, quantities=quantities, health=every(3)).report(
-        tmp_path / "training.html", images=False
-    )
+    train("run", explodes_at=12, quantities=quantities, health=every(3)).report(tmp_path / "training.html")
     loss, epochs = drawn["training-loop-loss-steps"].axes[0], drawn["output-norm-epochs"].axes[0]
     assert (loss.get_xlim(), loss.get_yscale()) == ((0, 29), "log")
     assert epochs.get_xlim() == (0, 2)
@@ -298,5 +295,5 @@ def test_steps_are_drawn_as_they_are_set(options, lines, bands):
 def test_names_in_a_page_make_no_element(tmp_path):
     inspector = Inspector(nn.Linear(2, 2), [ExplicitCall()], name="<img src=x>")
     inspector.push(loss=1.0)
-    inspector.report(tmp_path / "training.html", images=False)
+    inspector.report(tmp_path / "training.html")
     assert "<img src=x>" not in (tmp_path / "training.html").read_text()

@@ -149,7 +149,7 @@ def test_fits_and_evaluates_as_a_local_run(bucket: Bucket, config_file: str, loc
         assert command("evaluate", where).exit_code in (0, 3)  # so few samples may come to no verdict
     there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(reference)
     assert there.keys() == here.keys()
-    pages = {name for name in here if name.endswith((".html", ".md", ".svg", ".png", "SHA256SUMS"))}
+    pages = {name for name in here if name.endswith((".html", ".md", "SHA256SUMS"))}
     assert {name: there[name] for name in here.keys() - pages} == {name: here[name] for name in here.keys() - pages}
     assert verify_run(tmp_path / "copy").damaged == []
     assert command("verify", address).exit_code == 0

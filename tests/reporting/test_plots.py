@@ -17,7 +17,9 @@ TEXTS = {"name": "n", "title": "t", "x_label": "x"}
 def test_names_of_any_length_leave_room_for_the_map(classes: int, letters: int) -> None:
     names = [f"{number}{'n' * letters}" for number in range(classes)]
     plot = heat_map(np.eye(classes), rows=names, columns=names, **TEXTS)
-    pixels = np.asarray(Image.open(io.BytesIO(plot.drawn("png"))).convert("RGB"))
+    image = io.BytesIO()
+    plot.figure.savefig(image, format="png")
+    pixels = np.asarray(Image.open(image).convert("RGB"))
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
 
 
@@ -26,14 +28,14 @@ def test_signs_that_a_terminal_would_obey_are_drawn_as_escapes() -> None:
     with catch_warnings():
         simplefilter("error")
         line = Line(name="a\x1b[2Jb", x=np.arange(3.0), y=np.arange(3.0), colour="#000000")
-        lines = curves([line], **TEXTS | {"title": "\x9b"}, y_label="$y_1").drawn("svg").decode()
-        cells = heat_map(np.eye(2), rows=names, columns=names, **TEXTS).drawn("svg").decode()
+        lines = curves([line], **TEXTS | {"title": "\x9b"}, y_label="$y_1").drawn().decode()
+        cells = heat_map(np.eye(2), rows=names, columns=names, **TEXTS).drawn().decode()
     assert all(text in lines for text in (r"a\x1b[2Jb", r"\x9b", "$y_1"))
     assert r"c\x1b]0;gone" in cells
 
 
 def test_the_same_plot_gives_the_same_bytes() -> None:
-    drawn = [histograms([("a", np.arange(9.0), "#000000")], **TEXTS).drawn("svg") for _ in range(2)]
+    drawn = [histograms([("a", np.arange(9.0), "#000000")], **TEXTS).drawn() for _ in range(2)]
     assert drawn[0] == drawn[1]
 
 
