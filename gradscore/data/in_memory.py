@@ -322,7 +322,7 @@ class _Reader:
     def _labels(self, labels: Any, size: int) -> Tensor:
         refuse_masked(labels, what=f"{self.name}: some labels")
         found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
-        if found.dtype.kind not in "iu":
+        if found.dtype.kind not in "iu" and not (found.dtype.kind == "b" and found.ndim == 1):
             how = "names by their places among the classes" if found.dtype.kind not in "fb" else "numbers by .long()"
             if found.ndim > 1:
                 how = "one-hot rows by argmax(1)"

@@ -159,7 +159,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: (X, Y.float()),
         r"wanted labels as whole numbers.*got float32; convert them, numbers by \.long",
     ),
-    "boolean labels": (lambda: (X, Y > 0), r"got bool; .* by \.long\(\)"),
+    "boolean labels with an axis of one": (lambda: (X, Y[:, None] > 0), r"got bool; .* by labels\[:, 0\]\.long\(\)"),
+    "one-hot truth values": (lambda: (X, torch.eye(3)[Y] > 0), r"got bool; convert them, one-hot rows by argmax\(1\)"),
     "one-hot floats": (lambda: (X, torch.eye(3)[Y]), r"convert them, one-hot rows by argmax\(1\)"),
     "floats with an axis of one": (lambda: (X, Y[:, None].float()), r"of one column by labels\[:, 0\]\.long\(\)"),
     "labels with an axis of one": (lambda: (X, Y[:, None]), r"got labels of shape \(6, 1\); give labels\[:, 0\]"),
@@ -203,6 +204,15 @@ def test_an_input_may_be_one_number_a_sample(dtype: torch.dtype) -> None:
     found = gradscore.features(model, {"x": X, "lengths": lengths}, statistics=["l2"], losses=["uniform"])
     wanted = model(X, lengths).detach().numpy()
     assert found[["logit_0", "logit_1", "logit_2"]].to_numpy() == pytest.approx(wanted, rel=1e-6)
+
+
+BOOLEAN = {"a tensor": Y > 0, "an array": Y.numpy() > 0, "a list": [each > 0 for each in Y.tolist()]}
+
+
+@pytest.mark.parametrize("labels", BOOLEAN.values(), ids=BOOLEAN)
+def test_truth_values_are_labels_0_and_1(labels: Any) -> None:
+    found = gradscore.features(nn.Linear(4, 2).eval(), (X, labels), **SETTINGS)
+    assert found["label"].tolist() == [0, 1, 1, 0, 1, 1]
 
 
 def test_inputs_by_name_may_have_labels_beside_them() -> None:
