@@ -155,8 +155,9 @@ def _catches(made: Bundle) -> str:
         if len(made.detectors) > 1
         else ("", "")
     )
-    all_of_them = ", ".join(caught) or "nothing that the run reports"
-    said = f"{rejected} % of correct predictions are rejected{together}; it catches {all_of_them}.{report}"
+    unknown = "the run reports no OOD samples and no wrong predictions, so what it catches is not known."
+    found = f"it catches {', '.join(caught)}.{report}" if caught else unknown
+    said = f"{rejected} % of correct predictions are rejected{together}; {found}"
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
         said += " The OOD score was fitted on other samples of these sets; expect less of new kinds."
     return said
