@@ -28,12 +28,15 @@ from ..evaluation import (
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
+    Verdict,
     advice_by_task,
     class_notices,
+    count_or_percent,
     deployed_protocol,
     places_of_models,
     specs_of,
     stored_verdicts,
+    where_better,
 )
 from ..extractor import Extractor, input_dtype
 from ..meta import (
@@ -157,9 +160,14 @@ def make_bundle(
     )
     columns = [name for name in right.columns if name not in META_COLUMNS]
     specs, protocol = specs_of(run), deployed_protocol(run)
-    models, about_models = _deployed_models(run, scores, specs, protocol=protocol)
+    models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
     detectors = calibrated(models, right, with_copies=with_copies, alpha=alpha)
     rejections = measured_rejections(run, detectors, specs, protocol=protocol)
+    about_baselines = []
+    for name, (others, words) in advised.items():
+        instead = calibrated(others, right, with_copies=with_copies, alpha=alpha)
+        then = measured_rejections(run, instead, specs, protocol=protocol)
+        about_baselines.append(f"{words}; {_what_it_would_catch(name, then, rejections)}")
     hashes = {
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
@@ -201,6 +209,7 @@ def make_bundle(
             *specs.copied_sets,
             *class_notices(run),
             *calibration.notices,
+            *about_baselines,
             *about_models,
             *about_self_test,
         ],
@@ -223,19 +232,24 @@ def _built(run: RunFolder, config: Config, *, elsewhere: bool, trust_code: bool)
 
 def _deployed_models(
     run: RunFolder, scores: Sequence[str], specs: MetaModelSpecs, *, protocol: str | None
-) -> tuple[Models, list[str]]:
-    """What decides for each detector and its protocol, and what a user should know of the choice."""
+) -> tuple[Models, dict[str, tuple[Models, str]], list[str]]:
+    """What decides for each detector and its protocol, and what a user should know of the choice.
+
+    Between them, by the detector that a baseline should decide by the report: what decides then, and advice to do so.
+    """
     nothing = f"{run.path}: no meta models; run `gradscore fit-meta {quote(str(run.path))}` first"
     if not run.inputs_path.is_dir():
         raise BundleError(nothing)
     inputs = MetaInputs.load(run.inputs_path)
     wanted = wanted_scores(scores, inputs)
     identities = FitIdentities(run, specs)
+    judged = stored_verdicts(run)
     places = places_of_models(protocol)
     found: Models = {}
     notices: list[str] = []
     for name, question in DETECTORS.items():
         place, asked = places.get(question.task), wanted.get(name)
+        reported = [each for each in judged if each.area.task == question.task]
         folder = run.meta_path / (place or "")
         if place is not None and identities.asks_for(place) and folder.is_dir():
             model = identities.load(place, inputs)
@@ -243,7 +257,7 @@ def _deployed_models(
             deciding = chosen_model(folder, model, choice, score=asked)
             fitted_on = BASELINE if isinstance(deciding, BaselineScore) else place.split("/")[1]
             found[name] = deciding, fitted_on
-            notices += _about_request(question.what, choice, asked)
+            notices += _about_request(question.what, choice, asked, reported)
         elif asked in inputs.baselines.names:
             found[name] = BaselineScore(name=asked, inputs=inputs), BASELINE
         else:
@@ -260,9 +274,14 @@ def _deployed_models(
     names = [model.name for model, _ in found.values() if isinstance(model, BaselineScore)]
     few = replace(inputs, baselines=inputs.baselines.for_scores(names))
     packed = {name: (replace(model, inputs=few), fitted_on) for name, (model, fitted_on) in found.items()}
-    advice = advice_by_task(stored_verdicts(run))
-    advised = [advice.get(DETECTORS[name].task) for name in found if name not in wanted]
-    return packed, [*(words for _, words in filter(None, advised)), *notices]
+    advice = advice_by_task(judged)
+    advised = {name: advice.get(DETECTORS[name].task) for name in found if name not in wanted}
+    instead = {
+        name: ({**found, name: (BaselineScore(name=each[0], inputs=inputs), BASELINE)}, each[1])
+        for name, each in advised.items()
+        if each is not None
+    }
+    return packed, instead, notices
 
 
 def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str, CalibratedScore]) -> list[Notice]:
@@ -281,7 +300,26 @@ def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str
     ]
 
 
-def _about_request(what: str, choice: ScoreChoice, asked: str | None) -> list[str]:
+def _what_it_would_catch(detector: str, then: Sequence[Rejections], now: Sequence[Rejections]) -> str:
+    """What another score of a detector catches of the samples that it is to find, beside the one that decides now."""
+    of_both = [_caught(detector, each) for each in (then, now)]
+    shares = f"{count_or_percent(*of_both[0])} of {DETECTORS[detector].what} against {count_or_percent(*of_both[1])}"
+    here = "on this run" + (", whose sets were fitted," if detector == "ood" else "")
+    return (
+        f"{here} it would catch fewer: {shares}"
+        if of_both[0] < of_both[1]
+        else f"this bundle would then catch {shares}"
+    )
+
+
+def _caught(detector: str, rejections: Sequence[Rejections]) -> tuple[float, int]:
+    """The share of the samples that one detector is to find which all together catch, and how many these are."""
+    kinds = [each for each in rejections if each.what != RIGHT and (each.what == WRONG) == (detector == "wrong")]
+    rejected, samples = (sum(getattr(each, name) for each in kinds) for name in ("rejected", "samples"))
+    return rejected / samples, samples
+
+
+def _about_request(what: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:
     """What it costs to ask for another score than the chosen one."""
     if asked in (None, choice.score):
         return []
@@ -291,6 +329,8 @@ def _about_request(what: str, choice: ScoreChoice, asked: str | None) -> list[st
             f"mean AUROC of {judged[asked]:.3f} on {HELD_OUT[choice.judged_by or '']}, {judged[choice.score]:.3f} of "
             f"{choice.score}, which was chosen"
         )
+        where = where_better(asked, reported)
+        cost += f"; in the report {asked} is {where}" if where else ""
     return [f"{asked} decides on {what}, as asked: {cost}"]
 
 

@@ -17,6 +17,7 @@ from .answer import (
     describe_share,
     signed,
     verdict_rows,
+    where_better,
     without_gradients,
 )
 from .choosing import deployed_protocol, places_of_models

@@ -436,6 +436,24 @@ def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     return best, f"in the report {best} catches more of {on}{but}; {when}let it decide: {what}"
 
 
+def where_better(score: str, found: Sequence[Verdict]) -> str:
+    """On which sets of a report a score has a higher AUROC than the chosen one, as what follows that it is.
+
+    Args:
+        score: its name in tables.
+        found: the verdicts on one question; what they do not compare is left out, and nothing is said of nothing.
+    """
+    pairs = {each.what: (each.aurocs.get(score), each.area.value) for each in verdicts_on_sets(found)}
+    gains = {
+        what: round(own - chosen, 3) for what, (own, chosen) in pairs.items() if own is not None and chosen is not None
+    }
+    better = [what for what, gain in gains.items() if gain > 0]
+    if not better:
+        return f"not better{' on any set' if len(gains) > 1 else ''}" if gains else ""
+    mean = ", and" if math.fsum(gains.values()) > 0 else ", but not"
+    return f"better on {_listed(better)}{f'{mean} in the mean over all sets' if len(gains) > 1 else ''}"
+
+
 def _more_caught(verdict: Verdict) -> str:
     """What the best baseline catches, and what the chosen score does."""
     best, chosen = (

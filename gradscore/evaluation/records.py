@@ -428,6 +428,7 @@ class Verdict:
             meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and the regression
             on all of them is not shown to be behind, else it is undecided.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
+        aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
         complete: whether the baselines that are often the strongest were computed, at their best.
         is_best: whether all figures of the chosen score are those of that baseline: it is that, a meta model that kept
@@ -446,6 +447,7 @@ class Verdict:
     by_gradients: Record | None
     gradients: Gradients | None
     caught: float | None
+    aurocs: Mapping[str, float]
     shares: Mapping[str, float]
     complete: bool
     is_best: bool
@@ -645,6 +647,7 @@ def _verdict(
         over_all=bool(areas) and all(_is_above(chosen.get(GAIN + each.score)) for each in areas),
         times=_times_to_settle([chosen.get(GAIN + each.score) for each in areas]),
         caught=None if missed is None or missed.value is None else 1 - missed.value,
+        aurocs={each.score: each.value or 0.0 for each in same if each.metric == "auroc"},
         shares={each.score: 1 - (each.value or 0.0) for each in same if each.metric == "fpr95_id_positive"},
     )
 

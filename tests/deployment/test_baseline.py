@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from gradscore.baselines import BASELINES
-from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
+from gradscore.deployment import Bundle, Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError
-from gradscore.evaluation import evaluate_run, stored_verdicts
+from gradscore.evaluation import count_or_percent, evaluate_run, stored_verdicts
 from gradscore.evaluation.answer import answer_of
 from gradscore.meta import MetaInputs, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
@@ -74,7 +75,19 @@ def test_the_other_detector_stays(bundle_file: Path, small_bundle: Path, images:
     pd.testing.assert_frame_equal(single.filter(like="_wrong"), usual.filter(like="_wrong"))
 
 
-def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def caught(small_run: Path) -> Callable[[str, Bundle, str], list[str]]:
+    """What a bundle catches of a set, and what it does with a score asked for."""
+
+    def shares(what: str, made: Bundle, score: str) -> list[str]:
+        asked = make_bundle(RunFolder(small_run), alpha=ALPHA, trust_code=True, scores=[score])
+        of_set = [each for bundle in (made, asked) for each in bundle.rejections if each.what == what]
+        return [count_or_percent(each.rejected / each.samples, each.samples) for each in of_set]
+
+    return shares
+
+
+def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence for both detectors, of what the report shows to be worse, and nothing of what is undecided."""
     run = RunFolder(small_run)
     found = evaluate_run(run).verdicts
@@ -88,10 +101,24 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, monkeypatch: 
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
         f"in the report energy catches more of {what} (52 % against 50 %); {when}let it decide: add --score "
-        f"{which}=energy to gradscore bundle"
-        for what, when, which in [
-            ("wrong predictions", "", "wrong"),
-            ("noise", "if you expect such samples, ", "ood"),
+        f"{which}=energy to gradscore bundle; {here} it would catch fewer: {then} of {all_of} against {now}"
+        for what, when, which, all_of, now, then, here in [
+            (
+                "wrong predictions",
+                "",
+                "wrong",
+                "wrong predictions",
+                *caught("wrong predictions", made, "wrong=energy"),
+                "on this run",
+            ),
+            (
+                "noise",
+                "if you expect such samples, ",
+                "ood",
+                "OOD samples",
+                *caught("noise", made, "ood=energy"),
+                "on this run, whose sets were fitted,",
+            ),
         ]
     ]
 
@@ -111,7 +138,7 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     ]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
     (notice,) = make_bundle(run, alpha=ALPHA, trust_code=True).notices
-    assert notice == same[0]
+    assert notice.startswith(f"{same[0]};")
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [hardly])
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "an AUROC that is hardly higher"
     monkeypatch.setattr(
@@ -146,6 +173,33 @@ def test_what_it_costs_to_ask_for_another_score(small_run: Path, bundle_file: Pa
     energy, chosen = (f"{choice.judged[name]:.3f}" for name in ("energy", choice.score))
     assert f"energy decides on OOD samples, as asked: mean AUROC of {energy} on " in said
     assert f", {chosen} of {choice.score}, which was chosen" in said
+
+
+# AUROCs of energy on sets on which the chosen score has 0.8, and what is said of them.
+IN_THE_REPORT = {
+    "on one alone, and on the whole": ([0.9], "better on a"),
+    "not on it": ([0.7], "not better"),
+    "on all": ([0.9, 0.81], "better on a and b, and in the mean over all sets"),
+    "on one": ([0.9, 0.6], "better on a, but not in the mean over all sets"),
+    "on one by much": ([0.9, 0.79], "better on a, and in the mean over all sets"),
+    "on none": ([0.8, 0.7, 0.8001], "not better on any set"),
+}
+
+
+@pytest.mark.parametrize(("aurocs", "words"), IN_THE_REPORT.values(), ids=IN_THE_REPORT)
+def test_where_a_score_asked_for_is_better_in_the_report(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, aurocs: list[float], words: str
+) -> None:
+    noise = evaluate_run(RunFolder(small_run)).verdicts[-1]
+    sets = tuple(
+        replace(noise, what=name, area=replace(noise.area, value=0.8), aurocs={"chosen": 0.8, "energy": value})
+        for name, value in zip("abc", aurocs, strict=False)
+    )
+    found = [*sets] if len(sets) == 1 else [replace(noise, what="all", sets=sets)]
+    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: found)
+    made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=energy"], trust_code=True)
+    (said,) = (line for line in made.notices if "as asked: " in line)
+    assert said.endswith(f"; in the report energy is {words}")
 
 
 def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: Path) -> None:
