@@ -107,12 +107,14 @@ class StateDict:
             holds.
         beside: keys in the place of the last of them that hold weights of the same names.
         class_names: in the order of the outputs, where the file names them; None where it does not.
+        has_objects: other objects than plain values lie beside; `torch.load` reads such a file where it may run code.
     """
 
     tensors: dict[str, Tensor]
     keys: Keys = ()
     beside: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
+    has_objects: bool = False
 
 
 def read_state_dict(path: Path) -> StateDict:
@@ -124,8 +126,8 @@ def read_state_dict(path: Path) -> StateDict:
     Raises:
         ModelError: it cannot be read, holds something else than a state dict, or several.
     """
-    content = _read(path)
-    state, keys, beside = _state_dict(content, path)
+    content, has_objects = _read(path)
+    state, keys, beside = _state_dict(content, path, has_objects=has_objects)
     if not isinstance(state, Mapping) or not state:
         raise ModelError(f"checkpoint {path} holds {type(state).__name__}, wanted a state dict")
     if quantised := [str(name) for name, value in state.items() if _is_quantised(value)]:
@@ -152,7 +154,8 @@ def read_state_dict(path: Path) -> StateDict:
         )
         count = "1 entry that is not a tensor" if len(wrong) == 1 else f"{len(wrong)} entries that are not tensors"
         raise ModelError(f"checkpoint {path} holds {count}: {some(wrong)}; {advice}")
-    return StateDict({str(name): value for name, value in state.items()}, keys, beside, _class_names(content))
+    tensors = {str(name): value for name, value in state.items()}
+    return StateDict(tensors, keys, beside, _class_names(content), has_objects)
 
 
 def format_of(path: Path) -> Format:
@@ -191,7 +194,8 @@ def _other(path: Path) -> str:
     return str(path.with_name(f"{path.stem}_weights.pt"))
 
 
-def _read(path: Path) -> object:
+def _read(path: Path) -> tuple[object, bool]:
+    """What a file holds, and whether there are stand-ins in it."""
     if not path.exists():
         raise ModelError(f"checkpoint {path} does not exist")
     try:
@@ -199,7 +203,7 @@ def _read(path: Path) -> object:
         if found in _REFUSED:
             raise ModelError(f"checkpoint {path} {_REFUSED[found].format(path=str(path), to=_other(path))}")
         if found == "safetensors":
-            return load_file(path)
+            return load_file(path), False
         return _load(path)
     except pickle.UnpicklingError as error:
         raise ModelError(f"checkpoint {path} {_why_not(error, path)}") from error
@@ -220,16 +224,16 @@ class _Array(StandIn):
     """Takes the place of an array of NumPy."""
 
 
-def _load(path: Path) -> object:
-    """What `torch.save` wrote; objects beside plain values become stand-ins, so that nothing of theirs runs.
+def _load(path: Path) -> tuple[object, bool]:
+    """What `torch.save` wrote, and whether there are stand-ins in it, for objects beside plain values.
 
-    The unpickler of `weights_only` reads it, which refuses modules that touch files, processes and the like whatever it
-    is told to take.
+    Nothing of these objects runs: the unpickler of `weights_only` reads the file, which refuses modules that touch
+    files, processes and the like whatever it is told to take.
     """
     with warnings.catch_warnings(), path.open("rb") as file:  # by its name alone, it could be taken for safetensors
         warnings.simplefilter("ignore")  # of other versions of the format; what counts is whether it can be read
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True), False
         except pickle.UnpicklingError as error:
             others = _other_classes(path)
             if not others:
@@ -244,7 +248,7 @@ def _load(path: Path) -> object:
                 raise error from None
             if isinstance(found, StandIn):
                 raise
-            return found
+            return found, True
 
 
 _ARRAY = ("numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
@@ -274,7 +278,7 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
     )
 
 
-def _state_dict(content: object, path: Path) -> tuple[object, Keys, tuple[str, ...]]:
+def _state_dict(content: object, path: Path, *, has_objects: bool) -> tuple[object, Keys, tuple[str, ...]]:
     """What is there itself, what a usual key names, or the only mapping of tensors in mappings or a list of them.
 
     Returns:
@@ -286,15 +290,15 @@ def _state_dict(content: object, path: Path) -> tuple[object, Keys, tuple[str, .
         return content, (), ()
     for key in NESTED_KEYS:
         if isinstance(content.get(key), Mapping):
-            found, keys, beside = _state_dict(content[key], path)
+            found, keys, beside = _state_dict(content[key], path, has_objects=has_objects)
             here = tuple(str(each) for each in content if each != key and _are_alike(content[each], found))
             return (found, (key, *keys), beside) if beside else (found, (key,) if here else (key, *keys), here)
     inside = _inside(content, Tensor) or _inside(content, _Array)[:1]
     if len(inside) > 1 and not any(isinstance(value, Tensor) for value in content.values()):
         named = some(["/".join(map(repr, keys)) for keys in inside])
         raise ModelError(
-            f"checkpoint {path} holds several state dicts: {named}; save the one that is "
-            f"meant: torch.save(torch.load({str(path)!r}){_subscript(inside[0])}, {_other(path)!r})"
+            f"checkpoint {path} holds several state dicts: {named}; save the one that is meant"
+            f"{_taken_out(path, inside[0], has_objects=has_objects)}"
         )
     return (reduce(getitem, inside[0], content), inside[0], ()) if len(inside) == 1 else (content, (), ())
 
@@ -311,6 +315,12 @@ def _inside(content: Mapping[Any, object], kind: type, *, depth: int = 4) -> lis
         for keys in _inside(value, kind, depth=depth - 1)
         if not isinstance(keys[0], int)  # parameters of an optimizer have numbers
     ]
+
+
+def _taken_out(path: Path, keys: Keys, *, has_objects: bool) -> str:
+    """The line that saves what lies under some keys of a file, after what it is for."""
+    trusting, option = (", where you trust the file", ", weights_only=False") if has_objects else ("", "")
+    return f"{trusting}: torch.save(torch.load({str(path)!r}{option}){_subscript(keys)}, {_other(path)!r})"
 
 
 def _subscript(keys: Keys) -> str:
@@ -398,12 +408,12 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     model.load_state_dict(state, strict=False)
     notices, where = [], called or str(path)
     if whole.beside:
-        file = Path(called).name or str(path)  # of an address, as it is called where it was fetched
-        other = _subscript((*whole.keys[:-1], whole.beside[0]))
+        file = Path(Path(called).name or path)  # of an address, as it is called where it was fetched
+        other = (*whole.keys[:-1], whole.beside[0])
         notices.append(
             f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "
             f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
-            f"to have another, torch.save(torch.load({file!r}){other}, {_other(Path(file))!r})"
+            f"to have another{_taken_out(file, other, has_objects=whole.has_objects)}"
         )
     left_out = [name for name in found if not name.startswith(prefix)]
     if left_out:

@@ -310,6 +310,7 @@ SEVERAL = {
         STATE,
     ),
     "in a list": ([STATE, linear(2)], "0, 1", STATE),
+    "beside an object": ({"student": STATE, "teacher": STATE, "arguments": Settings()}, "'student', 'teacher'", STATE),
 }
 
 
@@ -337,8 +338,9 @@ def test_the_state_dict_that_was_taken_of_several_is_said(tmp_path: Path, conten
     assert read_weights(tmp_path / "model.pt").tensors["weight"].unique().tolist() == [1]
 
 
-def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path) -> None:
-    torch.save({"model": {"net": linear(1), "best": linear(2)}}, tmp_path / "model.pt")
+@pytest.mark.parametrize("beside", [{}, {"arguments": Settings()}], ids=["nothing else", "an object"])
+def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path, beside: dict) -> None:
+    torch.save({"model": {"net": linear(1), "best": linear(2)}} | beside, tmp_path / "model.pt")
     (notice,) = notices_of(tmp_path / "model.pt")
     run_line(notice)
     assert torch.equal(torch.load(tmp_path / "model_weights.pt")["weight"], torch.full((2, 3), 2.0))
