@@ -85,7 +85,6 @@ OF_ONE = {
     "two": {"losses": ["pseudo_label", "uniform"]},
     "three": {"losses": ["uniform", "entropy", "pseudo_label"]},
     "several gradients": {"losses": ["expected", "uniform"]},
-    "averaged": {"augmentations": ["mirror"], "average_gradients": ["mirror"]},
 }
 
 
