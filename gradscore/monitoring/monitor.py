@@ -62,7 +62,10 @@ WHY_LESS = (
     "predictions may be right than its interval says, as in three of ten windows with OOD sets that were left out; "
     "where they are shifted samples, more may be"
 )
-TOO_FEW = f"windows of fewer than {FEWEST} samples have no estimated accuracy; give longer windows (--window)"
+TOO_FEW = (
+    f"a window in which fewer than {FEWEST} samples could be scored has no estimated accuracy; gradscore score says "
+    "why the others could not (column error)"
+)
 TOO_ODD = (
     f"no accuracy is given for a window with more than {100 * MOST_OOD:.0f} % flagged as OOD: it is unlike all that "
     "the bundle learnt from; look at its samples"

@@ -366,7 +366,7 @@ class SourceKind:
             test split among the shifted ones.
         same_classes: its samples belong to classes of the model, so they are no OOD set.
         is_code: what follows the colon is code of the user's, `<file.py or module>:<function>`.
-        endings: of the names of files that it reads, which `score` and `init` go by.
+        endings: of the names of files that it reads, which `score` goes by.
         is_table: its samples may be rows of numbers whose columns have names, and it heeds `Request.columns`.
     """
 
