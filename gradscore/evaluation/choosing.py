@@ -136,12 +136,8 @@ class ScoreChooser:
     ) -> dict[str, FloatArray]:
         """Every score of what is held out, fitted on the rest: those that cost least come first."""
         inputs = self._inputs_of(samples[fit[rows.sets[fit] == FIT]])
-        of_part, table = (
-            samples.baselines.iloc[each]
-            if self._has_bank
-            else pd.DataFrame(inputs.baseline_scores(samples.table.iloc[each]))
-            for each in (fit, held_out)
-        )
+        known = samples.baselines if self._has_bank else pd.DataFrame(inputs.baseline_scores(samples.table))
+        of_part, table = (known.iloc[each] for each in (fit, held_out))
         part_scaled = inputs.of_known(samples.gradients[fit], of_part)
         fitted = TrainingSet(scaled=part_scaled, target=rows.target[fit], sets=rows.sets[fit])
         scaled = inputs.of_known(samples.gradients[held_out], table)
