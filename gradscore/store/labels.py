@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..config import as_flow
-from ..data import FIT, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
+from ..data import FIT, GIVEN, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
 from ..models import NO_CHECKPOINT
 from ..notices import Notice
@@ -227,6 +227,7 @@ def renaming_advice(
     classes: int,
     label_map: Mapping[int | str, int] | None = None,
     are_names: bool = False,
+    how: str = "set label_map to",
     least: float = RELABELLED,
 ) -> str:
     """What to set `label_map` to, where the network is right about classes that only have other names.
@@ -240,6 +241,7 @@ def renaming_advice(
         classes: K.
         label_map: from the labels of the data to `labels`, as `raw_labels` gives it; None where they are the same.
         are_names: the labels of the data are names of classes, whose order a configuration may say.
+        how: what to do with the map.
         least: the share of the held-out labels that the renaming gets right.
 
     Returns:
@@ -265,7 +267,7 @@ def renaming_advice(
     names = [_in_yaml(raw) for raw, label in sorted(own.items(), key=lambda pair: named.get(pair[1], pair[1]))]
     order = f"set data.class_names to [{', '.join(names)}]" if are_names else ""
     # A number in a map would mean a name, not an output, where `data.class_names` are numbers.
-    mapped = "" if are_names and are_whole_numbers(list(own)) else f"set label_map to {{{', '.join(entries)}}}"
+    mapped = "" if are_names and are_whole_numbers(list(own)) else f"{how} {{{', '.join(entries)}}}"
     guessed = [str(raw) for raw, label in ordered if label in untold]
     doubt = f" (no input, or too few, had label {some(guessed)}, so check what stands there)" if guessed else ""
     return f"the classes are named otherwise: {', or '.join(filter(None, (order, mapped)))}{doubt}"
@@ -399,8 +401,11 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
     doubted = [each for each in found if each.doubt]
     advices = {each.split: each.advice for each in found if each.advice}
+    is_given = _is_given(run, FIT)
     if len(set(advices.values())) == 1 and len(advices) == len(found):
-        why = f"{found[0].advice}{EVERYWHERE}; figures that depend on labels mean nothing until then"
+        why = (
+            f"{found[0].advice}{'' if is_given else EVERYWHERE}; figures that depend on labels mean nothing until then"
+        )
     elif advices:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
         why = f"{named}; figures that depend on labels mean nothing until then"
@@ -411,9 +416,14 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
         )
     elif any(each.better is not None for each in doubted):
+        repair = (
+            "give them in its order"
+            if is_given
+            else "say with data.class_names, or label_map in every labelled set of data, which is which"
+        )
         why = (
-            "labels are probably in another order than the network's classes; say with data.class_names, or label_map "
-            "in every labelled set of data, which is which; figures that depend on labels mean nothing until then"
+            f"labels are probably in another order than the network's classes; {repair}; figures that depend on labels "
+            "mean nothing until then"
         )
     elif any(each.agreement.is_at_chance for each in doubted):
         why = (
@@ -427,7 +437,13 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
         )
     if any(NO_CHECKPOINT in notice for notice in run.manifest.notices):
         why = f"figures mean nothing if the network was not trained ({NO_CHECKPOINT}); else {why}"
-    return why if advices else f"{why}; run gradscore doctor CONFIG"
+    look = "call gradscore.check_model(model, batch, labels=labels)" if is_given else "run gradscore doctor CONFIG"
+    return why if advices else f"{why}; {look}"
+
+
+def _is_given(run: RunFolder, split: str) -> bool:
+    """Whether a program gave the samples of a split, so that no settings say what they are."""
+    return planned_splits(run.config.data)[split][1].source.startswith(f"{GIVEN}:")
 
 
 def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
@@ -442,7 +458,8 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
     spec = planned_splits(run.config.data)[split][1]
     own, are_names = raw_labels(run.config.data, spec, run.manifest.class_names)
-    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names)
+    how = "change labels by" if _is_given(run, split) else "set label_map to"
+    advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, how=how)
     agreement = agreement_of(labels, predictions, classes=classes)
     better = agreement.in_another_order
     if better is None:
