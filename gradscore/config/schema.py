@@ -77,8 +77,27 @@ class FeaturesConfig(Section):
     linear; otherwise not stored, and a bank is ignored."""
     augmentations: InFeatures[Augmentations] = []
     """Also look at the samples changed so ([all augmentations](evaluation.md#a-bank-and-augmentations))."""
+    average_gradients: InFeatures[Augmentations] = []
+    """Augmentations whose gradients are computed as well, at the cost of one more pass each: every statistic is the
+    mean over the sample and these (geometric where they have one sign)."""
     autocast: InFeatures[Literal["bf16", "fp16"] | None] = None
     """Run the network in half precision."""
+
+    @model_validator(mode="after")
+    def _has_gradients(self) -> Self:
+        if self.average_gradients and not self.losses:
+            raise ValueError("features.average_gradients needs gradients, and features.losses is []; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _averages_augmentations(self) -> Self:
+        unknown = [name for name in self.average_gradients if name not in self.augmentations]
+        if unknown:
+            raise ValueError(
+                "features.average_gradients: wanted some of features.augmentations "
+                f"({', '.join(self.augmentations) or 'none'}), got '{unknown[0]}'; add it there, too"
+            )
+        return self
 
 
 class ExtractConfig(Section):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..columns import LOGIT, augmentation_column
 from ..config import AUTO, Config, FeaturesConfig
-from ..data import Augmentation, Batch, open_augmentations
+from ..data import Augmentation, Batch, augmentation_name, open_augmentations
 from ..errors import EngineError, GradscoreError, ModelError, reason
 from ..gradients import NOT_LINEAR, Engine, is_looked_at, prepare, refuse_company, refuse_coupled, refuse_memory
 from ..losses import LOSSES, first_without_labels, with_labels
@@ -101,6 +101,10 @@ class Extractor:
         self.groups = groups
         degrees = [find_statistic(name).degree for name in features.statistics] * len(groups)
         self._degrees = torch.tensor(degrees, dtype=torch.float64, device=self.device)
+        averaged = {augmentation_name(name) for name in features.average_gradients}
+        self._averaged = [augmentation for augmentation in augmentations if augmentation.name in averaged]
+        magnitudes = [find_statistic(name).logarithmic for name in features.statistics] * len(groups)
+        self._magnitudes = torch.tensor(magnitudes, dtype=torch.bool, device=self.device)
         self._fitting: int | None = None
         self._gradient_seconds = 0.0
         self._last_layer = last_layer
@@ -239,7 +243,7 @@ class Extractor:
         """
         losses = [LOSSES[name] for name in self._features.losses]
         copies = each_input(image, lambda each: torch.cat([each] * max(2, len(losses))))
-        if not losses or any(loss.several for loss in losses):
+        if not losses or self._averaged or any(loss.several for loss in losses):
             return self.values(copies)[:1]
         try:
             with full_precision():
@@ -304,10 +308,23 @@ class Extractor:
             logits.sum().item()  # an accelerator is done with what it was given
         began = perf_counter()
         blocks = [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
+        if self._averaged:
+            looks = [
+                blocks,
+                *(self._of_augmentation(augmentation, inputs, labels, nudged) for augmentation in self._averaged),
+            ]
+            blocks = [mean_over_augmentations(torch.stack(each), self._magnitudes) for each in zip(*looks, strict=True)]
         values = torch.cat([logits, *penultimate, *augmentations, *blocks], dim=1)
         found = values.cpu().numpy()  # one copy from an accelerator
         self._gradient_seconds += perf_counter() - began
         return found
+
+    def _of_augmentation(
+        self, augmentation: Augmentation, inputs: Inputs, labels: Tensor | None, nudged: bool
+    ) -> list[Tensor]:
+        """The statistics of each loss for an augmentation of the inputs."""
+        outputs = self._pass.outputs(self._pass.seen(augmentation, inputs))
+        return [self._block(loss, outputs, labels, nudged) for loss in self._features.losses]
 
     def _block(self, loss: str, outputs: Tensor, labels: Tensor | None, nudged: bool) -> Tensor:
         logits = outputs.detach().double()
@@ -340,6 +357,22 @@ def nudge(values: Tensor) -> Tensor:
     """
     signs = torch.randint(0, 2, values.shape, generator=torch.Generator().manual_seed(0), device="cpu") * 2 - 1
     return values * (1 + signs.to(values) * torch.finfo(values.dtype).eps)
+
+
+def mean_over_augmentations(values: Tensor, magnitudes: Tensor) -> Tensor:
+    """The mean of statistics over a sample and its augmentations.
+
+    Args:
+        values: (V, N, F) float64.
+        magnitudes: (F,) bool, statistics that lie decades apart: their mean is geometric, with their sign, which is
+            the mean of the logarithms that meta models look at. Where signs differ it is arithmetic after all.
+
+    Returns:
+        (N, F) float64.
+    """
+    signs = values.sign()
+    geometric = signs[0] * values.abs().log().mean(0).exp()
+    return torch.where(magnitudes & (signs == signs[0]).all(0), geometric, values.mean(0))
 
 
 class ForwardPass:
@@ -502,7 +535,11 @@ class ForwardPass:
             DataError: there is no such augmentation of these inputs.
             ModelError: as `outputs`.
         """
-        return [self.values(each(_one_tensor(self._here(inputs)))) for each in self._augmentations]
+        return [self.values(self.seen(augmentation, inputs)) for augmentation in self._augmentations]
+
+    def seen(self, augmentation: Augmentation, inputs: Inputs) -> Tensor:
+        """An augmentation of a batch; `DataError` if there is none of these inputs."""
+        return augmentation(_one_tensor(self._here(inputs)))
 
     def _here(self, inputs: Inputs) -> Inputs:
         return each_input(inputs, lambda each: each.to(self._device, non_blocking=True))

@@ -69,3 +69,11 @@ def test_without_gradients_all_else_stays(small_run: Path, tmp_path: Path) -> No
     scores = [ScoreFile(folder / "evaluation").table() for folder in (small_run, tmp_path / "run")]
     names = [name for name in BASELINES if name in scores[0].columns]
     np.testing.assert_array_equal(*(table[names].to_numpy() for table in scores))
+
+
+def test_what_looks_at_gradients_needs_a_loss(small_run: Path, tmp_path: Path) -> None:
+    features = ("losses=[]", "augmentations=[mirror]", "average_gradients=[mirror]")
+    options = [part for each in features for part in ("--set", f"features.{each}")]
+    result = run(small_run, tmp_path / "run", *options)
+    assert result.exit_code == 2
+    assert "features.average_gradients needs gradients" in result.stderr

@@ -25,6 +25,7 @@ EVERYTHING: dict[str, Any] = {
     "statistics": ["max", "std", "l1", "l0.5"],
     "losses": ["pseudo_label"],
     "augmentations": ["mirror", "shift:1,0"],
+    "average_gradients": ["mirror"],
 }
 KEYS = ["task", "dataset", "protocol", "score", "metric"]
 CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-5}

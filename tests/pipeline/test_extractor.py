@@ -85,6 +85,7 @@ OF_ONE = {
     "two": {"losses": ["pseudo_label", "uniform"]},
     "three": {"losses": ["uniform", "entropy", "pseudo_label"]},
     "several gradients": {"losses": ["expected", "uniform"]},
+    "averaged": {"augmentations": ["mirror"], "average_gradients": ["mirror"]},
 }
 
 

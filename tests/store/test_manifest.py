@@ -98,6 +98,7 @@ OTHER: dict[str, Any] = {
     "features.granularity": "model",
     "features.penultimate": "fc",
     "features.augmentations": ["mirror"],
+    "features.average_gradients": {"average_gradients": ["mirror"], "augmentations": ["mirror"]},
     "features.autocast": "bf16",
     "extract.batch_size": 2,
     "extract.device": "cuda",
