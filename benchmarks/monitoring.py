@@ -1,6 +1,6 @@
 """What `gradscore monitor` estimates and notices, on windows whose accuracy is known.
 
-    python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 500] [--write docs/monitoring.md]
+    python benchmarks/monitoring.py --run RUN --bundle FILE [--streams 500] [--write docs/evidence.md]
     python benchmarks/monitoring.py --run RUN --bundle FILE --corruptions 500 [--model python:FILE:NAME]
 
 RUN is a finished run with in_dist.calibration, labelled shifted sets and OOD sets (configs/cifar10_monitoring.yaml for
@@ -401,7 +401,7 @@ def changed_windows(share: float, odd: Samples, calm: Samples, random: Generator
 
 
 def fewest(share: float, odd: Samples, calm: Samples, random: Generator) -> float:
-    """Samples that the best bet of one stream needs to win 1 / alpha: it knows the stream, the share and the ranks.
+    """Samples that the oracle needs to win 1 / alpha, on one stream: it knows which one, the share and the ranks.
 
     Its growth is the relative entropy of the ranks to uniform ones; a half of the samples says what to bet, the other
     what that wins.
@@ -426,7 +426,7 @@ def alarm_table(sets: dict[str, Samples], *, streams: int, random: Generator) ->
         *false_alarm_table(pool, streams=streams),
         "",
         f"| 5 points of accuracy lost by | share of the samples | noticed after (median of {AGAIN}) | within 2,000 "
-        "| the best bet needs |",
+        "| the oracle needs |",
         "|---|---|---|---|---|",
     ]
     rows: dict[str, list[tuple[float, list[float], float]]] = {}
