@@ -53,7 +53,6 @@ class CheckTest:
         margin: the accepted change for the worse; None for what cannot fail.
         low: lower bound of the change for the better.
         high: upper bound of the change for the better.
-        smallest_drop: smallest change for the worse that would have shown.
         method: how it was compared.
         n: samples it rests on.
         message: a sentence on the outcome.
@@ -67,7 +66,6 @@ class CheckTest:
     margin: float | None = None
     low: float | None = None
     high: float | None = None
-    smallest_drop: float | None = None
     method: str
     n: int
     message: str
@@ -312,7 +310,7 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
     }
     message = f"{name}: {change}, {endings[judged.status]}"
     if judged.status == "undecided":
-        message += f"; {_why_undecided(judged, metric, worse)}"
+        message += f"; {_why_undecided(judged, metric)}"
     return CheckTest(
         name=name,
         metric=metric,
@@ -326,13 +324,11 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
     )
 
 
-def _why_undecided(judged: Judgement, metric: Metric, worse: str) -> str:
-    """What an undecided test lacks, or what change it would have shown."""
-    if judged.low is None:
+def _why_undecided(judged: Judgement, metric: Metric) -> str:
+    """What an undecided test lacks, or what is known of the change."""
+    if judged.low is None or judged.high is None:
         return "fewer than two samples of a class" if metric == "auroc" else "no sample to compare"
-    if judged.smallest_drop is None:
-        return f"so few cannot show any {worse}"
-    return f"in four of five cases they would have shown a {worse} of {judged.smallest_drop:.3f}"
+    return f"the change for the better is from {signed(judged.low, 3)} to {signed(judged.high, 3)}"
 
 
 def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) -> CheckTest:

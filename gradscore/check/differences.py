@@ -3,21 +3,18 @@
 A bound of a change of rates is the difference at which the score statistic, whose variance is that of the likeliest
 rates with this very difference, reaches a quantile of the normal distribution; Wald's bounds are too narrow for small
 sets and rare changes. Of models that are worse by exactly a margin of 0.02, at most 6 % are above a lower bound at
-95 %, by enumeration for 81 to 523 samples of which 2 to 10 % change. The smallest drop that is noticed in four of five
-cases follows from the binomial distribution itself. Normal errors at what was found say too little: where nothing
-changed on fifty samples, a drop that they call noticed in four of five cases is noticed in 6 of 100.
+95 %, by enumeration for 81 to 523 samples of which 2 to 10 % change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
 from scipy.stats import norm, rankdata
 
 from ..columns import feature_columns, logit_columns
@@ -28,9 +25,6 @@ from .expected import HASH_DIGITS, Probe
 
 Status = Literal["pass", "fail", "undecided", "info"]
 """What becomes of a test; `info` decides nothing."""
-
-POWER = 0.8
-"""The chance of being noticed that the smallest drop is quoted for, as usual in the planning of trials."""
 
 STEPS = 50
 """Bisections: beyond the resolution of rates of any number of samples."""
@@ -61,19 +55,6 @@ class Difference:
             return self.rates.bound(quantile)
         return None if self.value is None or self.error is None else self.value + quantile * self.error
 
-    def smallest(self, *, margin: float, quantile: float, higher_is_better: bool) -> float | None:
-        """The smallest change for the worse that is shown to be more than a margin in four of five cases.
-
-        None if no change would be.
-        """
-        if self.rates is not None:
-            rates = self.rates if higher_is_better else self.rates.complement()
-            return rates.smallest_drop(margin=margin, quantile=quantile)
-        if self.before is None or self.error is None:
-            return None
-        drop = margin + (quantile + float(norm.ppf(POWER))) * self.error
-        return drop if drop <= (self.before if higher_is_better else 1 - self.before) else None
-
 
 class Judgement(NamedTuple):
     """What a difference means for a margin.
@@ -83,14 +64,11 @@ class Judgement(NamedTuple):
             `undecided` if neither.
         low: lower bound of the change for the better, one-sided; None without a value.
         high: its upper bound.
-        smallest_drop: the smallest change for the worse that these samples would have shown in four of five cases; None
-            if they would have shown none.
     """
 
     status: Status
     low: float | None = None
     high: float | None = None
-    smallest_drop: float | None = None
 
 
 def judge(
@@ -114,9 +92,8 @@ def judge(
     if low is None or high is None:
         return Judgement("undecided")
     low, high = sign * low, sign * high
-    smallest = difference.smallest(margin=margin, quantile=to_fail, higher_is_better=higher_is_better)
     status: Status = "pass" if low >= -margin else "fail" if high < -margin else "undecided"
-    return Judgement(status, float(low), float(high), smallest)
+    return Judgement(status, float(low), float(high))
 
 
 def auroc_difference_same(
@@ -157,7 +134,7 @@ def rate_difference_same(before: ArrayLike, now: ArrayLike) -> Difference:
     """
     first, second = np.asarray(before, dtype=np.bool_), np.asarray(now, dtype=np.bool_)
     lost, won = int((first & ~second).sum()), int((~first & second).sum())
-    return _of_rates(first, second, PairedRates(lost, won, int(first.sum()), len(first)), "paired rates")
+    return _of_rates(first, second, PairedRates(lost, won, len(first)), "paired rates")
 
 
 def rate_difference_overlapping(before: pd.Series[bool], now: pd.Series[bool]) -> Difference:
@@ -194,21 +171,17 @@ def _of_rates(before: ArrayLike, now: ArrayLike, rates: Rates, method: str) -> D
 class PairedRates:
     """A rate before and now, of the same samples.
 
-    The smallest drop is one where as many samples are won as were found.
-
     Source: Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
     design", Statistics in Medicine 17, 1998, for the bound.
 
     Attributes:
         lost: samples of which it held before and does not now.
         won: samples of which it holds now and did not before.
-        held: all samples of which it held before.
         n: all samples.
     """
 
     lost: int
     won: int
-    held: int
     n: int
 
     def bound(self, quantile: float) -> float:
@@ -223,23 +196,6 @@ class PairedRates:
 
         return _bound(score, (won - lost) / n, quantile)
 
-    def complement(self) -> PairedRates:
-        """The rate of samples of which it does not hold."""
-        return PairedRates(lost=self.won, won=self.lost, held=self.n - self.held, n=self.n)
-
-    def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
-        """The smallest drop that is shown to be more than a margin in four of five cases; None if none is.
-
-        Args:
-            margin: the accepted drop.
-            quantile: of the normal distribution, for the bound that has to be beyond the margin.
-        """
-        fewest = _fewest(self.held, lambda lost: replace(self, lost=lost).bound(quantile) < -margin)
-        if fewest is None:
-            return None
-        share = _share(fewest, self.n)
-        return None if share > self.held / self.n else share - self.won / self.n
-
 
 @dataclass(frozen=True)
 class OverlappingRates:
@@ -247,8 +203,7 @@ class OverlappingRates:
 
     Both make some of them. The bound is by Wilson's limits of both rates, squared and added, less what the samples that
     are the same have in common; a correlation of few samples is corrected as the source does, since it would leave next
-    to nothing of the limits. In the smallest drop, as many in proportion of those that are the same lack it, those that
-    did before first.
+    to nothing of the limits.
 
     Source: method 10 of Newcombe, "Improved confidence intervals for the difference between binomial proportions based
     on paired data", Statistics in Medicine 17, 1998; Zou and Donner, "Construction of confidence limits about effect
@@ -293,30 +248,6 @@ class OverlappingRates:
         far = np.sqrt(max(0.0, far_now**2 + far_before**2 + 2 * correlation * far_now * far_before))
         return float(np.clip(now - before + np.copysign(far, quantile), -1.0, 1.0))
 
-    def complement(self) -> OverlappingRates:
-        """The rate of samples of which it does not hold."""
-        return replace(
-            self,
-            held=self.n_before - self.held,
-            holds=self.n_now - self.holds,
-            both=self.neither,
-            lost=self.won,
-            won=self.lost,
-        )
-
-    def smallest_drop(self, *, margin: float, quantile: float) -> float | None:
-        """The smallest drop that is noticed."""
-        fewest = _fewest(self.n_now, lambda lacking: self._with_lacking(lacking).bound(quantile) < -margin)
-        return None if fewest is None else self.held / self.n_before - (1 - _share(fewest, self.n_now))
-
-    def _with_lacking(self, lacking: int) -> OverlappingRates:
-        """The same samples before, so many of which lack it now."""
-        held = self.both + self.lost
-        lacking_in_common = round(lacking * self.common / self.n_now)
-        lost = max(0, lacking_in_common - (self.common - held))
-        won = max(0, self.common - held - lacking_in_common)
-        return replace(self, holds=self.n_now - lacking, both=held - lost, lost=lost, won=won)
-
 
 Rates = PairedRates | OverlappingRates
 
@@ -342,22 +273,6 @@ def _bound(score: Callable[[float], float], found: float, quantile: float) -> fl
         else:
             outside = middle
     return outside
-
-
-def _fewest(most: int, is_shown: Callable[[int], bool]) -> int | None:
-    """The smallest number up to `most` by which it is shown, by bisection; None if by none."""
-    if not is_shown(most):
-        return None
-    too_few, enough = -1, most
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if is_shown(middle) else (middle, enough)
-    return enough
-
-
-def _share(fewest: int, n: int) -> float:
-    """The share of samples of which `fewest` or more among n are found with a chance of `POWER`."""
-    return float(betaincinv(fewest, n - fewest + 1, POWER)) if fewest else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

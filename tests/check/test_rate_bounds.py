@@ -56,7 +56,7 @@ QUANTILES = [-2.0, 1.0]
 @pytest.mark.parametrize("quantile", QUANTILES)
 @pytest.mark.parametrize(("lost", "won", "n"), PAIRED.values(), ids=PAIRED)
 def test_paired_bounds_are_where_the_score_is_the_quantile(lost: int, won: int, n: int, quantile: float) -> None:
-    change = PairedRates(lost, won, lost, n).bound(quantile)
+    change = PairedRates(lost, won, n).bound(quantile)
 
     def loss(share: float) -> float:
         return -log_likelihood([lost, won, n - lost - won], [share, share + change, 1 - 2 * share - change])
@@ -72,11 +72,11 @@ ENDS = {"all lost": (5, 0, 5, -1.96, -1.0), "all won": (0, 5, 5, 1.96, 1.0)}
 
 @pytest.mark.parametrize(("lost", "won", "n", "quantile", "wanted"), ENDS.values(), ids=ENDS)
 def test_bounds_end_with_the_range_of_changes(lost: int, won: int, n: int, quantile: float, wanted: float) -> None:
-    assert PairedRates(lost, won, lost, n).bound(quantile) == wanted
-    assert PairedRates(lost, won, lost, n).bound(-quantile) * wanted < 1 - 1 / n
+    assert PairedRates(lost, won, n).bound(quantile) == wanted
+    assert PairedRates(lost, won, n).bound(-quantile) * wanted < 1 - 1 / n
 
 
 def test_bounds_by_hand() -> None:
     # Nothing changed: the score n d^2 = z^2 (|d| - d^2) has the root z^2 / (n + z^2).
     z = float(norm.ppf(0.95))
-    assert PairedRates(0, 0, 0, 100).bound(-z) == pytest.approx(-(z**2) / (100 + z**2))
+    assert PairedRates(0, 0, 100).bound(-z) == pytest.approx(-(z**2) / (100 + z**2))
