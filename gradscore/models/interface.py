@@ -20,9 +20,6 @@ LOGITS = "logits"
 ROUNDING = 1e-5
 """By how much rows of probabilities may miss one, in float32 and wider types; sixteen roundings of narrower ones."""
 
-_ROWS_OF_ONE_SUM = 4
-"""Rows from which on one sum of all of them, whatever it is, is no chance."""
-
 _PASSED_ON = {
     *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Index", "Alias"),
     *("Transpose", "T", "Permute", "Expand", "ToCopy", "Clone", "Cat", "Stack", "Split", "Unbind"),
@@ -214,15 +211,13 @@ def refuse_probabilities(logits: Tensor) -> None:
 
 
 def _are_distributions(outputs: Tensor) -> bool:
-    """Whether no value (N, K) is below zero and every row sums to one, or several to one sum, up to rounding."""
+    """Whether no value (N, K) is below zero and every row sums to one, or every row to 100, up to rounding."""
     values = outputs.detach()
     if values.dim() != 2 or not values.numel() or not bool((values >= 0).all()):
         return False
     allowed = max(ROUNDING, 16 * torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
     sums = values.double().sum(1)
-    # Of few rows, or of rows that are all the same, an equal sum says nothing.
-    total = float(sums[0]) if len(values) >= _ROWS_OF_ONE_SUM and bool((values != values[0]).any()) else 1.0
-    return total > 0 and any(bool(((sums / each - 1).abs() <= allowed).all()) for each in (1.0, total))
+    return any(bool(((sums / total - 1).abs() <= allowed).all()) for total in (1, 100))
 
 
 def check_module(model: object) -> None:
