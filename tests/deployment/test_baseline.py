@@ -212,7 +212,7 @@ def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: P
 
 
 def test_neighbours_may_decide(make_run) -> None:
-    run = RunFolder(make_run(bank={"start": 700, "stop": 900}))
+    run = RunFolder(make_run(bank={"start": 700, "stop": 900}, evaluate=False))
     bundle = make_bundle(run, alpha=ALPHA, with_weights=True, scores=["knn"], trust_code=True)
     assert {name: each.model.name for name, each in bundle.detectors.items()} == {"wrong": "knn", "ood": "knn"}
     model = bundle.detectors["ood"].model

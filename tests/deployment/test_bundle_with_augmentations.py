@@ -32,7 +32,8 @@ def run(tmp_path_factory, make_run) -> RunFolder:
     folder = tmp_path_factory.mktemp("augmentations")
     (folder / "augmentations.py").write_text(CODE)
     augmentations = ["shift:1,0", f"python:{folder}/augmentations.py:halved"]
-    return RunFolder(make_run(features={"augmentations": augmentations}, bank={"start": 600, "stop": 700}))
+    run = make_run(features={"augmentations": augmentations}, bank={"start": 600, "stop": 700}, evaluate=False)
+    return RunFolder(run)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def test_rejections_are_those_of_the_scorer(small_run: Path, small_bundle: Path)
 
 
 def test_good_samples_that_set_the_thresholds_measure_nothing(make_run) -> None:
-    bundle = make_bundle(RunFolder(make_run(calibration=False)), alpha=0.1, trust_code=True)
+    bundle = make_bundle(RunFolder(make_run(calibration=False, evaluate=False)), alpha=0.1, trust_code=True)
     assert [each.what for each in bundle.rejections] == ["noise", "wrong predictions"]
 
 

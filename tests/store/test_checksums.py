@@ -18,7 +18,7 @@ from gradscore.store.run_files import read_checksums
 @pytest.fixture(scope="module")
 def reported_run(make_run: Callable[..., Path]) -> Path:
     """A run with everything that commands write; not to be changed."""
-    run = RunFolder(make_run(features={"penultimate": True}))
+    run = RunFolder(make_run(features={"penultimate": True}, evaluate=False))
     write_report(run, evaluate_run(run))
     return run.path
 
