@@ -101,8 +101,10 @@ def check(
     except BadSampleError as error:
         if known is None:
             raise
-        # A run without it is not compared with figures that have it.
-        again = f"where {expected} has this sample, repair it, or delete that file and make it anew with --update"
+        again = (
+            f"if it is among the samples of {expected}, a run without it cannot be compared: repair it, or delete that "
+            "file and make it anew with --update"
+        )
         raise BadSampleError(f"{error}; {again}") from None
     if update:
         refuse_doubtful_labels(folder, said=f"{expected} was not written")
@@ -191,7 +193,8 @@ def _print(output: Output, report: CheckReport) -> None:
     output.show(table)
     output.say(
         "change: positive is better, with one-sided bounds; a test passes if the lower bound is above -margin",
-        "detection is by one score at its frozen threshold; the report's at its own 5 %, a bundle's by both scores",
+        "detection is by one score at its frozen threshold; the report sets a threshold at 5 % false alarms "
+        "anew, and a bundle decides by both scores",
         detail=True,
     )
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)

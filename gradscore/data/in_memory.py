@@ -181,8 +181,8 @@ class _Reader:
                 raise DataError(
                     f"{self.name}: preprocessing.{settings[0]} is for raw pixels (N, C, H, W) uint8, got samples of "
                     f"shape {described(inputs)}, which the model takes as they are; give raw pixels, or leave "
-                    "preprocessing out. A detector that was loaded has that of its bundle, and its scorer.judge takes "
-                    "samples as the model does"
+                    "preprocessing out. A loaded detector preprocesses as its bundle does; use "
+                    "detector.scorer.judge(batch) for preprocessed samples"
                 )
             converted = each_input(inputs, lambda each: each.to(self.dtype) if each.is_floating_point() else each)
             return Batch(names, converted, known, _hashes(inputs), split=self.split)

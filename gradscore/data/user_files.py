@@ -86,8 +86,8 @@ def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> Non
         takers = [kind for kind, found in SOURCES.items() if found.is_path and argument in (found.arguments or ())]
         if given[option] is not None and not {file.kind for file in files} & set(takers):
             raise DataError(
-                f"--{option} {given[option]} says nothing of {', '.join(file.name for file in files)}: it is for "
-                f"sources of the kinds {', '.join(takers)}; leave it out"
+                f"--{option} {given[option]} does not apply to {', '.join(file.name for file in files)}; it "
+                f"applies to sources of the kinds {', '.join(takers)}; leave it out"
             )
 
 

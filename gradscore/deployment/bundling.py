@@ -437,7 +437,7 @@ def calibration_samples(run: RunFolder) -> CalibrationSamples:
         copies = len(with_copies) - len(distinct)
         notices.append(
             f"{copies} of {len(with_copies)} calibration samples are copies of others, or of samples of {FIT}: "
-            "thresholds are those that hold with and without them, whether new samples come again as often or not"
+            "thresholds hold whether or not new samples repeat as often"
         )
     usual = with_copies.iloc[usual_rows(with_copies["content_hash"], fitted)]
     return CalibrationSamples(distinct=distinct, with_copies=with_copies, usual=usual, notices=notices)

@@ -134,10 +134,10 @@ class KnownSets:
                 found.setdefault(name, {})[column] = array.astype(np.float64)
         classes = members[_CLASSES]
         if classes.shape != (1,) or not (np.isfinite(classes[0]) and 1 <= classes[0] == np.floor(classes[0])):
-            raise BundleError("what the monitor compares with does not say how many classes there are")
+            raise BundleError("the monitor's reference sets do not say how many classes there are")
         for name, columns in found.items():
             if columns.keys() != found["calibration"].keys() or not _can_be(columns, int(classes[0])):
-                raise BundleError(f"what the monitor compares with has columns or values in '{name}' that cannot be")
+                raise BundleError(f"the monitor's reference set '{name}' is damaged")
         sets = {
             name: KnownSet(
                 right=columns.pop(_RIGHT).astype(np.bool_), label=columns.pop(_LABEL).astype(np.int64), columns=columns

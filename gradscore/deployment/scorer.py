@@ -317,8 +317,8 @@ class Scorer:
         values = self._values(batch)
         if count and self.takes is None and (shape := _form_of(batch)) != self.input_shape:
             warnings.warn(
-                f"images of the shape {shape} are scored as they are, and the bundle was made with {self.input_shape}: "
-                "unless it was made with images of many sizes, resize them, since scores and decisions change with it",
+                f"images of shape {shape} are scored, and the bundle was made with {self.input_shape}: scores and "
+                "decisions change with the size; resize them, unless the bundle was made with many sizes",
                 UserWarning,
                 stacklevel=2,
             )

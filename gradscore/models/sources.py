@@ -509,7 +509,10 @@ def build_model(config: ModelConfig, *, seed: int = 0) -> BuiltModel:
         weights = fetched(config.checkpoint) if is_address(config.checkpoint) else config.checkpoint
         notices = load_checkpoint(model, weights, prefix=config.prefix, called=as_address(config.checkpoint))
     elif not source.brings_weights:
-        notices = [f"{NO_CHECKPOINT}: the weights are those that its source makes, with seed {seed}"]
+        notices = [
+            f"{NO_CHECKPOINT}: the weights come from the model's own code (random with seed {seed}, unless it "
+            "loads some)"
+        ]
     model.cpu()
     to_eval(model)
     for parameter in model.parameters():

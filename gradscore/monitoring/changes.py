@@ -203,7 +203,7 @@ def _change(alarms: list[Alarm], windows: Sequence[Window], calm: int, usual: fl
 
 def _what(lead: Alarm, now: Window, before: Sequence[Window]) -> str:
     if lead.stream == CLASSES:
-        return "the predicted classes come in other shares"
+        return "the frequencies of the predicted classes changed"
     for share, words in (("ood", "look out of distribution"), ("rejected", "are rejected")):
         new, old = getattr(now, share), _mean([getattr(each, share) for each in before])
         if new is not None and (abs(new - old) if old is not None else new) >= NOTABLE:

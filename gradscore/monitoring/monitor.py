@@ -447,8 +447,8 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
     with held(path.parent, patience=_PATIENCE):
         if mark_of(path) != replaces:
             raise MonitorError(
-                f"{path}: was replaced while these samples were looked at, by another monitor at work for one, so none "
-                "of them is counted; let that end, then give them again to a monitor that begins with what is there"
+                f"{path}: another monitor wrote this state meanwhile; none of these samples is counted. Load the state "
+                "again and give them again"
             )
         write_text(path, _text(file) + "\n")
         return mark_of(path)

@@ -38,9 +38,9 @@ SOURCE = {"images": "folder", "texts": "csv", "rows": "csv", "arrays": "npz"}
 """Where samples lie, as far as it is not known."""
 
 WANTED = {
-    "rows": "labelled rows, with arguments: {labels: COLUMN} unless that is called label,",
+    "rows": "labelled rows (with arguments: {labels: COLUMN}, unless the column of labels is called label)",
     "arrays": "labelled arrays under the names of the parameters of forward",
-    "samples": "labelled samples, folder:DIR of images, csv:FILE or npz:FILE, see gradscore docs data,",
+    "samples": "labelled samples (folder:DIR of images, csv:FILE or npz:FILE; see gradscore docs data)",
 }
 """What is asked for, where the noun alone does not say it."""
 
@@ -365,7 +365,7 @@ def _propose_data(
             lacking = "it has other classes" if each.classes else f"its {called} have no classes"
             if each.may_label:
                 lacking += f", unless {some(list(each.may_label))} holds them: then {NAME_LABELS}"
-            lacking = f"{table} may say their classes" if (table := above[each.path]) else lacking
+            lacking = f"{table} may hold their labels" if (table := above[each.path]) else lacking
             lacking = f"its classes are numbers, which {MAY_NUMBER}" if each in numbered else lacking
             lacking = SCORED if each.name.lower() in TO_DECIDE else lacking
             why = "another set is for the same part" if each in in_dist else lacking

@@ -45,7 +45,10 @@ def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
     result = doctor(config_file, "--coverage")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("1.weight: rule\n1.bias: rule\n")
-    told = "note: checkpoint: model.checkpoint is null: the weights are those that its source makes, with seed 0\n"
+    told = (
+        "note: checkpoint: model.checkpoint is null: the weights come from the model's own code"
+        " (random with seed 0, unless it loads some)\n"
+    )
     assert told in result.stdout
     assert "on 70 inputs" in result.stdout
     assert "note: coverage: 2 parameters: 2 by rule" in result.stdout

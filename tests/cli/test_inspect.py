@@ -92,7 +92,10 @@ def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> 
     result = inspect(config_file, "--trust-code", "--samples", 12)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("nothing stands out\n")
-    assert "note: model.checkpoint is null: the weights are those that its source makes, with seed 0" in result.stdout
+    assert (
+        "note: model.checkpoint is null: the weights come from the model's own code"
+        " (random with seed 0, unless it loads some)" in result.stdout
+    )
     folder = tmp_path / "runs" / "inspect"
     figures = pd.read_parquet(folder / "figures.parquet")
     assert figures.columns.tolist() == ["group", "quantity", "measure", "layer", "statistic", "value"]

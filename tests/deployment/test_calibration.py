@@ -233,8 +233,8 @@ def test_copies_of_calibration_samples_are_counted() -> None:
     assert found.distinct["content_hash"].tolist() == ["c0", "c1", "c2", "c3", "c4"]
     assert len(found.with_copies) == 20
     assert found.notices[-1] == (
-        "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds are those that "
-        "hold with and without them, whether new samples come again as often or not"
+        "15 of 20 calibration samples are copies of others, or of samples of in_dist.fit: thresholds hold "
+        "whether or not new samples repeat as often"
     )
 
 

@@ -120,5 +120,5 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_reference_that_cannot_be_is_refused(change: dict[str, np.ndarray | None]) -> None:
     members = KnownSets(calibration=CALM, classes=3).members() | change
-    with pytest.raises(BundleError, match="what the monitor compares with"):
+    with pytest.raises(BundleError, match="the monitor's reference set"):
         KnownSets.of_members({name: array for name, array in members.items() if array is not None})

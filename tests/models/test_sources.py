@@ -299,7 +299,10 @@ def test_modules_that_hide_their_parameters_are_refused(code: str, factory: str,
 def test_without_a_checkpoint_weights_are_those_of_the_source(code: str) -> None:
     with trusting_code():
         one, again, other = (build_model(config(f"{code}:network"), seed=seed) for seed in (7, 7, 8))
-    assert one.notices == ("model.checkpoint is null: the weights are those that its source makes, with seed 7",)
+    assert one.notices == (
+        "model.checkpoint is null: the weights come from the model's own code"
+        " (random with seed 7, unless it loads some)",
+    )
     assert torch.equal(one.model(IMAGES), again.model(IMAGES))
     assert not torch.equal(one.model(IMAGES), other.model(IMAGES))
 

@@ -96,7 +96,7 @@ def test_what_began_later_is_another_change() -> None:
     assert first.sentence.endswith(
         "20 % look out of distribution; estimated accuracy 0.90 instead of 0.95 on the calibration samples"
     )
-    assert second.sentence.endswith("(window 3), 1 in 500 by chance: the predicted classes come in other shares")
+    assert second.sentence.endswith("(window 3), 1 in 500 by chance: the frequencies of the predicted classes changed")
 
 
 def test_where_no_share_moves_the_stream_is_named() -> None:

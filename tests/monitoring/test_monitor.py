@@ -371,7 +371,9 @@ def test_samples_of_a_monitor_at_the_same_time_are_not_lost(bundle, table, tmp_p
     Monitor(bundle, state=path).update(table(before)) if before else None
     one, two = (Monitor(bundle, state=path) for _ in range(2))
     one.update(table(100))
-    with pytest.raises(MonitorError, match="was replaced while these samples were looked at"):
+    with pytest.raises(
+        MonitorError, match="another monitor wrote this state meanwhile; none of these samples is counted"
+    ):
         two.update(table(150))
     assert sum(window.samples for window in two.windows) == before
     one.update(table(10))

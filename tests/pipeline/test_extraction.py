@@ -163,7 +163,10 @@ def test_summary(tmp_path: Path) -> None:
     assert summary.feature_count == 2 * 4 * 6
     assert summary.splits[0].accuracy == RunFolder(summary.run).read("in_dist.fit")["correct"].mean()
     assert summary.splits[2].accuracy is None
-    assert summary.notices == ["model.checkpoint is null: the weights are those that its source makes, with seed 0"]
+    assert summary.notices == [
+        "model.checkpoint is null: the weights come from the model's own code"
+        " (random with seed 0, unless it loads some)"
+    ]
     assert not summary.was_complete
 
 

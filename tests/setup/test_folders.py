@@ -176,7 +176,7 @@ def test_images_that_a_table_may_name_are_not_ood(tmp_path: Path) -> None:
     made = propose([tmp_path], base=tmp_path)
     assert sources(made) == ({"fit": "folder:val", "test": "folder:test"}, ["folder:textures"])
     (remark,) = (each for each in made.remarks if each.startswith(f"{tmp_path / 'scans' / 'photos'}: not used"))
-    assert f"since {tmp_path / 'scans' / 'list.csv'} may say their classes; name it in data.ood if" in remark
+    assert f"since {tmp_path / 'scans' / 'list.csv'} may hold their labels; name it in data.ood if" in remark
 
 
 NUMBERED = {

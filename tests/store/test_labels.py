@@ -396,7 +396,10 @@ def test_a_gap_alone_has_several_causes(tmp_path: Path) -> None:
 
 
 def test_a_network_that_may_have_random_weights_is_called_so(tmp_path: Path) -> None:
-    notice = "model.checkpoint is null: the weights are those that its source makes, with seed 0"
+    notice = (
+        "model.checkpoint is null: the weights come from the model's own code"
+        " (random with seed 0, unless it loads some)"
+    )
     run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, notices=[notice])
     (line,) = label_warnings(run)
     assert ": figures mean nothing if the network was not trained (model.checkpoint is null); else " in line

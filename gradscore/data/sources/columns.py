@@ -243,7 +243,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         if other is not None:
             raise DataError(
                 f"{table.where}: column {other!r} holds {schema.field(other).type}, wanted numbers, as in the samples "
-                "to fit on; mend or leave out what is none"
+                "to fit on; correct or remove the values that are no numbers"
             )
     elif request.columns is not None and request.columns[0] in schema.names:
         columns, kind = list(request.columns), "text"
