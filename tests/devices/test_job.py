@@ -139,7 +139,7 @@ def test_monitoring(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
 
 
 def test_inspection(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plot, "drawn", lambda _plot, _kind: b"")  # figures are numbers of the processor
+    monkeypatch.setattr(Plot, "drawn", lambda _plot: b"")  # figures are numbers of the processor
 
     def figures(run: Path) -> pd.DataFrame:
         command("inspect", run, "--samples", 12)
