@@ -53,7 +53,7 @@ from .detector_runs import (
 from .detector_sets import FitSamples, FitSets, SampleForm, Thumbnails, count, kept_small, test_sets
 
 ONE_CLASS = (
-    "no OOD sample was given and none was made, so OOD is told by a model that has seen ordinary samples alone "
+    "no OOD sample was given and none was made, so OOD is told by a model that has seen in-distribution samples alone "
     "(in_dist_only); it finds more with OOD sets, ood={...}, even of noise"
 )
 """What a user should know of a fit without any OOD set."""

@@ -72,7 +72,7 @@ FEW_UNSEEN, MOST_UNSEEN = 0.02, 0.1
 that are reported, and of those that fit, which no calibration sample has."""
 
 FEW_TO_FIT = 50
-"""Of fewer samples in `in_dist.fit` the reader is told that they hardly say what is ordinary."""
+"""Of fewer samples in `in_dist.fit` the reader is told that they hardly say what is in-distribution."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
 def _few(run: RunFolder, models: Sequence[Fitted]) -> list[Notice]:
     """Says where hardly anything can be learnt: of so few samples, or of so few wrong predictions among them."""
     rows = run.manifest.splits[FIT].rows
-    samples = f"{rows} samples in {FIT} are few: scores hardly know what is ordinary; give at least {FEW_TO_FIT}"
+    samples = f"{rows} samples in {FIT} are few to learn what is in-distribution; give at least {FEW_TO_FIT}"
     errors = [
         Notice(
             f"few wrong predictions in {FIT} to learn from ({each.model.notes['n_positive']}, wanted at least "

@@ -130,7 +130,7 @@ def chosen_model(
         return replace(regression, notes={**regression.notes, "score": name})
     if name not in model.inputs.baselines.names:
         raise EvaluationError(
-            f"{folder}: there is no score {name!r} beside this meta model: one of ordinary samples alone has no "
+            f"{folder}: there is no score {name!r} beside this meta model: one of in-distribution samples alone has no "
             "regression without gradients; name a baseline, or run fit-meta again"
         )
     if name != choice.score:

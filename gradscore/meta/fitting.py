@@ -321,11 +321,11 @@ def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
     from sklearn.covariance import LedoitWolf
 
     if len(ordinary) < 4:
-        raise EvaluationError(f"fit: a distance needs at least 4 ordinary samples, got {len(ordinary)}")
+        raise EvaluationError(f"fit: a distance needs at least 4 in-distribution samples, got {len(ordinary)}")
     gradients = ordinary[:, inputs.of_gradients]
     if not np.ptp(gradients, axis=0).any():
         raise EvaluationError(
-            "fit: every feature of the ordinary samples is constant; nothing to measure a distance by"
+            "fit: every feature of the in-distribution samples is constant; nothing to measure a distance by"
         )
     axes = leading_axes(gradients)
     estimate = LedoitWolf().fit(gradients @ axes.T)
@@ -350,7 +350,9 @@ def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
     )
     own, usual = model.compared(ordinary)
     if not np.ptp(own) > 0:
-        raise EvaluationError("fit: ordinary samples do not differ in their distance from each other; add samples")
+        raise EvaluationError(
+            "fit: in-distribution samples do not differ in their distance from each other; add samples"
+        )
     alarms = Alarms.fit(own, ordinary, raising, np.array([*weights.values()]), usual=usual, power=_POWER)
     return replace(model, arrays={**arrays, **alarms.arrays()})
 

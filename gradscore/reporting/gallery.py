@@ -120,7 +120,7 @@ def make_galleries(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
                     caption="The OOD samples with the lowest scores, and the share of in-distribution samples that "
-                    "look more suspicious. If there are ordinary samples among them, the set is not clean.",
+                    "look more suspicious. If there are in-distribution samples among them, the set is not clean.",
                     thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), ordinary),
                 )
             )

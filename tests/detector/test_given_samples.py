@@ -425,8 +425,8 @@ def test_a_run_folder_can_be_kept_and_a_fit_without_any_ood_set_says_so(fitted, 
     assert (tmp_path / "run" / "manifest.json").is_file()
     assert detector.run.path == tmp_path / "run"
     assert {info.name for info in RunFolder(tmp_path / "run").splits()} == {"in_dist.fit", "in_dist.calibration"}
-    assert any("seen ordinary samples alone" in line for line in detector.notices)
-    assert not any("seen ordinary samples alone" in line for line in fitted.notices)
+    assert any("seen in-distribution samples alone" in line for line in detector.notices)
+    assert not any("seen in-distribution samples alone" in line for line in fitted.notices)
     with pytest.raises(StoreError, match="wanted an empty or new folder"):
         make().fit((X, Y), run=tmp_path / "run")
 

@@ -222,7 +222,7 @@ def test_of_many_ordinary_samples_every_so_many_are_kept(monkeypatch):
 
 
 REFUSED = {
-    "three samples": (ROWS.scaled[:3], "at least 4 ordinary samples, got 3"),
+    "three samples": (ROWS.scaled[:3], "at least 4 in-distribution samples, got 3"),
     "gradients that are all alike": (np.ones((6, len(INPUTS.names))), "nothing to measure a distance by"),
     "copies of two samples": (
         np.repeat(ROWS.scaled[:2], 3, axis=0),
