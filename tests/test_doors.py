@@ -27,7 +27,7 @@ from trusted import built
 import gradscore
 from gradscore.config import Config, DataConfig, load_config
 from gradscore.deployment import Scorer, make_bundle, write_bundle
-from gradscore.evaluation import evaluate_run, fit_run
+from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.pipeline import extract
 from gradscore.setup import propose
 from gradscore.setup.proposal import as_yaml
@@ -99,9 +99,10 @@ PENALTIES = {"Cs": [0.01], "boosts": [10.0], "cv_folds": 2}
 
 @dataclass
 class Doors:
-    """The same samples in a run folder, and in a detector with its report."""
+    """The same samples in a run folder that was evaluated, and in a detector with its report."""
 
     run: RunFolder
+    evaluation: EvaluationReport
     detector: gradscore.Detector
     report: gradscore.Report
     samples: dict[str, Any]
@@ -148,11 +149,11 @@ def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         extract(config, trust_code=True)
         run = RunFolder(config.run)
         fit_run(run)
-        evaluate_run(run)
+        evaluation = evaluate_run(run)
         detector = gradscore.Detector(built(run.config.model), preprocessing=preprocessing, meta=PENALTIES)
         detector.fit(batch(given["fit"]), calibration=batch(given["calibration"]))
         report = detector.evaluate(batch(given["test"]), ood={"strange": batch(given["strange"])})
-    return Doors(run, detector, report, given, preprocessing)
+    return Doors(run, evaluation, detector, report, given, preprocessing)
 
 
 def in_memory(arrays: Arrays) -> Any:
@@ -197,7 +198,7 @@ def test_sets_that_are_made_are_the_same(doors: Doors) -> None:
 
 
 def test_scores_that_are_chosen_and_their_figures_are_the_same(doors: Doors) -> None:
-    figures = pd.DataFrame([record.entry() for record in evaluate_run(doors.run).records])
+    figures = pd.DataFrame([record.entry() for record in doors.evaluation.records])
     pd.testing.assert_frame_equal(doors.report.figures, figures)
     assert "chosen" in set(figures["score"])
     what = {"misclassification": "wrong predictions", "ood": "OOD samples"}
