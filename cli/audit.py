@@ -52,7 +52,6 @@ def audit(
 
     After gradscore demo: gradscore audit demo/gradscore.yaml --split in_dist.fit --trust-code
     """
-    # These import PyTorch, which help need not wait for.
     from gradscore.label_audit import FILES, audit_config, write_audit
     from gradscore.store import changing
     from gradscore.system import check_target

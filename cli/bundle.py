@@ -69,7 +69,7 @@ def bundle(
 
     After gradscore demo: gradscore bundle demo/run --out demo/strict.gradscore --alpha 0.01 --trust-code
     """
-    from gradscore.deployment import (  # these import PyTorch, which help need not wait for
+    from gradscore.deployment import (
         COPIES,
         check_bundle_target,
         make_bundle,

@@ -81,7 +81,6 @@ def check(
 
     Then: gradscore check demo/gradscore.yaml --expected demo/expected.json --junit demo/check.xml --trust-code
     """
-    # These import PyTorch, which help need not wait for.
     from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
     from gradscore.store import refuse_doubtful_labels, refuse_run_files
     from gradscore.system import check_target, write_text

@@ -40,7 +40,7 @@ def compare(
 
     Then: gradscore compare demo/run demo/b
     """
-    from gradscore.evaluation import compare_runs  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation import compare_runs
     from gradscore.store import RunFolder
 
     output = Output(as_json=as_json, quiet=quiet)

@@ -36,7 +36,6 @@ def demo(
 
     Example: gradscore demo
     """
-    # These import NumPy, which help need not wait for.
     from gradscore.demo import example, project, steps, train
     from gradscore.system import as_address, is_address
 

@@ -35,7 +35,7 @@ def doctor(
 
     After gradscore demo: gradscore doctor demo/gradscore.yaml --trust-code
     """
-    from gradscore.config import load_config  # these import PyTorch, which help need not wait for
+    from gradscore.config import load_config
     from gradscore.doctor import check_config
 
     diagnosis = check_config(load_config(config, settings or ()), samples=samples)

@@ -63,7 +63,6 @@ def evaluated(
     answer: bool = True,
 ) -> dict[str, Any]:
     """Evaluates, writes the report, says what was found, and returns it for a program."""
-    # These import scikit-learn, which help need not wait for.
     from gradscore.evaluation import evaluate_run
     from gradscore.reporting import write_report
     from gradscore.store import RunFolder

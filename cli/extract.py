@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gradscore.distributed import ShareSummary
     from gradscore.pipeline import ExtractSummary, Progress, SplitSummary
 
+COMPLETE = "this run is already complete: nothing to compute"
+
 
 def extract(
     context: typer.Context,
@@ -80,7 +82,6 @@ def extracted(
 
     With `to_fit`, what no meta model can be fitted to is refused first, and little is said: the answer comes later.
     """
-    # These import PyTorch, which help and errors need not wait for.
     from gradscore.config import load_config
     from gradscore.losses import refuse_with_labels
     from gradscore.pipeline import extract as run_extract
@@ -132,7 +133,7 @@ def _share_extracted(
     with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
         summary = extract_share(loaded, share, out=run, progress=tell)
     if summary.was_complete:
-        output.tell("this run is already complete: nothing to compute")
+        output.tell(COMPLETE)
     if not summary.shards:
         output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
     done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
@@ -144,7 +145,7 @@ def _share_extracted(
 def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> None:
     """Says what an extraction did; if `brief`, what is no warning goes to standard error, and figures go."""
     if summary.was_complete:
-        output.tell("this run is already complete: nothing to compute", stderr=brief)
+        output.tell(COMPLETE, stderr=brief)
     output.tell(*(f"changed: {line}" for line in summary.changes), stderr=brief)
     output.tell(*urgent(summary.notices))
     listed = f"{summary.run / 'manifest.json'}"

@@ -48,7 +48,7 @@ def fit_meta(
 
 def fitted(output: Output, run: Path, *, settings: Sequence[str] = ()) -> FitReport:
     """Fits, and says what has to be read before any figure."""
-    from gradscore.evaluation import fit_run  # imports scikit-learn, which help need not wait for
+    from gradscore.evaluation import fit_run
     from gradscore.store import RunFolder
 
     with doing(quiet=output.quiet) as tell:

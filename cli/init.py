@@ -49,7 +49,7 @@ def init(
 
     After gradscore demo: gradscore init demo --out demo/proposed.yaml
     """
-    from gradscore.setup import propose, write_proposal  # imports PyTorch, which help need not wait for
+    from gradscore.setup import propose, write_proposal
 
     chosen = places or [Path()]
     alone = chosen[0] if len(chosen) == 1 and chosen[0].is_dir() else Path()

@@ -70,7 +70,6 @@ def inspect(
     from gradscore.store import changing
 
     output = Output(as_json=as_json, quiet=quiet)
-    # These import PyTorch, which help need not wait for.
     from gradscore.inspect import SCOPE, inspect_config, write_inspection
 
     config, folder, run = opened(context, source, settings or [], folder="inspect")

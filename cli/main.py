@@ -78,7 +78,7 @@ def _check_addresses(arguments: Sequence[str]) -> None:
     values = [each.partition("=")[2] if each.startswith("--") else each for each in arguments]
     if not any(":" in value for value in values):
         return
-    from gradscore.system import address_problem  # slow to import
+    from gradscore.system import address_problem
 
     for value in values:
         if problem := address_problem(value):
@@ -87,7 +87,6 @@ def _check_addresses(arguments: Sequence[str]) -> None:
 
 def _report(error: Exception) -> str:
     """Writes down what happened and says where; the traceback itself where it cannot be written."""
-    # Slow to import, and only needed here.
     import traceback
     from importlib.metadata import version
     from tempfile import NamedTemporaryFile
@@ -152,7 +151,7 @@ for _name, _group in COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # slow to import, and only needed here
+        from importlib.metadata import version
 
         typer.echo(f"gradscore {version('gradscore')}")
         raise typer.Exit

@@ -21,7 +21,7 @@ def merge(
 
     Then: gradscore merge demo/shared --trust-code
     """
-    from gradscore.distributed import merge as merge_shares  # imports PyTorch, which help need not wait for
+    from gradscore.distributed import merge as merge_shares
 
     output = Output(as_json=as_json, quiet=quiet)
     with counting(quiet=output.quiet) as tell:

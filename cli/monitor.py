@@ -26,7 +26,7 @@ from .options import (
     out_option,
 )
 from .output import Output, counting, figures_table, folded
-from .score import not_scored
+from .score import NO_SAMPLE, not_scored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def monitor(
 
     After gradscore demo: gradscore monitor demo/scorer.gradscore demo/images/unknown --out demo/watch --trust-code
     """
-    from gradscore.data import open_user_samples  # these import PyTorch, which help need not wait for
+    from gradscore.data import open_user_samples
     from gradscore.deployment import Scorer
     from gradscore.monitoring import FILES, STATE, Monitor, write_monitor
     from gradscore.system import check_target
@@ -128,7 +128,7 @@ def _scored(
             done += len(table)
             tell("scoring", done, total)
     if not tables:
-        raise DataError(f"{', '.join(samples)}: there is no sample in it")
+        raise DataError(f"{', '.join(samples)}: {NO_SAMPLE}")
     return pd.concat(tables, ignore_index=True)
 
 

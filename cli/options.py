@@ -55,7 +55,7 @@ def local_file(_context: typer.Context, given: Path | None) -> Path | None:
     """The file that a command reads; the local copy of one at an address."""
     if given is None or not _is_address(given):
         return given
-    from gradscore.objects import fetched  # slow to import
+    from gradscore.objects import fetched
 
     return fetched(given)
 
@@ -65,10 +65,10 @@ def local_output(context: typer.Context, given: Path | None) -> Path | None:
     if given is None:
         return None
     if _is_address(given):
-        from gradscore.objects import uploading  # slow to import
+        from gradscore.objects import uploading
 
         return context.with_resource(uploading(given))
-    from gradscore.store import refuse_run_files  # slow to import
+    from gradscore.store import refuse_run_files
 
     refuse_run_files(given, option="--out")
     return given
@@ -78,13 +78,13 @@ def working_copy_of(context: typer.Context, given: Path | None, *, must_exist: b
     """The working copy of a run at an address, which lasts until the command ends; None for a path."""
     if given is None or not _is_address(given):
         return None
-    from gradscore.objects import working_copy  # slow to import
+    from gradscore.objects import working_copy
 
     return context.with_resource(working_copy(given, must_exist=must_exist))
 
 
 def _is_address(given: Path) -> bool:
-    from gradscore.system import is_address  # slow to import
+    from gradscore.system import is_address
 
     return is_address(given)
 
@@ -237,7 +237,7 @@ class Command(_FlagsWithoutValues, TyperCommand):
         """Runs it; not before all its arguments are right, since nobody ends what one with wrong ones began."""
         allowed = ctx.params.get("_trust", False)
         if allowed or "GRADSCORE_TRUST_CODE" in os.environ:
-            from gradscore.models import trusting_code  # imports PyTorch, which help need not wait for
+            from gradscore.models import trusting_code
 
             def tell(code: str) -> None:
                 Output(quiet=ctx.params["quiet"]).tell(f"running {code}", stderr=True)
@@ -263,7 +263,6 @@ def opened(
     Raises:
         ConfigError: settings for a run folder, which has its own.
     """
-    # These import PyTorch, which help need not wait for.
     from gradscore.config import load_config
     from gradscore.models import trusting_code
     from gradscore.store import RunFolder

@@ -66,7 +66,6 @@ def project(
 
     After gradscore demo: gradscore project demo/gradscore.yaml --split in_dist.fit --out demo/projected --trust-code
     """
-    # These import PyTorch, which help need not wait for.
     from gradscore.losses import LOSSES
     from gradscore.projections import (
         load_projections,

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 EXPLAINED = 5
 
+NO_SAMPLE = "there is no sample in it"
+"""What is said of files and folders of none."""
+
 NAMES = {"wrong": "wrong", "ood": "OOD"}
 
 
@@ -69,7 +72,6 @@ def score(
 
     After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """
-    # These import PyTorch, which help need not wait for.
     from gradscore.data import check_options, name_user_files, refuse_inputs
     from gradscore.deployment import Scorer, score_files, table_writer
 
@@ -105,7 +107,7 @@ def score(
     decisions = {"accepted": counts["accept"], "rejected": counts["reject"], "not_scored": counts["error"]}
     output.document({**decisions, "samples": rows, "results": out})
     if not sum(counts.values()):
-        raise DataError(f"{', '.join(map(str, samples))}: there is no sample in it")
+        raise DataError(f"{', '.join(samples)}: {NO_SAMPLE}")
     if counts["error"] == sum(counts.values()):
         raise typer.Exit(2)
     if fail_on_reject and counts["reject"] + counts["error"]:

@@ -13,7 +13,7 @@ def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = F
 
     After gradscore demo: gradscore verify demo/run
     """
-    from gradscore.store import RunFolder, verify_run  # imports PyTorch, which help need not wait for
+    from gradscore.store import RunFolder, verify_run
 
     RunFolder(run)  # says what is wrong with a manifest that cannot be read
     found = verify_run(run)

@@ -18,7 +18,6 @@ from .sources import (
     MODEL_SOURCES,
     NO_CHECKPOINT,
     TRANSFORMERS,
-    BuiltModel,
     CodeSource,
     ModelConfig,
     ModelRequest,
