@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -224,17 +224,34 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
 def class_notices(run: RunFolder) -> list[Notice]:
     """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
     there = {info.name for info in run.splits()}.intersection((FIT, CALIBRATION, TEST))
-    labels = {split: run.read(split, columns=["label"])["label"] for split in there}
+    labels, names = {split: run.read(split, columns=["label"])["label"] for split in there}, run.manifest.class_names
+    unlabelled = Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")
     return [
-        *(_of_other_classes(labels) if CALIBRATION in there else []),
-        *(_reported_of_other_classes(labels, run.manifest.class_names) if TEST in there else []),
+        *([unlabelled] if TEST in there and (labels[TEST] < 0).all() else []),
+        *_lacking(labels, names),
         # A class that those to report on have is in the line before.
         *_of_few_classes(
-            pd.concat([labels[split] for split in (FIT, TEST) if split in there]),
-            run.config.model.num_classes,
-            run.manifest.class_names,
+            pd.concat([labels[split] for split in (FIT, TEST) if split in there]), run.config.model.num_classes, names
         ),
     ]
+
+
+def _lacking(labels: Mapping[str, pd.Series[int]], class_names: Sequence[str] | None) -> Iterator[Notice]:
+    """Says which classes of another a split lacks: of sorted data that were cut in two."""
+    mixed = "the figures mix up the task with the change of classes"
+    for split, other, allowed, therefore in (
+        (CALIBRATION, FIT, MOST_UNSEEN, "thresholds hold for the others only"),
+        (FIT, TEST, FEW_UNSEEN, mixed),
+        (TEST, FIT, FEW_UNSEEN, mixed),
+    ):
+        if {split, other} <= labels.keys():
+            missing = sorted(_unseen(labels[other], labels[split], allowed=allowed))
+            if missing:
+                yield Notice(
+                    f"{split} has no sample of {_named(missing, class_names)}, which {other} has: {therefore}. If the "
+                    "data are sorted by class, draw it at random (select by `hash` or `lot`, not `start` and `stop`)",
+                    "caution",
+                )
 
 
 def _of_few_classes(labels: pd.Series[int], classes: int, class_names: Sequence[str] | None) -> list[Notice]:
@@ -255,47 +272,18 @@ def _named(classes: Sequence[int], class_names: Sequence[str] | None) -> str:
     return f"class{'es' if len(names) > 1 else ''} {some(names)}"
 
 
-def _of_other_classes(labels: Mapping[str, pd.Series[int]]) -> list[Notice]:
-    """Says when thresholds are set by samples that lack classes of much of what fits: of sorted data, cut in two."""
-    share = sum(_unseen(labels[FIT], labels[CALIBRATION], allowed=MOST_UNSEEN).values())
-    if not share or (labels[CALIBRATION] < 0).any():
-        return []
-    text = (
-        f"{CALIBRATION} lacks the classes of {100 * share:.0f} % of {FIT}: thresholds hold for the others only. If the "
-        "data are sorted by class, draw it at random"
-    )
-    return [Notice(text, "caution")]
-
-
-def _reported_of_other_classes(labels: Mapping[str, pd.Series[int]], class_names: Sequence[str] | None) -> list[Notice]:
-    if (labels[TEST] < 0).all():
-        return [Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")]
-    lacking = []
-    for split, other in ((FIT, TEST), (TEST, FIT)):
-        missing = sorted(_unseen(labels[other], labels[split], allowed=FEW_UNSEEN))
-        if missing:
-            lacking.append(f"{split} has no sample of {_named(missing, class_names)}, which {other} has")
-    if not lacking:
-        return []
-    text = (
-        f"{'; '.join(lacking)}: the figures mix up the task with the change of classes. If the data are sorted by "
-        "class, select by `hash` instead of `start` and `stop`"
-    )
-    return [Notice(text, "caution")]
-
-
-def _unseen(labels: pd.Series[int], known: pd.Series[int], *, allowed: float) -> dict[int, float]:
-    """Shares of the labels that are of classes which no known sample has; empty where chance may leave out so many.
+def _unseen(labels: pd.Series[int], known: pd.Series[int], *, allowed: float) -> list[int]:
+    """The classes of labels that no known sample has; none where chance may leave out so many.
 
     Args:
         labels: (N,) -1 for none.
-        known: (M,) those of others.
+        known: (M,) those of others; what has none may be of any class.
         allowed: what share may be unseen, beside twice what M samples drawn at random leave out in the mean.
     """
     shares = labels[labels >= 0].value_counts(normalize=True)
     by_chance = float((shares * (1 - shares) ** len(known)).sum())
     unseen = shares[~shares.index.isin(known)]
-    return {} if unseen.sum() <= allowed + 2 * by_chance else dict(zip(unseen.index, unseen, strict=True))
+    return [] if unseen.sum() <= allowed + 2 * by_chance + (known < 0).mean() else list(unseen.index)
 
 
 class Tables:

@@ -131,7 +131,13 @@ def test_few_wrong_predictions_are_said_to_be_few() -> None:
 def test_thresholds_set_by_some_classes_are_told_of(fitted) -> None:
     held = Y[200:] == 0
     some = make().fit((X[:200], Y[:200]), calibration=(X[200:][held], Y[200:][held]), ood={"far": FAR}, auxiliary=[])
-    said = [["in_dist.calibration lacks the classes of" in each for each in of.notices] for of in (some, fitted)]
+    said = [
+        [
+            "in_dist.calibration has no sample of class 1, which in_dist.fit has: thresholds hold" in each
+            for each in of.notices
+        ]
+        for of in (some, fitted)
+    ]
     assert [any(each) for each in said] == [True, False]
 
 
