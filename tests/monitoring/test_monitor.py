@@ -196,6 +196,18 @@ def test_a_window_in_which_nothing_can_be_scored(bundle, table) -> None:
     assert (window.accuracy, window.rejected, window.ood, window.suspicious) == (None, None, None, [])
 
 
+def test_a_window_of_too_few_scored_samples_is_said_to_have_no_accuracy(bundle, table) -> None:
+    """Windows are never shorter than 50 samples, so what is wrong is with the samples, not with --window."""
+    lost = table(11).assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
+    monitor = Monitor(bundle, window=60)
+    monitor.update(pd.concat([table(49), lost], ignore_index=True))
+    assert monitor.windows[0].accuracy is None
+    assert [notice for notice in monitor.notices if "fewer than 50 samples could be scored" in notice] == [
+        "a window in which fewer than 50 samples could be scored has no estimated accuracy; gradscore score says why "
+        "the others could not (column error)"
+    ]
+
+
 def test_no_sample_is_no_window(bundle, table) -> None:
     monitor = Monitor(bundle, window=50)
     assert monitor.update(table(0)) == []
