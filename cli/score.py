@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from gradscore.errors import DataError
 
@@ -101,6 +102,8 @@ def score(
                 write(table)
             elif as_json:
                 rows += table.to_dict("records")
+            elif len(files) == samples_of_file == 1:
+                _print_card(output, table.iloc[0], scorer)
             else:
                 _print_rows(output, table, scorer, alike)
     _print_summary(output, counts, doubtful=doubtful, first_error=first_error, out=out)
@@ -112,6 +115,27 @@ def score(
         raise typer.Exit(2)
     if fail_on_reject and counts["reject"] + counts["error"]:
         raise typer.Exit(1)
+
+
+def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
+    """One sample, on a few lines."""
+    if row["error"]:
+        return
+    output.say(row["sample_id"])
+    card = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    reason = _reason(row)
+    card.add_row("decision", f"{row['decision']}: {reason}" if reason else row["decision"])
+    card.add_row("prediction", _class(row))
+    for name, detector in scorer.bundle.detectors.items():
+        known = _known(row[f"probability_{name}"])
+        p_value = f"p-value {row[f'p_value_{name}']:.2g} (rejected up to {detector.threshold.alpha:.2g})"
+        card.add_row(f"P({NAMES[name]})", f"{known}   {p_value}")
+    output.show(card)
+    for name in scorer.bundle.detectors:
+        if f"drivers_{name}" in row.index:
+            output.say(f"  {NAMES[name]} score, largest contributions: {row[f'because_{name}']}")
+            for driver in str(row[f"drivers_{name}"]).split("; "):
+                output.say(f"    {driver}")
 
 
 def _print_rows(output: Output, table: pd.DataFrame, scorer: Scorer, alike: set[str]) -> None:

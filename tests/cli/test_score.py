@@ -120,14 +120,21 @@ def test_names_that_are_not_utf_8_are_written_escaped(small_bundle, odd_name, tm
     assert (found["decision"] == "error").tolist() == [False, False]
 
 
-def test_one_image_prints_a_line(small_bundle, samples) -> None:
-    path = samples / "images" / "0.png"
-    result = score(small_bundle, path, "--explain")
+def test_one_image_prints_a_card(small_bundle, samples) -> None:
+    result = score(small_bundle, samples / "images" / "0.png", "--explain")
     assert result.exit_code == 0
-    (row,) = Scorer.load(small_bundle, trust_code=True)(str(path)).to_dict("records")
-    figures = f"P(wrong) {row['probability_wrong']:.3f}, P(OOD) {row['probability_ood']:.3f}"
-    assert result.stdout.startswith(f"{row['decision']}  {path}  class {row['prediction']}  {figures}")
-    assert len(result.stdout.splitlines()) == 3
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    (row,) = scorer(str(samples / "images" / "0.png")).to_dict("records")
+    limit = scorer.bundle.detectors["ood"].threshold.alpha
+    assert 0 < limit <= 0.1
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["decision", "prediction"]
+    for name, title in {"wrong": "P(wrong)", "ood": "P(OOD)"}.items():
+        (line,) = (each for each in result.stdout.splitlines() if each.strip().startswith(title))
+        assert line.split(maxsplit=1)[1].strip() == (
+            f"{row[f'probability_{name}']:.3f}   p-value {row[f'p_value_{name}']:.2g} (rejected up to {limit:.2g})"
+        )
+    assert "OOD score, largest contributions: " in result.stdout
+    assert len(result.stdout.splitlines()) <= 20
 
 
 def test_accepted_samples_that_are_probably_wrong_are_counted(small_bundle, samples, tmp_path: Path) -> None:
@@ -164,7 +171,7 @@ def test_predictions_are_shown_by_name(named_bundle: Path, samples: Path, tmp_pa
     scored = table[table["error"] == ""]
     assert scored["prediction_name"].tolist() == [f"digit {int(place)}" for place in scored["prediction"]]
     first = scored["prediction_name"].iloc[0]
-    assert re.search(rf"  {first}  P\(wrong\) ", score(named_bundle, samples / "images" / "0.png").stdout)
+    assert re.search(rf"prediction +{first} *\n", score(named_bundle, samples / "images" / "0.png").stdout)
     assert f"0.png  {first}  P(wrong)" in score(named_bundle, samples / "images").stdout
 
 
