@@ -103,8 +103,9 @@ class Detector:
         >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> inputs = torch.randn(400, 4)
-        >>> labels = (inputs[:, 0] + 0.5 * torch.randn(400) > 0).long()
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+        >>> labels = model(inputs).argmax(1)
+        >>> labels[::5] = 1 - labels[::5]
         >>> detector = Detector(model, meta={"Cs": [0.01], "cv_folds": 2})
         >>> detector = detector.fit((inputs, labels), ood={"far": 5 * torch.randn(100, 4)})
         >>> table = detector.score(torch.randn(3, 4))

@@ -22,7 +22,7 @@ def test_summary(config_file: Path, tmp_path: Path) -> None:
     for wanted in ("in_dist.fit", "in_dist.test", "ood.other", "accuracy", "samples/s"):
         assert wanted in result.stdout
     assert "24 features per sample, computed on cpu" in result.stdout
-    assert "note: model.checkpoint is null: the weights are those" in result.stdout
+    assert "note: model.checkpoint is null: the weights come from the model's own code" in result.stdout
     right = [RunFolder(tmp_path / "run").read(split)["correct"] for split in ("in_dist.fit", "in_dist.test")]
     assert f"accuracy over all labelled samples: {pd.concat(right).mean():.4f}" in result.stdout
     assert f"run folder: {tmp_path / 'run'}" in result.stdout

@@ -285,11 +285,11 @@ def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarr
 @pytest.mark.parametrize(
     ("sample", "options", "message"),
     [
-        ("images", {"column": "b"}, "--column b says nothing"),
-        ("plain.npz", {"root": Path("x")}, "--root x says nothing"),
+        ("images", {"column": "b"}, "--column b does not apply"),
+        ("plain.npz", {"root": Path("x")}, "--root x does not apply"),
     ],
 )
 @pytest.mark.usefixtures("place")
 def test_options_that_say_nothing_are_refused(sample: str, options: dict, message: str) -> None:
-    with pytest.raises(DataError, match=f"{message} of {sample}"):
+    with pytest.raises(DataError, match=f"{message} to {sample}"):
         open_user_samples([sample], **options)
