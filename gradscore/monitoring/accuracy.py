@@ -417,7 +417,9 @@ class GaussianProcess:
 
 def _inverse(matrix: FloatArray) -> FloatArray:
     """Of a symmetric positive definite matrix, by its Cholesky factor: a third of the work of any other one."""
-    factor, _ = dpotrf(matrix, clean=False)
+    factor, failed = dpotrf(matrix, clean=False)
+    if failed:
+        raise np.linalg.LinAlgError(f"not positive definite at row {failed}")
     upper = np.triu(dpotri(factor, overwrite_c=True)[0])
     return np.asarray(upper + np.triu(upper, 1).T, dtype=np.float64)
 

@@ -6,7 +6,15 @@ from scipy.special import expit, logit
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
-from gradscore.monitoring.accuracy import EDGE, KERNEL_VARIANCE, LEAST, GaussianProcess, KnownWindow, Observations
+from gradscore.monitoring.accuracy import (
+    EDGE,
+    KERNEL_VARIANCE,
+    LEAST,
+    GaussianProcess,
+    KnownWindow,
+    Observations,
+    _inverse,
+)
 
 
 def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[KnownWindow]:
@@ -165,3 +173,10 @@ def test_with_few_groups_every_error_counts_at_both_ends() -> None:
 def test_without_groups_nothing_is_known_of_its_error() -> None:
     fitted = GaussianProcess.fitted(windows(1))
     assert (fitted.below, fitted.above) == (np.inf, np.inf)
+
+
+def test_a_matrix_without_a_cholesky_factor_has_no_inverse() -> None:
+    root = np.random.default_rng(0).normal(size=(6, 6))
+    np.testing.assert_allclose(_inverse(root @ root.T), np.linalg.inv(root @ root.T), rtol=1e-9)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite at row 2"):
+        _inverse(np.diag([1.0, -1.0]))
