@@ -42,8 +42,8 @@ docs-tables: install
 	$(BIN)/python docs/tables.py
 
 # All but those marked slow, in as many processes as the machine has cores, up to four. Each has one thread, beside
-# those that tests of threads ask for: several would wait for cores that other processes have. In the other targets
-# each has all of PyTorch's, which wait without spinning, and one of OpenBLAS, whose threads would spin.
+# those that tests of threads ask for: several would wait for cores that other processes have. In test-elsewhere and
+# test-older-processor each has all of PyTorch's, which wait without spinning, and one of OpenBLAS, whose threads would spin.
 # Files go in order, not those of many tests first: the longest have few.
 # At the same time what is for any device runs on the tests' own, where a tensor that was left on another one is refused.
 test: install
@@ -57,7 +57,7 @@ test-elsewhere: install
 
 # Wheels, documentation, faults, storage, simulations, and what starts a new interpreter.
 test-slow: install
-	$(PARALLEL) -m slow
+	OMP_NUM_THREADS=1 $(PARALLEL) -m slow
 
 # The core's tests once more, as on an older processor; on x86.
 test-older-processor: install
