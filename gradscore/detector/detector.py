@@ -39,7 +39,7 @@ from ..losses import OF_LOGITS, is_of_logits, refuse_with_labels, registered
 from ..models import LIVE, Interface, trusting_code
 from ..notices import Notice, by_urgency, notes
 from ..pipeline import Counter, Progress, cut, extract_given, progress_bar, resolved
-from ..store import RunFolder, label_warnings, refuse_doubtful_labels
+from ..store import RunFolder, refuse_doubtful_labels
 from ..system import Device, Inputs, as_rate, checked, described
 from .detector_runs import (
     Folder,
@@ -296,7 +296,7 @@ class Detector:
         with trusting_code():
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = fitted
-        for doubt in label_warnings(run):
+        for doubt in (each for each in report.notices if each.level == "warning"):
             warnings.warn(doubt, stacklevel=5)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]
