@@ -399,7 +399,7 @@ class _StateFile(BaseModel):
     """The file of a state, with a hash of the state."""
 
     format: Literal["gradscore monitor"]
-    version: Literal[12]
+    version: Literal[13]
     sha256: str
     state: State
 
@@ -440,7 +440,7 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
         OutputError: it cannot be written; what was there before still is.
         StoreError: another process holds the folder.
     """
-    unsigned = _StateFile.model_construct(format="gradscore monitor", version=12, sha256="", state=state)
+    unsigned = _StateFile.model_construct(format="gradscore monitor", version=13, sha256="", state=state)
     file = unsigned.model_dump(mode="json")
     file["sha256"] = sha256(_text(file["state"]).encode())
     make_folder(path.parent)

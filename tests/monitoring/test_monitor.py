@@ -297,10 +297,10 @@ DAMAGES = {
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "not JSON compliant"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "it was changed after it was written"),
     "older": (
-        lambda text: text.replace(b'"version":12', b'"version":9'),
-        "version: Input should be 12, got 9.; restore it from a copy, or remove",
+        lambda text: text.replace(b'"version":13', b'"version":9'),
+        "version: Input should be 13, got 9.; restore it from a copy, or remove",
     ),
-    "of no version": (lambda text: text.replace(b'"version":12,', b""), "version: Field required"),
+    "of no version": (lambda text: text.replace(b'"version":13,', b""), "version: Field required"),
 }
 
 
