@@ -71,7 +71,7 @@ def audit(
         files = write_audit(found, target, name=name, images=images, shown=shown)
     _print(output, found)
     output.say(f"samples: {' and '.join(map(str, files.tables))}")
-    output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
+    output.say(f"report: {files.html}" if files.html else f"note: {files.notice}")
     output.document(
         {
             "samples": len(found.table),
@@ -80,7 +80,7 @@ def audit(
             "first": _first(found),
             "notices": found.notices,
             "tables": files.tables,
-            "page": files.html,
+            "report": files.html,
         }
     )
     if found.doubt is not None:
@@ -109,4 +109,4 @@ def _print(output: Output, found: Audit) -> None:
     for row in _first(found):
         table.add_row(row["sample_id"], row["label"], row["suggested"] or "-", f"{row['score']:.2f}")
     output.show(table)
-    output.tell(*notes(found.notices), rest="the page")
+    output.tell(*notes(found.notices), rest="the report")

@@ -68,7 +68,7 @@ def init(
             "config": target,
             "settings": proposal.settings,
             "missing": proposal.missing,
-            "remarks": proposal.remarks,
+            "notices": proposal.remarks,
         }
     )
 

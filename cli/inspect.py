@@ -90,7 +90,7 @@ def inspect(
         files = write_inspection(found, out or folder, name=name)
     _say_files(output, files)
     result = {"verdict": found.verdict, "scope": SCOPE, "findings": found.findings, "samples": found.samples}
-    output.document({**result, "notices": found.notices, "figures": files.tables, "report": files.html})
+    output.document({**result, "notices": found.notices, "tables": files.tables, "report": files.html})
 
 
 def _print(output: Output, found: Inspection) -> None:

@@ -51,7 +51,7 @@ def monitor(
     bundle: BundleArgument,
     samples: SamplesArgument,
     out: Annotated[
-        Path, out_option("FOLDER", "Where the state, the page and the figures go; a later call continues there.")
+        Path, out_option("FOLDER", "Where the state, the report and the figures go; a later call continues there.")
     ] = Path("monitor"),
     window: Annotated[int, typer.Option("--window", metavar="N", help="Samples in a window.")] = 1000,
     alpha: Annotated[
@@ -94,8 +94,8 @@ def monitor(
     not_scored(
         int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
     )
-    output.tell(*notes(watching.notices), rest="the page")
-    output.say(f"page: {files.html}" if files.html else f"note: {files.notice}")
+    output.tell(*notes(watching.notices), rest="the report")
+    output.say(f"report: {files.html}" if files.html else f"note: {files.notice}")
     lines, figures = files.tables
     output.say(f"windows: {lines}", f"figures: {figures}")
     output.document(
@@ -103,7 +103,7 @@ def monitor(
             "windows": watching.windows,
             "changes": watching.changes,
             "notices": watching.notices,
-            "page": files.html,
+            "report": files.html,
             "lines": lines,
             "figures": figures,
         }

@@ -46,6 +46,7 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
     assert report["wrong"] == {**direct.wrong._asdict(), "sentence": direct.sentence}
     assert direct.sentence.capitalize() in (tmp_path / "out/in_dist.fit/audit.html").read_text()
     assert report["samples"] == len(dataset)
+    assert report["report"].endswith("audit.html")
     assert [row["sample_id"] for row in report["first"]] == table["sample_id"].head(PRINTED).tolist()
     assert [row["score"] for row in report["first"]] == table["score"].head(PRINTED).tolist()
     fitting = table["suggested"].where(table["suspected"]).head(PRINTED)

@@ -80,6 +80,7 @@ def test_what_was_found_as_json(files: Path, tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(app, command).stdout)
     assert found["settings"]["model.source"] == "torchvision:resnet18"
     assert found["missing"] == {}
+    assert isinstance(found["notices"], list)
 
 
 ADDRESSES = {

@@ -50,7 +50,9 @@ def test_the_command_says_what_the_library_says(small_bundle, samples, tmp_path:
     assert result.exit_code == 0
     assert [window["rejected"] for window in found] == [window.rejected for window in watching.windows]
     assert found[0]["log10_e_values"] == pytest.approx(watching.windows[0].log10_e_values, rel=1e-6, abs=1e-6)
-    assert [{**each, "changes": []} for each in json.loads(result.stdout)["windows"]] == found
+    printed = json.loads(result.stdout)
+    assert [{**each, "changes": []} for each in printed["windows"]] == found
+    assert printed["report"].endswith(".html")
     assert (tmp_path / "m/.gitignore").read_text() == "*\n"
 
 

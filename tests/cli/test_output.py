@@ -71,7 +71,7 @@ REPORTS = {
     "doctor": (["doctor", "{run}/config.yaml", "--samples", "20", "--trust-code"], {"usable", "remarks"}),
     "inspect": (
         ["inspect", "{run}", "--samples", "8", "--quantities", "gradient_geometry", "--trust-code"],
-        {"verdict", "findings", "report"},
+        {"verdict", "findings", "tables", "report"},
     ),
     "bundle": (
         ["bundle", "{run}", "--out", "{run}/../made.gradscore", "--alpha", "0.1", "--trust-code"],
