@@ -196,12 +196,13 @@ class _Pair(NamedTuple):
         return _Pair(self.before, self.before)
 
     def joined(self, ood: _Pair) -> _Pair:
-        """These samples as negatives, and others as positives, but for samples that are both."""
-        joined = (
-            pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)])
-            for mine, theirs in zip(self, ood, strict=True)
+        """These samples as negatives, and others as positives."""
+        return _Pair(
+            *(
+                pd.concat([mine.assign(correct=1.0), theirs.assign(correct=0.0)])
+                for mine, theirs in zip(self, ood, strict=True)
+            )
         )
-        return _Pair(*(frame[~frame.index.duplicated(keep=False)] for frame in joined))
 
     def where(self, *, correct: bool) -> _Pair:
         """The samples each model predicts right, or wrong: some may be in one only."""
@@ -372,7 +373,7 @@ def _notices(expected: ExpectedFigures, current: ExpectedFigures) -> list[str]:
 
 
 def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
-    """Says how many copies there are in the splits that are compared, and what they do not count in."""
+    """Says how many copies there are in the splits that are compared, and what follows."""
     found, both = specs_of(run), set(compared)
     copies = [
         f"{each.split.name}: {each.phrase}, and each is compared once"
@@ -380,9 +381,7 @@ def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
         if each.split.name in both
     ]
     overlaps = [
-        f"{each}; left out of the AUROC for {each.second.name}"
-        if both.issuperset((each.first.name, each.second.name))
-        else f"{each}; {each.consequence}"
+        f"{each}; {each.consequence}"
         for each in found.overlaps
         if not both.isdisjoint((each.first.name, each.second.name))
     ]

@@ -86,8 +86,10 @@ class Overlap:
                 return "left out of the bank"
             if FIT in kinds:
                 return "left out where their own neighbours are looked for, so that none is its own neighbour"
+        if self.first.name == TEST and self.second.is_reported_ood:
+            return f"left out of {self.second.name}"
         if self.first.name == TEST and self.second.is_reported:
-            return "both are reported, so they count on both sides"
+            return "both are reported, so they count in both"
         return "left out where they would fit"
 
 
@@ -163,8 +165,8 @@ def copied_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Noti
     counts = {split: pc.sum(pc.is_in(values, value_set=known)).as_py() for split, values in sets.items()}
     return [
         Notice(
-            f"{split.name}: {count} of {len(content[split])} samples are copies of in-distribution samples, which no "
-            "score can tell from them: its figures, and means with it, say nothing of OOD samples; give other samples",
+            f"{split.name}: {count} of {len(content[split])} samples are copies of in-distribution samples: its "
+            "figures, and means with it, say little of OOD samples; give other samples",
             "caution",
         )
         for split, count in counts.items()
@@ -232,6 +234,11 @@ def common(values: pd.Series[str], others: pd.Series[str]) -> pa.Array:
     """The distinct contents that are in both columns; the first is the one that is held a second time."""
     there = _column(others)
     return pc.unique(pc.filter(there, pc.is_in(there, value_set=_column(values))))
+
+
+def are_in(values: pd.Series[str], others: pd.Series[str]) -> BoolArray:
+    """Which contents (N,) of a column are in another, too."""
+    return np.asarray(pc.is_in(_column(values), value_set=_column(others)).to_numpy())
 
 
 def _column(values: pd.Series[str]) -> pa.ChunkedArray:

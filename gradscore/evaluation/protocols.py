@@ -14,7 +14,7 @@ Without `in_dist.test` nothing is reported at all.
 Auxiliary sets join the fits of the first two and are never reported; a bank neither fits nor is reported. Covariate-
 shifted sets are reported by themselves, as task `shifted`, by the model of misclassification. Samples whose content is
 also among those reported or those that calibrate are removed from the fit and counted, and so are OOD samples whose
-content is in-distribution as well.
+content is in-distribution as well. OOD samples whose content is in `in_dist.test` are not reported.
 
 Of large data sets samples drawn at random fit, so that memory and time do not grow with the data: a logistic regression
 on a few hundred axes learns nothing more from a million samples than from a hundred thousand. All are reported.
@@ -43,7 +43,16 @@ from ..meta import MetaInputs, MetaModel, balanced_weights
 from ..notices import Notice
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256, some
-from .duplicates import Copies, Numbered, Overlap, copied_set_notices, find_copies, find_overlaps, shared_set_notices
+from .duplicates import (
+    Copies,
+    Numbered,
+    Overlap,
+    are_in,
+    copied_set_notices,
+    find_copies,
+    find_overlaps,
+    shared_set_notices,
+)
 
 Task = Literal["misclassification", "ood", "shifted"]
 RowMasks = Mapping[str, BoolArray]
@@ -210,6 +219,7 @@ class _SpecMaker:
         sizes = {name: len(split.content_hash) for name, split in splits.items()}
         self._may_fit = rows_that_fit(sizes)
         self._every = {name: np.ones(size, dtype=bool) for name, size in sizes.items()}
+        self._of_test = {each.info.name: are_in(each.content_hash, splits[TEST].content_hash) for each in self._targets}
         self._is_ood = {name: np.full(size, splits[name].info.kind == "ood") for name, size in sizes.items()}
         # No more contents than may fit are told apart, however many are reported.
         fitting = [split for split in splits.values() if split.info.kind in (FIT, "ood")]
@@ -266,8 +276,7 @@ class _SpecMaker:
             **halves,
             **{each.info.name: self._every[each.info.name] for each in self._auxiliary},
         }
-        reported = {each.info.dataset_name: {TEST: self._every[TEST], each.info.name: ~halves[each.info.name]}
-                    for each in self._targets}  # fmt: skip
+        reported = {each.info.dataset_name: self._reported(each, ~halves[each.info.name]) for each in self._targets}
         return self._with_both_classes(self._spec("ood", "known", "all", fit, reported))
 
     def _leave_one_dataset_out(self, target: SplitContent) -> MetaModelSpec | str:
@@ -279,7 +288,7 @@ class _SpecMaker:
             )
         fit = {split: self._every[split] for split in [FIT, *others]}
         return self._with_both_classes(
-            self._spec("ood", "leave_one_dataset_out", name, fit, {name: self._whole(target)})
+            self._spec("ood", "leave_one_dataset_out", name, fit, {name: self._reported(target)})
         )
 
     def _of_auxiliary(self) -> MetaModelSpec | str:
@@ -289,11 +298,11 @@ class _SpecMaker:
                 "images, synthetic:swapped_fields for vectors, tokens and text"
             )
         fit = {split: self._every[split] for split in [FIT, *(each.info.name for each in self._auxiliary)]}
-        reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
+        reported = {each.info.dataset_name: self._reported(each) for each in self._targets}
         return self._with_both_classes(self._spec("ood", "auxiliary", "all", fit, reported))
 
     def _in_dist_only(self) -> MetaModelSpec | str:
-        reported = {each.info.dataset_name: self._whole(each) for each in self._targets}
+        reported = {each.info.dataset_name: self._reported(each) for each in self._targets}
         spec = self._spec("ood", "in_dist_only", "all", {FIT: self._correct(FIT)}, reported)
         left = int(spec.fit[FIT].sum())
         if left < 2:
@@ -343,8 +352,9 @@ class _SpecMaker:
     def _correct(self, split: str) -> BoolArray:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
-    def _whole(self, target: SplitContent) -> RowMasks:
-        return {TEST: self._every[TEST], target.info.name: self._every[target.info.name]}
+    def _reported(self, target: SplitContent, rows: BoolArray | Literal[True] = True) -> RowMasks:
+        """Some rows of an OOD set beside the test samples, but for those that are test samples."""
+        return {TEST: self._every[TEST], target.info.name: rows & ~self._of_test[target.info.name]}
 
     def _content(self, splits: Iterable[SplitContent]) -> BoolArray:
         """Which of the contents that are told apart some splits hold."""

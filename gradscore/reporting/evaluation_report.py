@@ -274,7 +274,7 @@ def _misclassification_plots(evaluation: EvaluationReport, records: Records) -> 
 def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
     """ROC of every OOD set, and the distributions of each, for the headline protocol."""
     for protocol in records.protocols("ood")[:1]:
-        sets = records.datasets("ood", protocol)
+        sets = [name for name in records.datasets("ood", protocol) if records.get("ood", protocol, name, CHOSEN)]
         blocks = {name: scores.columns("ood", protocol, name, ["positive", CHOSEN]) for name in sets}
         lines = [
             _roc(block[CHOSEN], positive_of(block), name, colour(place))

@@ -92,7 +92,7 @@ def test_copies_that_are_not_compared_are_counted(tmp_path) -> None:
     assert [line for line in report.notices if "duplicates" in line] == [
         "duplicates: in_dist.test: 3 of 60 samples are copies of others in it, and each is compared once",
         "duplicates: 4 samples are both in in_dist.fit and in in_dist.test; left out where they would fit",
-        "duplicates: 2 samples are both in in_dist.test and in ood.a; left out of the AUROC for ood.a",
+        "duplicates: 2 samples are both in in_dist.test and in ood.a; left out of ood.a",
     ]
     assert [
         line for line in report.notices if line.startswith("of in_dist.test 12 are predicted wrong: with fewer than")

@@ -30,11 +30,15 @@ def write_run(
     wrong_of_test: int,
     ood: tuple[str, ...] = ("far", "near"),
     copied: str = "",
+    tested: str = "",
     distinct: dict[str, int] | None = None,
     classes: dict[str, int] | None = None,
     class_names: list[str] | None = None,
 ) -> Path:
-    """A run whose split `copied` begins with copies, with so many distinct samples and classes of each split."""
+    """A run whose split `copied` begins with copies, and whose split `tested` is made of test samples.
+
+    Each split has so many distinct samples and classes.
+    """
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
 
     def rows(split: str) -> ShardRows:
@@ -42,7 +46,8 @@ def write_run(
         far, labelled = split.startswith("ood"), (classes or {}).get(split, 2)
         labels = generator.integers(0, max(1, labelled), SIZE)
         places = np.arange(SIZE) % (distinct or {}).get(split, SIZE)
-        origins = ["in_dist.fit" if split == copied and place < 3 else split for place in places]
+        source = "in_dist.test" if split == tested else split
+        origins = ["in_dist.fit" if split == copied and place < 3 else source for place in places]
         return rows_of(
             split,
             NAMES,
@@ -169,6 +174,18 @@ def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(sp
     message = "ood.near: 18 of 30 samples are copies of in-distribution samples"
     assert f"warning: {message}" in spoilt.quiet.partition("Use ")[0]
     assert message in spoilt.page
+
+
+def test_an_ood_set_of_test_samples_has_no_figures(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=12, ood=("far", "near", "same"), tested="ood.same")
+    for command in ("fit-meta", "evaluate"):
+        result = CliRunner().invoke(app, [command, str(run)])
+        assert result.exit_code == 0, result.output
+    assert "warning: ood.same: 30 of 30 samples are copies of in-distribution samples: its figures" in result.output
+    page = (run / "evaluation" / "report.html").read_text()
+    assert "duplicates: 30 samples are both in in_dist.test and in ood.same; left out of ood.same" in page
+    assert 'id="ood-scores-near"' in page
+    assert 'id="ood-scores-same"' not in page
 
 
 def test_classes_that_are_not_fitted_on_are_warned_of(spoilt: SimpleNamespace) -> None:

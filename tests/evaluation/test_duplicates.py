@@ -43,7 +43,7 @@ def test_distinct_images_are_counted():
 WORDS = {
     "one": (FOUND[0], "1 sample is both in in_dist.fit and in in_dist.test; left out where they would fit"),
     "many": (FOUND[1], "2 samples are both in in_dist.fit and in ood.x; left out where they would fit"),
-    "both reported": (FOUND[2], "1 sample is both in in_dist.test and in ood.x; both are reported"),
+    "both reported": (FOUND[2], "1 sample is both in in_dist.test and in ood.x; left out of ood.x"),
     "shifted": (
         overlap(TESTED, SplitInfo("shifted.x", "shifted")),
         "1 sample is both in in_dist.test and in shifted.x; both are reported",

@@ -121,6 +121,24 @@ def test_copies_of_reported_samples_are_not_fitted_on(spec):
     assert not content(COPIES, spec.fit) & reported_content(COPIES, spec)
 
 
+def test_ood_samples_that_are_test_samples_are_not_reported():
+    splits = [
+        *in_dist(test=split(TEST, hashes=["t0", "t1"])),
+        split("ood.a", hashes=["a0", "t0", "a1", f"{FIT}-0", "t1"]),
+    ]
+    specs = make_specs(splits, protocols=["in_dist_only"]).specs
+    assert specs[1].reported["a"]["ood.a"].tolist() == [True, False, True, True, False]
+    assert specs[1].reported["a"][TEST].all()
+
+
+def test_ood_samples_that_are_test_samples_are_in_no_half():
+    hashes = [f"{place}" for place in range(20)]
+    splits = [*in_dist(test=split(TEST, hashes=hashes[:10])), split("ood.a", hashes=hashes)]
+    (spec,) = (each for each in make_specs(splits, protocols=["known"]).specs if each.protocol == "known")
+    assert not spec.reported["a"]["ood.a"][:10].any()
+    np.testing.assert_array_equal(spec.reported["a"]["ood.a"][10:], ~first_half(pd.Series(hashes[10:])))
+
+
 def test_copies_are_counted():
     assert COPY_PLANS["misclassification/in_dist_only/all"].duplicates == 2
     # "x" twice and "y" of in_dist.fit, "a1" of the other OOD set
