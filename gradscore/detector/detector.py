@@ -287,16 +287,19 @@ class Detector:
             refuse_doubtful_labels(run)
             report = fit_run(run, progress=None if tell is None else lambda label: tell(f"fitting {label}", 0, 0))
         fitted = _Fitted(folder, config, sets.form, extractor, thumbnails, first.inputs)
+        doubts = [each for each in report.notices if each.level == "warning"]
         try:
             bundle = self._bundle(fitted, self._scores)
         except EvaluationError as error:
+            if doubts:
+                raise EvaluationError(f"{error}. But {doubts[0]}") from None
             if sets.calibration is not None:
                 raise
             raise EvaluationError(f"{error}{self._enough(run, sets)}") from None
         with trusting_code():
             self._scorer = Scorer(bundle, self.model, device=None)
         self._fitted = fitted
-        for doubt in (each for each in report.notices if each.level == "warning"):
+        for doubt in doubts:
             warnings.warn(doubt, stacklevel=5)
         # That there is no OOD set to report on is no news here.
         skipped = [line for line in report.skipped if not line.startswith("ood: ")]

@@ -240,8 +240,8 @@ def check_accuracy(
         yield note("accuracy", f"{measured}, declared is {declared:.3f}")
     elif other is not None:
         yield problem("accuracy", f"{measured}, and {other:.3f} with the classes in another order; {suspicions}")
-    elif agreement.is_at_chance:
-        yield problem("accuracy", f"{measured}, which is chance; {suspicions}")
+    elif agreement.chance():
+        yield problem("accuracy", f"{measured}{agreement.chance()}; {suspicions}")
     elif agreement.is_surer(confidence):
         make = problem if advice else warning
         cause = "" if advice else "; or it is overfitted"

@@ -65,12 +65,21 @@ class Agreement:
         is_judged: whether they are enough to judge by; what follows says nothing otherwise.
         in_another_order: see `accuracy_in_another_order`.
         is_at_chance: see `is_at_chance`.
+        only: the class that is predicted for every sample, where that is no better than chance; from `ROOM` samples on.
     """
 
     accuracy: float
     is_judged: bool = False
     in_another_order: float | None = None
     is_at_chance: bool = False
+    only: int | None = None
+
+    def chance(self, class_names: Sequence[str] | None = None) -> str:
+        """What to say after an accuracy that is no better than chance; empty for others."""
+        if self.only is not None:
+            name = self.only if class_names is None else class_names[self.only]
+            return f", as the network predicts class {name} for every sample"
+        return ", which is chance" if self.is_at_chance else ""
 
     def is_surer(self, confidence: float) -> bool:
         """Whether a network of this mean confidence is far surer than it is right."""
@@ -80,13 +89,16 @@ class Agreement:
 def agreement_of(labels: IntArray, predictions: IntArray, *, classes: int) -> Agreement:
     """Compares predictions (N,) with labels (N,) of K classes."""
     accuracy = float((labels == predictions).mean())
+    chance = is_at_chance(labels, predictions, classes=classes)
+    only = int(predictions[0]) if chance and len(labels) >= ROOM and not np.ptp(predictions) else None
     if len(labels) < ENOUGH:
-        return Agreement(accuracy)
+        return Agreement(accuracy, only=only)
     return Agreement(
         accuracy,
         is_judged=True,
         in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
-        is_at_chance=is_at_chance(labels, predictions, classes=classes),
+        is_at_chance=chance,
+        only=only,
     )
 
 
@@ -314,6 +326,8 @@ class _Labelled:
     agreement: Agreement
     confidence: float
     advice: str = ""
+    chance: str = ""
+    """See `Agreement.chance`."""
     better: float | None = None
     """The accuracy with the classes in another order, where that is higher than chance explains."""
 
@@ -328,8 +342,8 @@ class _Labelled:
         """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
         if self.better is not None:
             return self.measured
-        if self.agreement.is_at_chance:
-            return f"{self.measured}, which is chance"
+        if self.chance:
+            return f"{self.measured}{self.chance}"
         if self.agreement.is_surer(self.confidence):
             return f"{self.measured}, and the network's mean confidence there is {self.confidence:.2f}"
         return ""
@@ -425,7 +439,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             f"labels are probably in another order than the network's classes; {repair}; figures that depend on labels "
             "mean nothing until then"
         )
-    elif any(each.agreement.is_at_chance for each in doubted):
+    elif any(each.chance for each in doubted):
         why = (
             "weights, labels or preprocessing are not those of the network's training, or it tells these classes no "
             "better than so many samples can show; figures that depend on labels mean little then"
@@ -470,6 +484,7 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
         agreement=agreement,
         confidence=float(largest.mean()),
         advice=advice,
+        chance=agreement.chance(run.manifest.class_names),
         better=better,
     )
 

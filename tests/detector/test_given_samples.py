@@ -211,6 +211,18 @@ def test_too_few_samples_are_refused_with_how_many_there_should_be() -> None:
         make().fit((X[:60], Y[:60]), ood={"far": FAR}, auxiliary=[])
 
 
+def test_a_network_that_predicts_one_class_asks_for_no_samples() -> None:
+    model = net()
+    model[-1].bias.data[1] += 1000
+    wanted = (
+        r"needs at least .*\. But accuracy on in_dist.fit is 0\.\d+, as the network predicts class 1 for every sample"
+    )
+    for count in (40, 100):
+        with pytest.raises(EvaluationError, match=wanted) as said:
+            make(model).fit((X[:count], Y[:count]), ood={"far": FAR}, auxiliary=[])
+        assert "like these" not in str(said.value)
+
+
 def test_the_advice_on_how_many_samples_works_when_followed() -> None:
     with pytest.raises(EvaluationError, match=r"fit\(\) got 10 samples .*with about \d+ like these") as said:
         make().fit((X[:10], Y[:10]), ood={"far": FAR}, auxiliary=[])

@@ -237,10 +237,12 @@ def write_run(
     size: int = 200,
     notices: Sequence[str] = (),
     spread: bool = False,
+    constant: bool = False,
 ) -> RunFolder:
     """A run whose network is right on a share of the samples of each split, with one mean confidence.
 
-    Where it is wrong the label is the class after the predicted one, or any other if they are spread.
+    Where it is wrong the label is the class after the predicted one, or any other if they are spread; a constant one
+    predicts class 2.
     """
     # Softmax of one logit z among zeros: e^z / (e^z + 4).
     logit = np.log((CLASSES - 1) * confidence / (1 - confidence))
@@ -251,6 +253,7 @@ def write_run(
         wrong = np.arange(size) >= round(right.get(split, 1.0) * size)
         away = 1 + np.arange(size) // CLASSES % (CLASSES - 1) if spread else 1
         labels = np.where(wrong, (predictions + away) % CLASSES, predictions)
+        predictions = np.full(size, 2) if constant else predictions
         gradients = generator.lognormal(size=(size, 1))
         return rows_of(
             split,
@@ -303,6 +306,14 @@ def test_guesses_are_called_so_and_no_other_order_is_blamed(tmp_path: Path) -> N
     assert "accuracy on in_dist.fit is 0.21, which is chance" in line
     assert "or it tells these classes no better than so many samples can show" in line
     assert "another order" not in line
+
+
+def test_a_network_that_predicts_one_class_is_called_so(tmp_path: Path) -> None:
+    (line,) = label_warnings(write_run(tmp_path / "run", {}, size=20, constant=True))
+    assert line.startswith(
+        "accuracy on in_dist.fit is 0.20, as the network predicts class 2 for every sample; accuracy on in_dist.test"
+    )
+    assert label_warnings(write_run(tmp_path / "few", {}, size=19, constant=True)) == []
 
 
 REPAIRED = {
