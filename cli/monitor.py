@@ -108,6 +108,8 @@ def monitor(
             "figures": figures,
         }
     )
+    if (table["decision"] == "error").all():
+        raise typer.Exit(2)
     if fail_on_alarm and watching.changes:
         raise typer.Exit(ALARM)
 

@@ -235,7 +235,7 @@ class Scorer:
                 preprocessing of the bundle. A mapping has keyword inputs, (N, ...) each. Or one or several paths, PIL
                 images and arrays of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that
                 cannot be used has a row with the error.
-            sample_ids: names of the samples; their paths or positions if None.
+            sample_ids: names of the samples, numbers as texts; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
                 table (by the names of their columns, where they have some), texts, a column of them among these,
@@ -251,7 +251,7 @@ class Scorer:
 
         Raises:
             DataError: images of another form.
-            ModelError: the model cannot take the images.
+            ModelError: the model cannot take the images, though they have the form of those that it was run on.
         """
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
@@ -264,7 +264,13 @@ class Scorer:
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             batch = self._as_taken(self._tensors(images))
-            return self.judge(batch, sample_ids=sample_ids, explain=explain, watch=watch)
+            try:
+                return self.judge(batch, sample_ids=sample_ids, explain=explain, watch=watch)
+            except ModelError as error:
+                if (shape := _form_of(batch)) == self.input_shape:
+                    raise
+                said = f"samples: wanted shape {self.input_shape}, as the model was run on, got {shape}: {error}"
+                raise DataError(said) from None
         samples = raw_images(images, columns=self.bundle.input_columns, takes=self.takes)
         return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
 
@@ -803,7 +809,7 @@ def _whole(values: Tensor, name: str) -> Tensor:
 
 
 def _names(sample_ids: Sequence[str], images: int) -> list[str]:
-    names = list(sample_ids) if isinstance(sample_ids, Iterable) else None
+    names = [*map(str, sample_ids)] if isinstance(sample_ids, Iterable) else None
     if names is None or len(names) != images:
         got = type(sample_ids).__name__ if names is None else len(names)
         raise DataError(f"sample_ids: wanted {images} names, one for each image, got {got}")

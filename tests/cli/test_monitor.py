@@ -80,7 +80,7 @@ def damaged(tmp_path: Path) -> Path:
 
 def test_a_window_in_which_nothing_can_be_scored(small_bundle, damaged, samples, tmp_path: Path) -> None:
     result = monitor(small_bundle, damaged, "--window", 60, "--out", tmp_path / "m")
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == 2, result.stderr
     assert re.search(r"^ *1 +60 +60 +- +- +- +-", result.stdout, re.MULTILINE)
     assert "not scored: 60; the first: " in result.stderr
     page = (tmp_path / "m/monitor.html").read_text()

@@ -194,6 +194,7 @@ def test_names_of_images(scorer, two_images) -> None:
     folder, _ = two_images
     assert scorer([folder / "1.png"])["sample_id"].tolist() == [str(folder / "1.png")]
     assert scorer([folder / "1.png"], sample_ids=["one"])["sample_id"].tolist() == ["one"]
+    assert scorer([folder / "1.png"], sample_ids=range(7, 8))["sample_id"].tolist() == ["7"]
 
 
 BAD_CALLS = {
@@ -207,7 +208,7 @@ BAD_CALLS = {
     "ids of paths": (lambda scorer: scorer([np.zeros((8, 8), np.uint8)], sample_ids=[]), DataError, "wanted 1 names"),
     "integers": (lambda scorer: scorer(torch.zeros(1, 1, 8, 8, dtype=torch.int64)), DataError, "wanted floats"),
     "ids": (lambda scorer: scorer(torch.zeros(2, 1, 8, 8), sample_ids=["a"]), DataError, "wanted 2 names"),
-    "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), ModelError, "cannot take images"),
+    "size": (lambda scorer: scorer(torch.zeros(2, 1, 9, 9)), DataError, r"got \(1, 9, 9\): .*cannot take"),
     "nothing to judge": (lambda scorer: scorer.judge(None), DataError, "samples: wanted one array, .* got NoneType"),
     "a list to judge": (lambda scorer: scorer.judge([1.0]), DataError, "samples: wanted one array, .* got list"),
     "a sparse tensor": (
