@@ -123,7 +123,9 @@ class Scorer:
 
         Raises:
             BundleError: the model is not that of the bundle, or it answers the self-test differently.
+            ModelError: a model that cannot be scored as it stands.
         """
+        check_mode(model)
         _check_weights(bundle, model)
         _check_losses(bundle)
         self.bundle = bundle
@@ -212,8 +214,6 @@ class Scorer:
                 lost = f"say where {config.checkpoint} is now: {WEIGHTS}, in Python weights=..."
                 raise ModelError(f"{error}; {lost}") from None
             model = _with_weights(built, config, bundle)
-        else:
-            check_mode(model)
         with trusting_code(trust_code, origin=origin):
             return cls(bundle, model, device=device)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ModelError
 from ..system import some
@@ -230,16 +231,21 @@ def check_module(model: object) -> None:
 
 
 def refuse_foreign(model: nn.Module, *, source: str) -> None:
-    """Refuses modules whose parameters autograd does not see: TorchScript, and what `torch.compile` made.
+    """Refuses modules that hide their parameters (TorchScript, `torch.compile`), or wrap one and rename them.
 
     Args:
         model: a module.
         source: what made it, for messages.
 
     Raises:
-        ModelError: it is one of these, or has one inside; or it is no module.
+        ModelError: it is one of these, or has one inside that hides parameters; or it is no module.
     """
     check_module(model)
+    if isinstance(model, nn.DataParallel | DistributedDataParallel):
+        raise ModelError(
+            f"{source} is wrapped in {type(model).__name__}, which renames its parameters; wanted the module itself: "
+            "pass model.module"
+        )
     for name, module in model.named_modules():
         where = f" in '{name}'" if name else ""
         if isinstance(module, torch.jit.ScriptModule):

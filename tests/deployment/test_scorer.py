@@ -278,6 +278,12 @@ def test_a_model_that_is_not_that_of_the_bundle(small_bundle, change, message: s
         Scorer(found.bundle, change(found._extractor.model).eval())
 
 
+def test_a_model_that_is_wrapped(small_bundle) -> None:
+    found = Scorer.load(small_bundle, trust_code=True)
+    with pytest.raises(ModelError, match="wrapped in DataParallel"):
+        Scorer(found.bundle, torch.nn.DataParallel(found._extractor.model).eval())
+
+
 def test_weights_elsewhere(small_run, small_bundle) -> None:
     found = Scorer.load(small_bundle, trust_code=True, weights=small_run.parent / "net.safetensors")
     assert found.bundle.weights_sha256 == RunFolder(small_run).manifest.inputs.model.weights_sha256

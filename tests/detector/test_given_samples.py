@@ -512,6 +512,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[GradscoreError], str]] = {
         "^data: sample 0 holds numbers that are not finite",
     ),
     "frozen": (lambda: make(net().requires_grad_(False)), ModelError, "frozen"),
+    "wrapped": (
+        lambda: make(nn.DataParallel(net()).eval()),
+        ModelError,
+        "wrapped in DataParallel, .*: pass model.module",
+    ),
     "a strange name": (lambda: make().fit((X, Y), ood={"a/b": FAR}), ConfigError, "data.ood.0.name"),
     "auxiliary sets of vectors": (
         lambda: make().fit((X, Y), auxiliary=["jigsaw"]),

@@ -268,6 +268,10 @@ def compiled_in_place():
     return model
 
 
+def wrapped():
+    return nn.DataParallel(network())
+
+
 def scripted():
     import warnings
     with warnings.catch_warnings():
@@ -286,12 +290,13 @@ FOREIGN = {
     "compiled": "is compiled .torch.compile., .* pass compiled._orig_mod",
     "compiled_inside": "is compiled in '0'",
     "compiled_in_place": "is compiled .torch.compile.",
+    "wrapped": "is wrapped in DataParallel, .* pass model.module",
     "scripted": "is a TorchScript module, .* build that in Python and load its weights",
 }
 
 
 @pytest.mark.parametrize(("factory", "message"), FOREIGN.items(), ids=FOREIGN)
-def test_modules_that_hide_their_parameters_are_refused(code: str, factory: str, message: str) -> None:
+def test_modules_that_hide_their_parameters_or_rename_them_are_refused(code: str, factory: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         built(config(f"{code}:{factory}"))
 
