@@ -192,7 +192,7 @@ class Detector:
     ) -> Self:
         """Fits the meta models and sets thresholds.
 
-        Every set is read once, batch by batch, and may be anything that `gradscore.features` takes.
+        Every set is read once, batch by batch and to its end, and may be anything that `gradscore.features` takes.
 
         Args:
             data: labelled in-distribution samples that did not train the model.

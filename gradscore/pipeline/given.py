@@ -65,7 +65,8 @@ def features(
         model: the classifier, in eval mode, on the device that computes. Nothing about it is changed.
         data: a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an
             iterable of batches, each a tensor, a pair, or a mapping of keyword arguments, `labels` among them, as
-            collators of transformers make it. Inputs are as the model takes them.
+            collators of transformers make it. Inputs are as the model takes them. An iterable is read to its end, and
+            the table kept in memory: cut one without end (`itertools.islice`).
         losses: names in `gradscore.losses.LOSSES`, or one; by default those of a run. Or a function of yours from
             logits (N, K) to the loss of each sample (N,), which autograd differentiates. Or one from the model and a
             batch to the loss of each sample (N,), or of each of its tokens (N, T): any model and any loss, of which
