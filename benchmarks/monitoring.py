@@ -284,7 +284,7 @@ def corrupted_windows(run: RunFolder, scorer: Scorer, novelty: Novelty, count: i
     """Windows of so many test images by kind of corruption, one of each severity; images are drawn for each anew."""
     bundle, test = scorer.bundle, open_datasets(run.config, only=[TEST])[TEST]
     labels, windows = np.asarray(test.labels), {}
-    extractor = Extractor(scorer.model, features=bundle.features, num_classes=bundle.model.num_classes)
+    extractor = Extractor(scorer.model, features=bundle.features, num_classes=bundle.model.classes)
     preprocess = Preprocessing(bundle.preprocessing)
     for kind in RECIPES:
         for severity in range(1, 6):

@@ -172,7 +172,7 @@ def make_bundle(
         augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
     }
     with trusting_code(trust_code, origin=run.code):
-        extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
+        extractor = Extractor(model, features=config.features, num_classes=config.model.classes)
         if samples is None:
             samples = _first_samples(open_datasets(config, only=[TEST])[TEST])
         fit = open_datasets(config, only=[FIT])[FIT] if shifted_copies else None

@@ -139,11 +139,11 @@ class Scorer:
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
         config = bundle.model
-        self._interface = Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit)
+        self._interface = Interface(num_classes=config.classes, output=config.output, one_logit=config.one_logit)
         self._extractor = Extractor(
             model if device is None else model.to(resolve_device(device)),
             features=bundle.features,
-            num_classes=config.num_classes,
+            num_classes=config.classes,
         )
         self._state, self._frozen = memory_state(self.model), _frozen(self.model)
         self._settings = attribute_state(self.model)

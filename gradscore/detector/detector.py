@@ -251,9 +251,8 @@ class Detector:
         recipe = {
             **(self._recipe or {"source": f"{LIVE}:{type(self.model).__name__}"}),
             "checkpoint": None,
-            "num_classes": sets.form.num_classes,
+            "num_classes": 1 if self._interface.one_logit else sets.form.num_classes,
             "output": self._interface.output,
-            "one_logit": self._interface.one_logit,
         }
         model = section(ModelConfig, recipe, where="recipe")
         device = next(self.model.parameters()).device
@@ -272,7 +271,7 @@ class Detector:
         sets = replace(sets, auxiliary=config.data.ood[len(sets.ood) :], bank=bank)
         refuse_with_labels(config.features.losses, where="Detector")
         with trusting_code():
-            extractor = Extractor(self.model, features=config.features, num_classes=model.num_classes)
+            extractor = Extractor(self.model, features=config.features, num_classes=model.classes)
         extractor.warm_up(first.inputs)
         thumbnails = Thumbnails()
         with _telling(self._progress) as tell:

@@ -317,8 +317,8 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
         label_map=own,
         are_names=are_names,
     )
-    head, classes = LOSSES[first_without_labels(config.features.losses)], config.model.num_classes
-    found = _diagnosed(model, inputs, head, Interface(num_classes=classes, one_logit=classes == 1), check)
+    head, classes = LOSSES[first_without_labels(config.features.losses)], config.model.classes
+    found = _diagnosed(model, inputs, head, Interface(num_classes=classes), check)
     make = note if config.model.checkpoint is None else warning
     more = [make("checkpoint", sentence) for sentence in built.notices]
     if names := datasets[split].class_names:

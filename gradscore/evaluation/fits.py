@@ -231,7 +231,7 @@ def class_notices(run: RunFolder) -> list[Notice]:
         *_lacking(labels, names),
         # A class that those to report on have is in the line before.
         *_of_few_classes(
-            pd.concat([labels[split] for split in (FIT, TEST) if split in there]), run.config.model.num_classes, names
+            pd.concat([labels[split] for split in (FIT, TEST) if split in there]), run.config.model.classes, names
         ),
     ]
 

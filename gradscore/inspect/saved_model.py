@@ -186,7 +186,7 @@ def _chosen_groups(
     if config.data.in_dist.test is None:
         raise DataError("data.in_dist.test is null, and its samples are what is looked at; give some")
     device = first_parameter(model).device
-    classes = config.model.num_classes
+    classes = config.model.classes
     forward = ForwardPass(model, device=device, num_classes=classes)
 
     found: dict[str, Tensor] = {}

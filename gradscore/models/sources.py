@@ -76,7 +76,7 @@ class ModelConfig(Section):
     `checkpoint` must be given unless the source has weights of its own (`transformers:`, `program:`); an explicit null
     leaves the model with the weights that it is made with. `prefix` is what the names of the checkpoint begin with.
     `output` is the name or position of the logits among what the model returns. `num_classes: 1` says that it returns
-    one logit z for two classes; they become the logits `[0, z]`, so `num_classes: 2, one_logit: true` says the same.
+    one logit z for two classes, which become the logits `[0, z]`.
     """
 
     source: InFeatures[CodeSource]
@@ -87,10 +87,8 @@ class ModelConfig(Section):
     """File of the trained weights; null, which must be written, for random ones or those that the source brings."""
     prefix: Elsewhere[str | None] = None
     """What names of parameters begin with in the checkpoint alone; found by itself where all share one."""
-    num_classes: InFeatures[Annotated[int, Field(ge=2)]]
+    num_classes: InFeatures[Annotated[int, Field(ge=1)]]
     """Number of classes; 1 for a network with one logit z, which becomes [0, z]."""
-    one_logit: InFeatures[bool] = False
-    """The network has one logit for two classes; `num_classes: 1` sets it."""
     output: InFeatures[str | int | None] = None
     """Name or position of the logits in the output, where that is not obvious."""
     declared_accuracy: InReport[Annotated[float, Field(ge=0, le=1)] | None] = None
@@ -105,15 +103,17 @@ class ModelConfig(Section):
         kind = str(found.get("source", "")).partition(":")[0]
         if kind in MODEL_SOURCES and MODEL_SOURCES[kind].brings_weights:
             found.setdefault("checkpoint", None)
-        if found.get("num_classes") == 1 and found["num_classes"] is not True:
-            found |= {"num_classes": 2, "one_logit": True}
         return found
 
-    @model_validator(mode="after")
-    def _two_classes(self) -> ModelConfig:
-        if self.one_logit and self.num_classes != 2:
-            raise ValueError(f"one_logit is for two classes, num_classes says {self.num_classes}: remove one_logit")
-        return self
+    @property
+    def one_logit(self) -> bool:
+        """Whether the model returns one logit for two classes."""
+        return self.num_classes == 1
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are, K."""
+        return max(2, self.num_classes)
 
 
 def is_file_source(source: str) -> bool:
@@ -497,7 +497,7 @@ def build_model(config: ModelConfig, *, seed: int = 0) -> BuiltModel:
     request = ModelRequest(
         name=name,
         arguments=config.arguments,
-        outputs=1 if config.one_logit else config.num_classes,
+        outputs=config.num_classes,
         with_weights=config.checkpoint is None,
     )
     with torch.random.fork_rng():
@@ -518,7 +518,7 @@ def build_model(config: ModelConfig, *, seed: int = 0) -> BuiltModel:
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.requires_grad_(True)
-    Interface(num_classes=config.num_classes, output=config.output, one_logit=config.one_logit).attach(model)
+    Interface(num_classes=config.classes, output=config.output, one_logit=config.one_logit).attach(model)
     return BuiltModel(model, tuple(notices))
 
 
@@ -589,4 +589,4 @@ def class_names(config: ModelConfig) -> list[str] | None:
     kind, _, name = config.source.partition(":")
     find = MODEL_SOURCES[kind].class_names if kind in MODEL_SOURCES else None
     names = None if find is None else find(name)
-    return names if names is not None and len(names) == config.num_classes else None
+    return names if names is not None and len(names) == config.classes else None

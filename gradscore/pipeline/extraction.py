@@ -236,7 +236,7 @@ class RunPlan:
             config, left_out = _settled(config, model, opened[FIT])
             made = config.data.ood[len(given.ood) :]
             opened |= open_synthetic(made, opened[FIT], preprocessing=config.preprocessing, seed=config.extract.seed)
-            extractor = Extractor(model, features=config.features, num_classes=config.model.num_classes)
+            extractor = Extractor(model, features=config.features, num_classes=config.model.classes)
         datasets = {name: opened[name] for name in planned_splits(config.data)}
         if losses := with_labels(config.features.losses):
             for name in (each for each in datasets if each != BANK):
@@ -412,7 +412,7 @@ def open_datasets(
     return open_splits(
         config.data,
         preprocessing=config.preprocessing,
-        num_classes=config.model.num_classes,
+        num_classes=config.model.classes,
         seed=config.extract.seed,
         only=only,
         model_names=class_names(config.model),

@@ -202,7 +202,7 @@ class _Images:
             images = open_splits(
                 config.data,
                 preprocessing=config.preprocessing,
-                num_classes=config.model.num_classes,
+                num_classes=config.model.classes,
                 seed=config.extract.seed,
                 only=[split],
                 model_names=self._class_names,

@@ -365,7 +365,7 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     Raises:
         StoreError: a damaged file.
     """
-    classes = run.config.model.num_classes
+    classes = run.config.model.classes
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
     gaps = [_gap(*found)] if len(found) == 2 else []
@@ -402,7 +402,7 @@ def refuse_doubtful_labels(run: RunFolder, *, said: str | None = None) -> None:
         DoubtfulLabelsError: with the map of labels that would repair it, where there is one.
     """
     refuse_unlabelled(run)
-    fit, declared = _labelled(run, FIT, run.config.model.num_classes), run.config.model.declared_accuracy
+    fit, declared = _labelled(run, FIT, run.config.model.classes), run.config.model.declared_accuracy
     is_expected = declared is not None and declared - fit.agreement.accuracy < GAP
     is_at_chance = fit.agreement.is_at_chance and said is not None
     if is_expected or not (is_at_chance or fit.agreement.in_another_order is not None):

@@ -40,5 +40,5 @@ def test_its_samples_are_those_of_the_configuration(expected, plan) -> None:
 
 
 def test_its_features_are_those_of_the_configuration(expected, plan) -> None:
-    logits = [f"logit_{place}" for place in range(plan.config.model.num_classes)]
+    logits = [f"logit_{place}" for place in range(plan.config.model.classes)]
     assert [*expected.probe.columns] == [*logits, *plan.extractor.feature_names], ANEW

@@ -123,10 +123,10 @@ def test_what_may_be_the_name_of_a_class_stays_one(config_file: Path, written: s
 
 def test_numbers_and_truth_values_are_read_as_in_yaml_1_2(config_file: Path) -> None:
     text = "{a: 1e-3, b: 0x10, c: .5, d: -2.5E+3, e: 'on', f: True, g: ~, h: .inf, i: 0, j: 08, k: 1.0}"
-    config = load_config(config_file, [f"data.ood.0.arguments={text}", "model.one_logit=no"])
+    config = load_config(config_file, [f"data.ood.0.arguments={text}", "data.ood.0.auxiliary=no"])
     wanted = {"a": 0.001, "b": 16, "c": 0.5, "d": -2500.0, "e": "on", "f": True, "g": None, "h": math.inf, "i": 0}
     assert config.data.ood[0].arguments == {**wanted, "j": "08", "k": 1.0}
-    assert config.model.one_logit is False
+    assert config.data.ood[0].auxiliary is False
 
 
 ENVIRONMENT = {
@@ -149,7 +149,8 @@ REFUSED = {
     "unknown key in a list": ("data.ood.0.nam=x", r"data\.ood\.0\.nam: unknown key; did you mean 'name'\?"),
     "unknown key like nothing": ("evaluate.zzz=1", r"evaluate\.zzz: unknown key; valid: protocols, near_duplicates"),
     "wrong type": ("model.num_classes=eight", r"model\.num_classes: wanted a valid integer.*got 'eight'"),
-    "one logit for three classes": ("model.one_logit=true", r"model: .*one_logit is for two classes, num_classes says"),
+    "one logit beside a number of classes": ("model.one_logit=true", r"model\.one_logit: unknown key; valid: source, "),
+    "a truth value for a number": ("model.num_classes=true", r"model\.num_classes: wanted no truth value, got true"),
     "unknown choice": ("extract.on_error=stop", r"extract\.on_error: wanted 'fail' or 'skip', got 'stop'"),
     "section is a value": ("data=3", r"data: wanted a section of settings, got 3"),
     "size": ("preprocessing.resize=[0, 3]", r"preprocessing\.resize: wanted a number of pixels from 1"),

@@ -58,7 +58,7 @@ def model_of(bundle: Bundle) -> nn.Module:
 
 def test_the_extractor_of_a_bundle_gives_all_columns_of_the_run(run, bundle, images):
     found = read_bundle(bundle)
-    classes = found.model.num_classes
+    classes = found.model.classes
     with trusting_code():
         extractor = Extractor(model_of(found), features=found.features, num_classes=classes)
     extractor.prepare(images[:3])

@@ -77,7 +77,6 @@ OTHER: dict[str, Any] = {
     "model.source": "torchvision:resnet34",
     "model.arguments": {"width": 2},
     "model.num_classes": 4,
-    "model.one_logit": {"one_logit": True, "num_classes": 2},
     "model.output": "logits",
     "preprocessing.resize": 9,
     "preprocessing.crop": 8,
