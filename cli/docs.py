@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from gradscore.errors import ConfigError
+from gradscore.system import closest
 
 from .output import Output
 
@@ -40,9 +40,7 @@ def docs(
         return
     name = page.lower().removesuffix(".md")
     if name not in pages:
-        near = get_close_matches(name, pages, n=3, cutoff=0.4)
-        advice = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ConfigError(f"{page}: the manual has no such page; {advice}gradscore docs lists all")
+        raise ConfigError(f"{page}: the manual has no such page; {closest(name, pages)}")
     text = _with_names(page_text(pages[name]))
     if _is_terminal():
         encoding = sys.stdout.encoding

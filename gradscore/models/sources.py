@@ -7,7 +7,6 @@ user's, and programs of `torch.export`.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import warnings
@@ -195,7 +194,7 @@ def _torchvision_model(request: ModelRequest) -> nn.Module:
     models = importlib.import_module("torchvision.models")
     name, names = request.name, models.list_models(module=models)
     if name not in names:
-        raise ModelError(f"torchvision has no classifier {name!r}{_did_you_mean(name, names)}")
+        raise ModelError(f"torchvision has no classifier {name!r}; {closest(name, names)}")
     make = partial(models.get_model, name, **{"weights": None, **request.arguments})
     return _made(make, f"torchvision:{name}", request.arguments)
 
@@ -206,15 +205,10 @@ def _timm_model(request: ModelRequest) -> nn.Module:
     timm = optional("timm", f"timm:{request.name}")
     plain = request.name.partition(".")[0]
     if ":" in request.name or not timm.is_model(plain):
-        raise ModelError(f"timm has no model {request.name!r}{_did_you_mean(plain, timm.list_models())}")
+        raise ModelError(f"timm has no model {request.name!r}; {closest(plain, timm.list_models())}")
     arguments = {"num_classes": request.outputs, **request.arguments}
     make = partial(timm.create_model, request.name, pretrained=False, **arguments)
     return _made(make, f"timm:{request.name}", arguments)
-
-
-def _did_you_mean(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, 3)
-    return f"; did you mean {', '.join(close)}?" if close else ""
 
 
 def _python_model(request: ModelRequest) -> nn.Module:

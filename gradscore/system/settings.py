@@ -31,12 +31,15 @@ from .files import address_problem, as_address, is_address
 SHOWN = 8
 """At most so many names are listed in a message."""
 
+LISTED = 40
+"""At most so many where one of them is wanted."""
+
 
 def closest(name: str, valid: Iterable[str]) -> str:
-    """A hint for a mistyped name: the most similar valid one, or all of them where none is similar."""
+    """A hint for a mistyped name: the most similar valid one, or the first `LISTED` of them where none is similar."""
     names = list(valid)
     similar = get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean '{similar[0]}'?" if similar else f"valid: {', '.join(names)}"
+    return f"did you mean '{similar[0]}'?" if similar else f"valid: {some(names, shown=LISTED)}"
 
 
 def some(names: Sequence[str], shown: int = SHOWN) -> str:

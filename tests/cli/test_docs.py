@@ -51,7 +51,7 @@ def test_a_page_on_a_terminal_is_laid_out(monkeypatch) -> None:
 def test_a_page_that_is_not_there() -> None:
     found = CliRunner().invoke(app, ["docs", "glosary"])
     assert (found.exit_code, found.stdout) == (2, "")
-    assert "glossary" in found.stderr
+    assert "did you mean 'glossary'?" in " ".join(found.stderr.split())
 
 
 def test_a_terminal_that_lacks_letters_gets_a_sign_in_their_place(monkeypatch) -> None:

@@ -77,7 +77,7 @@ def test_trust_ends_with_its_block_and_at_the_border_of_its_thread(source: str) 
 
 BAD_SOURCES = {
     "unknown kind": ("keras:vgg", {}, "wanted torchvision:<name>, timm:<name>, .*; valid: torchvision, timm"),
-    "unknown torchvision model": ("torchvision:resnet81", {}, "did you mean resnet18"),
+    "unknown torchvision model": ("torchvision:resnet81", {}, r"; did you mean 'resnet18'\?$"),
     "unknown torchvision argument": ("torchvision:resnet18", {"depth": 3}, "unexpected keyword argument 'depth'"),
     "weights that would be downloaded": ("torchvision:resnet18", {"weights": "DEFAULT"}, "model.checkpoint"),
     "no factory named": ("python:torch.nn", {}, "wanted python:<file.py or module>:<function>"),

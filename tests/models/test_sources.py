@@ -169,7 +169,7 @@ def test_timm_gets_the_number_of_classes(tmp_path: Path) -> None:
 
 
 BAD_TIMM = {
-    "misspelt": ("timm:resnet81", {}, "did you mean resnet18"),
+    "misspelt": ("timm:resnet81", {}, r"; did you mean 'resnet18'\?$"),
     "weights that would be downloaded": (
         "timm:resnet18",
         {"pretrained": True},

@@ -3,7 +3,7 @@
 import pytest
 
 from gradscore.errors import ConfigError
-from gradscore.system import Registry
+from gradscore.system import Registry, closest
 
 
 def fruits():
@@ -30,6 +30,10 @@ UNKNOWN = {
 def test_unknown_names_get_a_hint(name, message):
     with pytest.raises(ConfigError, match=message):
         fruits().find(name, where="basket")
+
+
+def test_of_many_names_the_first_are_listed():
+    assert closest("xyz", map(str, range(50))) == f"valid: {', '.join(map(str, range(40)))} and 10 more"
 
 
 @pytest.mark.parametrize("name", ["apple", "fig"])
