@@ -49,6 +49,9 @@ HASH_DIGITS = 12
 SCORE = "compared score"
 """The column of the score that figures are of."""
 
+Version = Literal[7]
+"""Of the format of expected figures."""
+
 Share = Annotated[float, Field(ge=0, lt=1)]
 Hash = Annotated[str, Field(pattern=f"^[0-9a-f]{{{HASH_DIGITS}}}$")]
 Target = Literal["wrong", "ood"]
@@ -144,7 +147,7 @@ class ExpectedFigures(_Part):
     """
 
     format: Literal["gradscore expected figures"]
-    version: Literal[7]
+    version: Version
     policy: Policy
     model: dict[str, JsonValue]
     versions: dict[str, str]
@@ -301,7 +304,7 @@ def expected_of(
     inputs = run.manifest.inputs
     return ExpectedFigures(
         format="gradscore expected figures",
-        version=7,
+        version=get_args(Version)[0],
         policy=policy,
         model={**inputs.model.model_dump(), "preprocessing": inputs.preprocessing},
         versions=package_versions(),

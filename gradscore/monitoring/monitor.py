@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -78,6 +78,9 @@ NOTHING_KNOWN = (
 
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
+
+_Version = Literal[13]
+"""Of the format of a state."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 
@@ -399,7 +402,7 @@ class _StateFile(BaseModel):
     """The file of a state, with a hash of the state."""
 
     format: Literal["gradscore monitor"]
-    version: Literal[13]
+    version: _Version
     sha256: str
     state: State
 
@@ -440,7 +443,8 @@ def write_state(path: Path, state: State, *, replaces: str | None) -> str | None
         OutputError: it cannot be written; what was there before still is.
         StoreError: another process holds the folder.
     """
-    unsigned = _StateFile.model_construct(format="gradscore monitor", version=13, sha256="", state=state)
+    (version,) = get_args(_Version)
+    unsigned = _StateFile.model_construct(format="gradscore monitor", version=version, sha256="", state=state)
     file = unsigned.model_dump(mode="json")
     file["sha256"] = sha256(_text(file["state"]).encode())
     make_folder(path.parent)
