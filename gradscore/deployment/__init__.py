@@ -1,8 +1,8 @@
 """Decisions on new samples.
 
 In comes an evaluated run; out comes a bundle (`bundling` makes it, `bundle` is the file) of detectors whose thresholds
-keep a promise (`calibration`), and from a bundle and new samples decisions (`scorer`), in files of `results`.
-`known_sets` is what a monitor compares with.
+keep a promise (`calibration`), and from a bundle and new samples decisions (`scorer`), in files of `results`;
+`raw_inputs` reads samples as a program has them. `known_sets` is what a monitor compares with.
 """
 
 from __future__ import annotations

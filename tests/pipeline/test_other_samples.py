@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gradscore.config import Config
 from gradscore.data import open_user_samples
 from gradscore.deployment import Scorer, make_bundle, write_bundle
-from gradscore.deployment.scorer import as_texts, raw_samples
+from gradscore.deployment.raw_inputs import as_texts, raw_samples
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.duplicates import find_near_duplicates as search
