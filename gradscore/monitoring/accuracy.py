@@ -10,7 +10,7 @@ The mean of the process is what confident predictions say (`Terms.at`), and a li
 log-odds of the accuracy; it is exact without shift. How far around a known window its accuracy speaks for others, and
 how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
 other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
-shift that nobody has seen is seen in the same way. Errors are about as large everywhere in log-odds, but for windows
+shift that nobody has seen is seen in the same way. Errors are as large in log-odds as the process says, but for windows
 that have hardly moved, and of OOD samples the estimate is too high: so the interval holds 90 % of what was left out,
 shifts and OOD sets counting alike, misses as much at either end, and has the noise of so many samples.
 
@@ -83,6 +83,9 @@ LEAST = 0.005
 
 NEAR = 0.25
 """Windows that have moved by less than this, in root mean squares of the terms, have smaller errors."""
+
+FAR = 2.0
+"""Terms that have moved by more than this, in their root mean squares, count as logarithms: a line goes wrong there."""
 
 NORMAL = 1.644854
 """How many standard deviations hold 90 % of normal noise."""
@@ -246,7 +249,7 @@ class Observations:
         groups: the kinds of shift and OOD sets in each window.
         origin: (t,) terms of the first window, which is without shift.
         scale: (t,) root mean square of how far terms are from those; infinite for terms that are not looked at.
-        inputs: (w, u) the others from that origin on that scale.
+        inputs: (w, u) how far the others are from that origin on that scale, see `FAR`.
         accuracy: (w,) shares of predictions that are right.
         noise: (w,) variances of those shares.
         mean: (w,) prior mean of the log-odds: the first term, and what makes it exact without shift.
@@ -278,7 +281,7 @@ class Observations:
             groups=[each.groups for each in windows],
             origin=windows[0].terms,
             scale=scale,
-            inputs=(moved / scale)[:, np.isfinite(scale)],
+            inputs=_inputs(moved, scale),
             accuracy=accuracy,
             noise=noise,
             mean=mean,
@@ -370,11 +373,13 @@ class GaussianProcess:
 
     def at(self, terms: FloatArray) -> tuple[float, float]:
         """The estimated accuracy of a window with these terms (t,), and the size of its error."""
-        place = ((terms - self.known.origin) / self.known.scale)[np.isfinite(self.known.scale)][None]
-        weights = _covariances(place, self.known.inputs, self.length_scale)[0] @ self.inverse
+        place = _inputs((terms - self.known.origin)[None], self.known.scale)
+        alike = _covariances(place, self.known.inputs, self.length_scale)
+        weights = alike @ self.inverse
         found = self.known.mean[0] + terms[0] - self.known.origin[0] + weights @ self.known.targets
-        accuracy = expit(np.array([found]))
-        return float(accuracy[0]), float(_sizes(accuracy, place)[0])
+        own = _covariances(place, place.copy(), self.length_scale)
+        accuracy, variance = expit(found), self.noise_variance + own[:, 0] - (weights * alike).sum(axis=1)
+        return float(accuracy[0]), float(_sizes(accuracy, variance, place)[0])
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
@@ -384,7 +389,8 @@ class GaussianProcess:
             places = [place for place, groups in enumerate(known.groups) if group in groups]
             block = _inverse(self.inverse[np.ix_(places, places)])
             accuracy = expit(known.mean[places] + known.targets[places] - block @ weighted[places])
-            found.append(LeftOut(group, accuracy, _sizes(accuracy, known.inputs[places]), places))
+            variance = np.diag(block) - known.target_noise[places]
+            found.append(LeftOut(group, accuracy, _sizes(accuracy, variance, known.inputs[places]), places))
         return found
 
     def _errors_left_out(self) -> FloatArray:
@@ -431,10 +437,23 @@ def _quantile(values: FloatArray, weights: FloatArray, level: float) -> float:
     return float(values[order][min(place, len(values) - 1)])
 
 
-def _sizes(accuracy: FloatArray, inputs: FloatArray) -> FloatArray:
-    """How large errors of accuracies (n,) are, up to a factor, of windows with these inputs (n, u)."""
+def _inputs(moved: FloatArray, scale: FloatArray) -> FloatArray:
+    """(w, u) what the process looks at of how far the terms (w, t) of windows are from the first one's."""
+    there = np.isfinite(scale)
+    return np.asarray(FAR * np.arcsinh(moved[:, there] / (FAR * scale[there])))
+
+
+def _sizes(accuracy: FloatArray, variance: FloatArray, inputs: FloatArray) -> FloatArray:
+    """How large errors of accuracies (n,) are, up to a factor.
+
+    Args:
+        accuracy: the estimates.
+        variance: (n,) of their log-odds, by the process.
+        inputs: (n, u) of the windows.
+    """
     moved = np.sqrt((inputs**2).sum(axis=1) / max(1, inputs.shape[1]))
-    return np.asarray(np.hypot(accuracy * (1 - accuracy) * np.sqrt(moved / (moved + NEAR)), LEAST))
+    of_odds = np.sqrt(np.maximum(variance, 0.0) * moved / (moved + NEAR))
+    return np.asarray(np.hypot(accuracy * (1 - accuracy) * of_odds, LEAST))
 
 
 def _covariances(some: FloatArray, others: FloatArray, length_scale: float) -> FloatArray:
