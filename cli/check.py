@@ -110,23 +110,10 @@ def check(
     if known is None:
         made = make_expected(folder, policy, sources=sources)
         write_expected(expected, made)
-        size = f"{expected.stat().st_size / 1024:.0f} KiB"
-        output.say(f"new expected figures: {expected} ({size}); commit it, and compare without --update")
-        output.tell(*notes(made.notices))
-        output.document({"expected": expected})
+        _print_new(output, made, expected)
         return
     report = check_run(folder, known, policy=policy, sources=sources)
     _print(output, report)
-    output.document(
-        {
-            "run": report.run,
-            "status": report.status,
-            "exit_code": report.exit_code,
-            "tests": report.tests,
-            "caveats": report.caveats,
-            "notices": report.notices,
-        }
-    )
     if junit is not None:
         write_text(junit, to_junit(report))
     if update:
@@ -182,6 +169,13 @@ def _policy(expected: ExpectedFigures | None, margins: list[str] | tuple[()]) ->
         raise ConfigError(f"--margin {first['loc'][0]}={first['input']}: {first['msg']}") from None
 
 
+def _print_new(output: Output, made: ExpectedFigures, path: Path) -> None:
+    size = f"{path.stat().st_size / 1024:.0f} KiB"
+    output.say(f"new expected figures: {path} ({size}); commit it, and compare without --update")
+    output.tell(*notes(made.notices))
+    output.document({"expected": path})
+
+
 def _print(output: Output, report: CheckReport) -> None:
     from gradscore.check import cells_of
 
@@ -198,3 +192,13 @@ def _print(output: Output, report: CheckReport) -> None:
     )
     output.say(*(test.message for test in report.tests if test.status == "info"), detail=True)
     output.tell(*notes(report.notices), rest="gradscore check --json")
+    output.document(
+        {
+            "run": report.run,
+            "status": report.status,
+            "exit_code": report.exit_code,
+            "tests": report.tests,
+            "caveats": report.caveats,
+            "notices": report.notices,
+        }
+    )

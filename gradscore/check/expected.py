@@ -280,27 +280,7 @@ def expected_of(
     }
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _split_scores(name, scores, test, count) for name in names}
-    frame, thresholds, notices = splits[TEST].frame(), {}, []
-    ordinary: dict[Target, pd.DataFrame] = {"wrong": frame[frame["correct"] == 1], "ood": frame}
-    for name in splits[TEST].scores:
-        try:
-            thresholds[name] = _rounded([threshold(ordinary[name][name], policy.alpha).value])[0]
-        except EvaluationError as error:
-            notices.append(f"{no_threshold(name)}: {error}")
-    sizes = {f"{name} has {{}} samples": len(each.content_hash) for name, each in splits.items()}
-    if "wrong" in splits[TEST].scores and sizes[f"{TEST} has {{}} samples"] >= FEW:
-        sizes[f"of {TEST} {{}} are predicted wrong"] = int((frame["correct"] == 0).sum())
-    notices += [
-        f"{said.format(size)}: with fewer than {FEW}, a model that is as good but trained anew passes in half of the "
-        "cases at most, and otherwise cannot be told (exit code 3); give more"
-        for said, size in sizes.items()
-        if size < FEW
-    ]
-    rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
-    columns = {
-        name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)]
-        for name in (*logit_columns(test.columns), *feature_columns(test.columns))
-    }
+    thresholds, notices = _frozen_thresholds(splits[TEST], policy.alpha)
     inputs = run.manifest.inputs
     return ExpectedFigures(
         format="gradscore expected figures",
@@ -312,9 +292,9 @@ def expected_of(
         scored_by={target: by[target] for target in splits[TEST].scores},
         accuracy=run.manifest.splits[TEST].accuracy,
         thresholds=thresholds,
-        notices=notices,
+        notices=[*notices, *_few(splits)],
         splits=splits,
-        probe=Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns),
+        probe=_probe(test),
     )
 
 
@@ -370,6 +350,41 @@ def _split_scores(
         classes=classes[~classes.index.duplicated()].reindex(frame.index).astype(int).tolist(),
         scores={name: _rounded(frame[name]) for name in columns},
     )
+
+
+def _frozen_thresholds(test: SplitScores, alpha: float) -> tuple[dict[Target, float], list[str]]:
+    """The threshold of each score on the expected test samples, and why one has none."""
+    frame, found, notices = test.frame(), dict[Target, float](), []
+    ordinary: dict[Target, pd.DataFrame] = {"wrong": frame[frame["correct"] == 1], "ood": frame}
+    for name in test.scores:
+        try:
+            found[name] = _rounded([threshold(ordinary[name][name], alpha).value])[0]
+        except EvaluationError as error:
+            notices.append(f"{no_threshold(name)}: {error}")
+    return found, notices
+
+
+def _few(splits: Mapping[str, SplitScores]) -> list[str]:
+    """Says where there are too few samples, or wrong predictions, to tell a model that is as good."""
+    sizes = {f"{name} has {{}} samples": len(each.content_hash) for name, each in splits.items()}
+    if "wrong" in splits[TEST].scores and sizes[f"{TEST} has {{}} samples"] >= FEW:
+        sizes[f"of {TEST} {{}} are predicted wrong"] = int((splits[TEST].frame()["correct"] == 0).sum())
+    return [
+        f"{said.format(size)}: with fewer than {FEW}, a model that is as good but trained anew passes in half of the "
+        "cases at most, and otherwise cannot be told (exit code 3); give more"
+        for said, size in sizes.items()
+        if size < FEW
+    ]
+
+
+def _probe(test: pd.DataFrame) -> Probe:
+    """The features of a few distinct test samples."""
+    rows = test.drop_duplicates("content_hash").sort_values("content_hash").iloc[:PROBE]
+    columns = {
+        name: [number if np.isfinite(number) else None for number in _rounded(rows[name], 9)]
+        for name in (*logit_columns(test.columns), *feature_columns(test.columns))
+    }
+    return Probe(content_hash=[name[:HASH_DIGITS] for name in rows["content_hash"]], columns=columns)
 
 
 def _rounded(values: Sequence[float] | pd.Series[float], digits: int = 7) -> list[float]:

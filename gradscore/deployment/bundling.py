@@ -160,17 +160,17 @@ def make_bundle(
     )
     columns = [name for name in right.columns if name not in META_COLUMNS]
     specs, protocol = specs_of(run), deployed_protocol(run)
+
+    def deciding(by: Models) -> tuple[dict[str, CalibratedScore], list[Rejections]]:
+        found = calibrated(by, right, with_copies=with_copies, alpha=alpha)
+        return found, measured_rejections(run, found, specs, protocol=protocol)
+
     models, advised, about_models = _deployed_models(run, scores, specs, protocol=protocol)
-    detectors = calibrated(models, right, with_copies=with_copies, alpha=alpha)
-    rejections = measured_rejections(run, detectors, specs, protocol=protocol)
-    about_baselines = []
-    for name, (others, words) in advised.items():
-        instead = calibrated(others, right, with_copies=with_copies, alpha=alpha)
-        then = measured_rejections(run, instead, specs, protocol=protocol)
-        about_baselines.append(f"{words}; {_what_it_would_catch(name, then, rejections)}")
-    hashes = {
-        augmentation.name: augmentation.code_sha256 for augmentation in run.manifest.inputs.features.augmentations
-    }
+    detectors, rejections = deciding(models)
+    about_baselines = [
+        f"{words}; {_what_it_would_catch(name, deciding(others)[1], rejections)}"
+        for name, (others, words) in advised.items()
+    ]
     with trusting_code(trust_code, origin=run.code):
         extractor = Extractor(model, features=config.features, num_classes=config.model.classes)
         if samples is None:
@@ -183,18 +183,13 @@ def make_bundle(
         )
     images, about_self_test = self_test_of(samples, extractor)
     test, in_pairs = _self_test(images, extractor, columns)
-    check_batches(
-        detectors,
-        columns,
-        together=test.answers,
-        in_pairs=in_pairs,
-        most=BATCH_TOLERANCE * tolerance(run.rounding_unit),
-    )
+    most = BATCH_TOLERANCE * tolerance(run.rounding_unit)
+    check_batches(detectors, columns, together=test.answers, in_pairs=in_pairs, most=most)
     return Bundle(
         model=config.model.model_copy(update={"checkpoint": None} if with_weights else {}),
         weights_sha256=run.manifest.inputs.model.weights_sha256,
         code_sha256=run.manifest.inputs.model.code_sha256,
-        augmentation_code_sha256=hashes,
+        augmentation_code_sha256={each.name: each.code_sha256 for each in run.manifest.inputs.features.augmentations},
         preprocessing=config.preprocessing,
         features=config.features,
         columns=columns,
