@@ -172,6 +172,7 @@ def prometheus(windows: Sequence[Window], changes: Sequence[Change]) -> str:
     figures: list[tuple[str, str, Mapping[str, float | None]]] = [
         ("samples_total", "Samples watched so far.", {"": samples}),
         ("changes_total", "Changes noticed so far.", {"": float(len(changes))}),
+        ("change", "Alarms that speak for a change.", {each.sentence: float(len(each.alarms)) for each in changes}),
     ]
     if windows:
         last = next((window for window in reversed(windows) if window.complete), windows[-1])
@@ -210,6 +211,6 @@ def prometheus(windows: Sequence[Window], changes: Sequence[Change]) -> str:
             lines += [f"# HELP {PREFIX}{name} {means}", f"# TYPE {PREFIX}{name} {kind}"]
         for text, value in known.items():
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            label = f'{{stream="{escaped}"}}' if text else ""
+            label = f'{{{"says" if name == "change" else "stream"}="{escaped}"}}' if text else ""
             lines.append(f"{PREFIX}{name}{label} {value!r}")
     return "".join(line + "\n" for line in lines)

