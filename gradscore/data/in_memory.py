@@ -159,6 +159,11 @@ class _Reader:
         count, before = 0, None
         for inputs, labels in self._pairs():
             if before is not None and form_of(inputs) != form_of(before):
+                if isinstance(inputs, Tensor) and isinstance(before, Tensor) and inputs.shape[1:] == before.shape[1:]:
+                    raise DataError(
+                        f"{self.name}: sample {count} is of {inputs.dtype}, those before it of {before.dtype}; all "
+                        "samples of a set need one type"
+                    )
                 raise DataError(
                     f"{self.name}: sample {count} has shape {described(inputs)}, those before it {described(before)}; "
                     "all samples of a set need one shape: resize, crop or pad them"

@@ -146,6 +146,7 @@ def make_bundle(
         ModelError: a model that cannot be built.
         DataError: data that cannot be used.
     """
+    run.refuse_other_files()
     config = run.config
     if model_source is not None:
         config = config.model_copy(update={"model": config.model.model_copy(update={"source": model_source})})

@@ -17,7 +17,7 @@ from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import ScoreChoice
 from ..notices import Notice, by_urgency
-from ..store import RunFolder, changing, label_warnings
+from ..store import RunFolder, changing, label_warnings, refuse_other_content
 from ..system import clear_page, some, write_text
 from .answer import DECIDING, Answer, answer_of, bundle_command, choices_of, without_gradients
 from .choosing import deployed_protocol
@@ -202,10 +202,14 @@ def stored_verdicts(run: RunFolder) -> list[Verdict]:
     """The verdicts of the last evaluation of a run that tell, those on single sets in no group among them.
 
     There are none where there was no evaluation of what it holds now.
+
+    Raises:
+        StoreError: the figures are not those that were recorded.
     """
     path = run.evaluation_path / "metrics.json"
     if not path.is_file() or label_warnings(run) or ScoreFile(run.evaluation_path).made_of() != made_of(run):
         return []
+    refuse_other_content(run.path, [path.relative_to(run.path).as_posix()], again="evaluate again")
     records = [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     groups = _ood_groups(run)
     return with_single_sets([each for each in verdicts(records, groups=groups) if each.tells], groups)

@@ -129,6 +129,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
     """
     refuse_with_labels(run.config.features.losses, where=str(run.path))
     refuse_unlabelled(run)
+    run.refuse_other_files()
     models: list[Fitted] = []
     kept: list[str] = []
     there = {path.parent for path in run.meta_path.glob(f"*/*/*/{DESCRIPTION}")}

@@ -39,6 +39,7 @@ from .run_files import (
     is_intact,
     listed_files,
     read_shard,
+    refuse_other_content,
     refuse_run_files,
     shard_path,
     split_folder,

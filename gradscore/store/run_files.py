@@ -296,8 +296,13 @@ def is_intact(run: Path, folder: Path) -> bool:
     return bool(names) and all(name in known and _is_as(run, name, known) for name in names)
 
 
-def refuse_other_content(run: Path, names: Sequence[str]) -> None:
+def refuse_other_content(run: Path, names: Sequence[str], *, again: str = "extract into another folder") -> None:
     """Refuses files of a run that are there and have not the content that was recorded.
+
+    Args:
+        run: the run folder.
+        names: relative paths.
+        again: what to do where there is no copy of them.
 
     Raises:
         StoreError: it names the first; or `SHA256SUMS` is damaged.
@@ -307,7 +312,7 @@ def refuse_other_content(run: Path, names: Sequence[str]) -> None:
         if name in known and (run / name).is_file() and not _is_as(run, name, known):
             raise StoreError(
                 f"{run / name}: {_OTHER_CONTENT} in {CHECKSUMS}: damaged, changed by hand, or of another run; restore "
-                "it from a copy, or extract into another folder"
+                f"it from a copy, or {again}"
             )
 
 

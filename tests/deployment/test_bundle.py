@@ -20,7 +20,7 @@ from gradscore.deployment.bundling import check_batches, make_bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, OutputError
 from gradscore.models import weights_sha256
-from gradscore.store import RunFolder
+from gradscore.store import RunFolder, changing
 from gradscore.system import file_sha256
 
 
@@ -206,7 +206,8 @@ def edited(run: Path, folder: Path, change: Callable[[Path], object]) -> RunFold
 def replace_in_config(old: str, new: str) -> Callable[[Path], object]:
     def change(run: Path) -> None:
         text = (run / "config.yaml").read_text()
-        (run / "config.yaml").write_text(text.replace(old, new))
+        with changing(run, ["config.yaml"]):
+            (run / "config.yaml").write_text(text.replace(old, new))
 
     return change
 

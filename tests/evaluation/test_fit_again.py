@@ -7,8 +7,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gradscore.errors import ConfigError
-from gradscore.evaluation import evaluate_run, fit_run, protocols
+from gradscore.deployment import make_bundle
+from gradscore.errors import ConfigError, StoreError
+from gradscore.evaluation import evaluate_run, fit_run, protocols, stored_verdicts
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.main import app
 
@@ -72,6 +73,25 @@ def test_what_is_damaged_is_fitted_again(report_copy: RunFolder, damage) -> None
     assert "ood/known/all" not in report.kept
     assert len(report.kept) == len(report.models) - 1
     assert contents(report_copy) == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.yaml"])
+def test_what_a_fit_or_a_bundle_would_take_damaged_is_refused(report_copy: RunFolder, name: str) -> None:
+    fit_run(report_copy)
+    text = (report_copy.path / name).read_bytes()
+    (report_copy.path / name).write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
+    for command in (fit_run, make_bundle):
+        with pytest.raises(StoreError, match=rf"{name}: not the content .*restore it .*, or extract"):
+            command(report_copy)  # whose manifest and configuration were read before the damage
+
+
+def test_damaged_figures_are_refused_before_a_bundle_tells_of_them(report_copy: RunFolder) -> None:
+    fit_run(report_copy)
+    evaluate_run(report_copy)
+    figures = report_copy.evaluation_path / "metrics.json"
+    figures.write_text(figures.read_text().replace('"dataset"', '"datasep"', 1))
+    with pytest.raises(StoreError, match=r"metrics\.json: not the content .*or evaluate again"):
+        stored_verdicts(report_copy)
 
 
 def test_another_version_of_a_package_fits_again(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,6 +179,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "label 18446744073709551615 is too large",
     ),
     "other shapes": (lambda: [X, X[:, :3]], r"sample 6 has shape \(3,\), those before it \(4,\)"),
+    "other types": (lambda: [X, X.long()], r"sample 6 is of torch.int64, those before it of torch.float32"),
     "no values": (lambda: X.to("meta"), "device meta"),
     "sparse": (lambda: X.to_sparse(), "wanted dense real numbers"),
     "complex": (lambda: X.to(torch.complex64), "wanted dense real numbers"),

@@ -143,7 +143,8 @@ def test_shards_without_a_checksum_are_read(run: Path) -> None:
 
 def test_a_later_command_does_not_bless_damage_to_what_it_only_reads(run: Path) -> None:
     flip(run / "head.safetensors", 8 * 200)
-    fit_run(RunFolder(run))
+    with pytest.raises(StoreError, match=r"head\.safetensors: not the content .*, or extract into another folder"):
+        fit_run(RunFolder(run))
     assert found_damaged(run) == "head.safetensors: not the content that was recorded"
 
 
