@@ -49,7 +49,7 @@ HASH_DIGITS = 12
 SCORE = "compared score"
 """The column of the score that figures are of."""
 
-Version = Literal[7]
+Version = Literal[8]
 """Of the format of expected figures."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]

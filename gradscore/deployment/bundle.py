@@ -214,7 +214,7 @@ class _Index(PlainValues):
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     format: Literal["gradscore bundle"] = "gradscore bundle"
-    version: Literal[7] = 7
+    version: Literal[8] = 8
     detectors: dict[str, _DetectorEntry]
     members: dict[str, str]
 

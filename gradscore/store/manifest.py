@@ -25,7 +25,7 @@ from ..models import code_sha256, processor_sha256, source_path
 from ..objects import MANIFEST
 from ..system import Influence, as_address, is_address, parse_document, settings_of, write_text
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """The version of the layout of run folders."""
 
 _ADVICE = "restore it from a copy or extract into another folder"
@@ -168,7 +168,7 @@ class Manifest(Record):
         weight_files_sha256: of the files that the weights came from; None where there are none.
     """
 
-    format: Literal[6]
+    format: Literal[7]
     finished: bool
     inputs: RunInputs
     versions: dict[str, str]

@@ -403,10 +403,10 @@ BAD_FILES = {
     "nested too deeply": ("[" * 100_000, "nested too deeply"),
     "another version": (
         '{"format": "gradscore expected figures", "version": 2}',
-        "version: Input should be 7, got 2.; restore it from version control, or make it anew with --update",
+        "version: Input should be 8, got 2.; restore it from version control, or make it anew with --update",
     ),
-    "of no format": ('{"version": 7}', "format: Field required"),
-    "incomplete": ('{"format": "gradscore expected figures", "version": 7}', "policy: Field required"),
+    "of no format": ('{"version": 8}', "format: Field required"),
+    "incomplete": ('{"format": "gradscore expected figures", "version": 8}', "policy: Field required"),
 }
 
 

@@ -110,12 +110,12 @@ DAMAGES = {
         "format: Input should be 'gradscore bundle', got 'other'",
     ),
     "a newer version": (
-        lambda path: reindexed(path, lambda index: index.update(version=8)),
-        "version: Input should be 7, got 8.; copy it again, or make it anew",
+        lambda path: reindexed(path, lambda index: index.update(version=9)),
+        "version: Input should be 8, got 9.; copy it again, or make it anew",
     ),
     "an older version": (
-        lambda path: reindexed(path, lambda index: index.update(version=6, provenance={})),
-        "version: Input should be 7, got 6.; copy it again, or make it anew",
+        lambda path: reindexed(path, lambda index: index.update(version=7, provenance={})),
+        "version: Input should be 8, got 7.; copy it again, or make it anew",
     ),
     "an unknown field": (lambda path: reindexed(path, lambda index: index.update(new=1)), "new: Unexpected keyword"),
     "a baseline that nothing gives": (

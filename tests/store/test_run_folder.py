@@ -230,7 +230,7 @@ MANIFESTS = {
     "another JSON file": ("[1]", "damaged"),
     "an earlier format": (
         '{"format": 2}',
-        "damaged, or of another version .format: Input should be 6, got 2.; restore it from a copy or extract",
+        "damaged, or of another version .format: Input should be 7, got 2.; restore it from a copy or extract",
     ),
 }
 
