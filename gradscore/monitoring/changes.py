@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 
+import numpy as np
+
 from ..errors import DataError
-from ..system import is_whole
+from ..system import FloatArray, is_whole
 
 CLASSES = "predicted class"
 """What the stream of the predicted classes is called."""
@@ -18,6 +20,9 @@ CERTAIN = 9
 NOTABLE = 0.02
 """How much a share has to move for the sentence to be about it."""
 
+
+FAR_FROM_CHANCE = 6.0
+"""Standard deviations, so that no order of chance is that far."""
 
 FEWEST = 50
 """Samples below which a window has no estimated accuracy: its interval would be wider than 20 points."""
@@ -78,6 +83,7 @@ class Window:
         mean_confidence: mean of the largest softmax probability.
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
+        in_runs: whether its predicted classes come in runs, see `come_in_runs`.
         log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
@@ -94,9 +100,31 @@ class Window:
     mean_confidence: float | None
     ood: float | None
     rejected: float | None
+    in_runs: bool
     log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
+
+
+def come_in_runs(values: FloatArray) -> bool:
+    """Whether equal values (n,) follow each other more often than in an order of chance.
+
+    Then there are fewer runs than by chance, by more than `FAR_FROM_CHANCE` standard deviations.
+    """
+    counts = np.unique(values, return_counts=True)[1].astype(np.float64)
+    if len(counts) < 2:
+        return False
+    mean, variance = runs_by_chance(counts)
+    return bool(mean - np.count_nonzero(np.diff(values)) - 1 > FAR_FROM_CHANCE * np.sqrt(variance))
+
+
+def runs_by_chance(counts: FloatArray) -> tuple[float, float]:
+    """Mean and variance of the number of runs over all orders of values, of which there are so many of each.
+
+    Source: Mood 1940, "The distribution theory of runs".
+    """
+    n, squares, cubes = (float((counts**power).sum()) for power in (1, 2, 3))
+    return n + 1 - squares / n, (squares * (squares + n * (n + 1)) - 2 * n * cubes - n**3) / (n**2 * (n - 1))
 
 
 def checked_window(window: object) -> int:

@@ -32,7 +32,7 @@ from ..system import (
     write_text,
 )
 from .accuracy import MIXED_OOD, UNKNOWN, EstimatedAccuracy, Sums
-from .changes import CLASSES, FEWEST, Alarm, Change, Suspicious, Window, changes_of, checked_window
+from .changes import CLASSES, FEWEST, Alarm, Change, Suspicious, Window, changes_of, checked_window, come_in_runs
 from .streams import NOVELTY, Novelty, Stream, after_window
 
 ALPHA = 0.01
@@ -70,6 +70,11 @@ TOO_ODD = (
     f"no accuracy is given for a window with more than {100 * MOST_OOD:.0f} % flagged as OOD: it is unlike all that "
     "the bundle learnt from; look at its samples"
 )
+IN_RUNS = (
+    "samples of the same predicted class follow each other more often than by chance, as where they are sorted, "
+    "repeated or depend on each other (frames of a video): an alarm may come of that alone; give samples in the order "
+    "in which they came, and of those that depend on each other one"
+)
 NOTHING_KNOWN = (
     "an interval from 0 to 1 says that the accuracy cannot be known: the estimates of kinds of shift that were "
     "left out were this far off"
@@ -79,7 +84,7 @@ NOTHING_KNOWN = (
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
 
-_Version = Literal[13]
+_Version = Literal[14]
 """Of the format of a state."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
@@ -150,6 +155,7 @@ class Monitor:
         applies = {
             f"{self._state.repeated:,} samples are counted twice: they have the names and scores of the call before; "
             "give each sample once, and begin anew in another folder where that matters": self._state.repeated > 0,
+            IN_RUNS: any(each.in_runs for each in windows),
             NOT_LEARNT if are_images(self.bundle.self_test.inputs) else NO_IMAGES: not self._learnt,
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
             WHY_LESS: any(each.accuracy is not None and (each.ood or 0.0) > MUCH_OOD for each in windows),
@@ -326,6 +332,7 @@ class Monitor:
             mean_confidence=float((1 / (1 + np.exp(-values[CONFIDENCE]))).mean()) if len(scored) else None,
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
+            in_runs=come_in_runs(values[CLASSES]),
             log10_e_values=e_values,
             alarms=alarms,
             suspicious=self._suspicious(scored),

@@ -1,9 +1,20 @@
 """One change is one alarm: which alarms belong together, and the sentence."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
-from gradscore.monitoring.changes import CLASSES, Alarm, Change, Window, changes_of, describe_chance
+from gradscore.monitoring.changes import (
+    CLASSES,
+    Alarm,
+    Change,
+    Window,
+    changes_of,
+    come_in_runs,
+    describe_chance,
+    runs_by_chance,
+)
 from gradscore.monitoring.streams import Stream, after_window
 
 WORDS = {
@@ -20,6 +31,22 @@ def test_e_values_in_words(power: float, words: str) -> None:
     assert describe_chance(power) == words
 
 
+def test_runs_by_chance_are_those_of_all_orders() -> None:
+    orders = np.array([*permutations([0, 0, 0, 1, 1, 2, 2])])
+    runs = 1 + (np.diff(orders, axis=1) != 0).sum(axis=1)
+    assert runs_by_chance(np.array([3.0, 2.0, 2.0])) == pytest.approx((runs.mean(), runs.var()))
+
+
+def test_what_comes_in_runs() -> None:
+    random = np.random.default_rng(0)
+    drawn = random.integers(10, size=(200, 300)).astype(float)
+    assert not any(map(come_in_runs, drawn))
+    assert not come_in_runs(np.zeros(300))
+    assert not come_in_runs(np.zeros(0))
+    assert all(come_in_runs(np.repeat(each[:150], 2)) for each in drawn)  # every sample twice
+    assert all(come_in_runs(np.sort(each)) for each in drawn)
+
+
 def window(number: int, alarms: list[Alarm] = (), *, accuracy: float | None = 0.9, ood: float = 0.04) -> Window:
     return Window(
         name=str(number),
@@ -33,6 +60,7 @@ def window(number: int, alarms: list[Alarm] = (), *, accuracy: float | None = 0.
         mean_confidence=0.9,
         ood=ood,
         rejected=0.1,
+        in_runs=False,
         log10_e_values=dict.fromkeys(("novelty", "score_ood", "score_wrong", CLASSES), 2.5),
         alarms=list(alarms),
     )

@@ -39,6 +39,15 @@ def test_windows_hold_what_their_samples_say(bundle, table) -> None:
     assert complete[0].low <= complete[0].accuracy <= complete[0].high
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_samples_in_runs_of_a_class_are_said_to_be(bundle, table, is_sorted: bool) -> None:
+    rows = table(200)
+    rows = rows.sort_values("prediction", kind="stable") if is_sorted else rows
+    monitor = Monitor(bundle, window=100)
+    monitor.update(rows)
+    assert any("follow each other more often than by chance" in notice for notice in monitor.notices) == is_sorted
+
+
 def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file) -> None:
     scorer = gradscore.Scorer.load(watching_file, trust_code=True)
     pixels = np.round(load_digits().images[420:430, None] * (255 / 16))
@@ -297,10 +306,10 @@ DAMAGES = {
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "not JSON compliant"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "it was changed after it was written"),
     "older": (
-        lambda text: text.replace(b'"version":13', b'"version":9'),
-        "version: Input should be 13, got 9.; restore it from a copy, or remove",
+        lambda text: text.replace(b'"version":14', b'"version":9'),
+        "version: Input should be 14, got 9.; restore it from a copy, or remove",
     ),
-    "of no version": (lambda text: text.replace(b'"version":13,', b""), "version: Field required"),
+    "of no version": (lambda text: text.replace(b'"version":14,', b""), "version: Field required"),
 }
 
 
