@@ -235,11 +235,11 @@ def samples_wanted(area: Record) -> float:
 
     The wider side of the interval has to exclude chance, or an AUROC that is of use. Without an interval the AUROC of
     the rarer kind of samples may vary as much as any (Hanley and McNeil 1982: its variance is at most 1/4 of their
-    inverse number); where there is none of them, up to three may be expected (rule of three).
+    inverse number); where there is none of them, up to three may be expected (rule of three), or half of so few.
     """
     rarer = min(area.n_positive, area.n - area.n_positive)
     if area.value is None or area.low is None or area.high is None:
-        return max(1.0, (0.98 / PRECISION) ** 2 / max(rarer, 3))
+        return max(1.0, (0.98 / PRECISION) ** 2 / max(rarer, min(3, area.n / 2)))
     above, below = area.value - CHANCE, USELESS - area.value
     ratio = (area.value - area.low) / above if above > below else (area.high - area.value) / below
     return max(ratio**2, FEW_SAMPLES / max(rarer, 1), 1.0)

@@ -16,7 +16,7 @@ from scipy.special import logsumexp, softmax
 from ..baselines import Bank, NetworkOutputs
 from ..errors import DataError
 from ..meta import outputs_of
-from ..store import accuracy_in_another_order, agreement_of
+from ..store import ROOM, accuracy_in_another_order, agreement_of
 from ..system import FloatArray, IntArray
 from .last_layers import accuracy_of, cross_fitted, log_odds_of, with_network
 from .noise import WrongLabels, suspects, wrong_labels
@@ -179,10 +179,16 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     other = agreement.in_another_order
     if other is None and not agreement.is_at_chance:
         other = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
+    columns = "what it says itself (prediction, loss, margin, el2n, grand)"
+    others = int((labels != predictions[0]).sum())
+    if others >= ROOM and not np.ptp(predictions):
+        return (
+            f"the network predicts class {predictions[0]} for every sample, and {others} have other labels: {columns} "
+            "means little then; run gradscore doctor CONFIG"
+        )
     if other is None and not agreement.is_at_chance:
         return None
     measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
-    columns = "what it says itself (prediction, loss, margin, el2n, grand)"
     if other is None:
         return f"{measured}, which is chance: {columns} means little then; run gradscore doctor CONFIG"
     return (

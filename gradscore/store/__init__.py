@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..objects import CHECKSUMS, CONFIG, MANIFEST
 from .labels import (
     EVERYWHERE,
+    ROOM,
     accuracy_in_another_order,
     agreement_of,
     label_warnings,

@@ -359,3 +359,9 @@ def test_the_next_command_can_be_pasted() -> None:
         bundle_command(Path.cwd() / "runs/a", has_code=False) == "gradscore bundle runs/a --out runs/scorer.gradscore"
     )
     assert "/elsewhere/a" in bundle_command(Path("/elsewhere/a"), has_code=False)
+
+
+def test_of_one_sample_no_fewer_are_wanted_than_of_six() -> None:
+    """Three wrong ones cannot be expected among one or two samples."""
+    wanted = [samples_wanted(replace(WRONG[0], n=n, n_positive=0, value=None)) * n for n in (1, 2, 6, 100)]
+    assert wanted == pytest.approx([192.08, 192.08, 192.08, 3201.33], abs=0.01)

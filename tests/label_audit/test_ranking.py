@@ -370,6 +370,17 @@ def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit)
     assert "of 32.2 % of the samples, which is chance" in found.sentence
 
 
+def test_a_network_that_predicts_one_class_alone_says_nothing_of_labels() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 2)).eval()
+    with torch.no_grad():
+        net[0].weight.zero_()
+        net[0].bias.copy_(torch.tensor([1.0, -2.0]))
+    labels = (torch.arange(200) % 10 < 3).long()  # 70 % are of the class that is predicted
+    found = gradscore.audit(net, (torch.randn(200, 4), labels))
+    assert found.sentence.startswith("the network predicts class 0 for every sample, and 60 have other labels")
+
+
 def test_the_score_is_of_both_probabilities(found: gradscore.Audit) -> None:
     table = found.table
     logs = np.log(table["label_probability"]), np.log(table["suggested_probability"])
