@@ -441,7 +441,7 @@ class RunWriter:
                 entry = manifest.splits.get(name, SplitEntry(kind=info.kind, group=None, auxiliary=False))
                 splits[name] = entry.model_copy(update={"group": info.group, "auxiliary": info.auxiliary})
             manifest.splits = splits
-            if before is None and head is not None:
+            if head is not None and not manifest.finished:
                 write_head(path, head)
             manifest.write(path)
             write_text(path / CONFIG, dump_config(config))

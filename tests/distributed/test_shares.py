@@ -75,6 +75,19 @@ def test_merged_shares_are_the_run_of_one_process(
     assert [split.samples for split in summary.splits] == [30, 20, 48, 9]
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["lost", "damaged"])
+def test_a_last_layer_is_written_anew_until_the_run_is_finished(config: Config, tmp_path: Path, is_there: bool) -> None:
+    config = parse_config(dump_config(config), where="test", overrides=["features.penultimate=true"])
+    in_shares(config, tmp_path / "run", ["0/1"])
+    head = tmp_path / "run/head.safetensors"
+    content = head.read_bytes()
+    head.unlink()
+    if is_there:
+        head.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+    merge(tmp_path / "run")
+    assert head.read_bytes() == content
+
+
 def in_folders(tmp_path: Path, *configs: Config) -> Path:
     """A share of each configuration in a folder of its own, as on a machine of its own, copied into one folder."""
     for index, each in enumerate(configs):
