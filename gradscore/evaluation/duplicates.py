@@ -115,6 +115,8 @@ class Copies:
 
     def __str__(self) -> str:
         """How many copies there are, and what follows."""
+        if self.split.is_reported_ood:
+            return f"{self.split.name}: {self.phrase}; each content counts once"
         count = "it counts as if it were" if self.copies == 1 else "they count as if they were"
         return (
             f"{self.split.name}: {self.phrase}; {count} independent, so intervals are too narrow: remove copies, "

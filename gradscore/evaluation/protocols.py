@@ -14,7 +14,8 @@ Without `in_dist.test` nothing is reported at all.
 Auxiliary sets join the fits of the first two and are never reported; a bank neither fits nor is reported. Covariate-
 shifted sets are reported by themselves, as task `shifted`, by the model of misclassification. Samples whose content is
 also among those reported or those that calibrate are removed from the fit and counted, and so are OOD samples whose
-content is in-distribution as well. OOD samples whose content is in `in_dist.test` are not reported.
+content is in-distribution as well. OOD samples whose content is in `in_dist.test` are not reported, and of copies in an
+OOD set one is.
 
 Of large data sets samples drawn at random fit, so that memory and time do not grow with the data: a logistic regression
 on a few hundred axes learns nothing more from a million samples than from a hundred thousand. All are reported.
@@ -219,7 +220,11 @@ class _SpecMaker:
         sizes = {name: len(split.content_hash) for name, split in splits.items()}
         self._may_fit = rows_that_fit(sizes)
         self._every = {name: np.ones(size, dtype=bool) for name, size in sizes.items()}
-        self._of_test = {each.info.name: are_in(each.content_hash, splits[TEST].content_hash) for each in self._targets}
+        self._counts = {
+            each.info.name: ~are_in(each.content_hash, splits[TEST].content_hash)
+            & ~each.content_hash.duplicated().to_numpy(dtype=bool)
+            for each in self._targets
+        }
         self._is_ood = {name: np.full(size, splits[name].info.kind == "ood") for name, size in sizes.items()}
         # No more contents than may fit are told apart, however many are reported.
         fitting = [split for split in splits.values() if split.info.kind in (FIT, "ood")]
@@ -353,8 +358,8 @@ class _SpecMaker:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
     def _reported(self, target: SplitContent, rows: BoolArray | Literal[True] = True) -> RowMasks:
-        """Some rows of an OOD set beside the test samples, but for those that are test samples."""
-        return {TEST: self._every[TEST], target.info.name: rows & ~self._of_test[target.info.name]}
+        """Some rows of an OOD set, one of each content and none that is in the test split, beside the test samples."""
+        return {TEST: self._every[TEST], target.info.name: rows & self._counts[target.info.name]}
 
     def _content(self, splits: Iterable[SplitContent]) -> BoolArray:
         """Which of the contents that are told apart some splits hold."""

@@ -88,6 +88,8 @@ def test_copies_within_what_is_reported_are_counted():
 def test_notices_of_copies():
     (line,) = duplicate_notices([Copies(TESTED, 2, 4)])
     assert line.startswith("duplicates: in_dist.test: 2 of 4 samples are copies of others in it; they count as if")
+    (line,) = duplicate_notices([Copies(X, 1, 4)])
+    assert line == "duplicates: ood.x: 1 of 4 samples is a copy of another in it; each content counts once"
 
 
 def test_ood_sets_of_copies_of_in_distribution_samples_are_warned_of():

@@ -131,6 +131,14 @@ def test_ood_samples_that_are_test_samples_are_not_reported():
     assert specs[1].reported["a"][TEST].all()
 
 
+def test_of_copies_in_an_ood_set_one_is_reported():
+    """Fifty of one sample are no fifty samples: an interval of them would be of no width."""
+    splits = [*in_dist(test=split(TEST, hashes=["t0", "t0"])), split("ood.a", hashes=["a0", "a1", "a0", "a0", "a2"])]
+    specs = make_specs(splits, protocols=["in_dist_only"]).specs
+    assert specs[1].reported["a"]["ood.a"].tolist() == [True, True, False, False, True]
+    assert specs[1].reported["a"][TEST].all()  # rows of a few categories come again as often in use
+
+
 def test_ood_samples_that_are_test_samples_are_in_no_half():
     hashes = [f"{place}" for place in range(20)]
     splits = [*in_dist(test=split(TEST, hashes=hashes[:10])), split("ood.a", hashes=hashes)]
