@@ -9,7 +9,7 @@ and put out.
 
 from __future__ import annotations
 
-from .code import CodeOrigin, is_code_trusted, load_function, trusting_code
+from .code import CodeOrigin, code_hash, is_code_trusted, load_function, trusting_code
 from .interface import OTHER_MODELS, Interface, check_logits, check_module, refuse_foreign, refuse_probabilities
 from .layers import Head, LastLayer, find_last_layer, first_parameter, first_tensor, group_parameters
 from .processors import FolderProcessor

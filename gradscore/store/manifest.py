@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from ..config import Config
 from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import StoreError
-from ..models import code_sha256, processor_sha256, source_path
+from ..models import code_hash, code_sha256, processor_sha256, source_path
 from ..objects import MANIFEST
 from ..system import Influence, as_address, is_address, parse_document, settings_of, write_text
 
@@ -265,7 +265,7 @@ def describe_inputs(
         "data": {
             name: {
                 **settings_of(spec, Influence.FEATURES),
-                "code_sha256": code_sha256(spec.source) if (kind := kind_of(spec.source)) and kind.is_code else None,
+                "code_sha256": _code_of_data(spec.source),
                 "fingerprint": fingerprints[name],
             }
             for name, (_, spec) in planned_splits(config.data).items()
@@ -291,6 +291,12 @@ def package_versions() -> dict[str, str]:
 @cache
 def _version(name: str) -> str:
     return version(name)  # reads a file each time, which nobody changes under a running process
+
+
+def _code_of_data(source: str) -> str | None:
+    """The hash of the user's code that makes samples; None where none does."""
+    kind, file = kind_of(source), source.partition(":")[2].rpartition(":")[0]
+    return code_hash(file) if kind is not None and kind.is_code else None
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

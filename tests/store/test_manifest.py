@@ -2,11 +2,15 @@
 
 import typing
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
 from torch import nn
 
 from gradscore.config import Config
+from gradscore.data.sources import SOURCES
 from gradscore.models import group_parameters, weights_sha256
 from gradscore.store import RunInputs, describe_inputs
 from gradscore.store.manifest import differences
@@ -174,6 +178,20 @@ def test_what_influences_features_is_part_of_the_identity_and_nothing_else() -> 
     before = identity(settings())
     part_of_it = [path for path, value in (OTHER | HARMLESS).items() if identity(changed(path, value)) != before]
     assert part_of_it == list(OTHER)
+
+
+def test_code_of_every_kind_of_source_that_runs_some_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SOURCES._entries, "mine", replace(SOURCES["python"], form="mine:<file.py>:<function>"))
+    code = tmp_path / "data.py"
+    hashes = []
+    for text in ("a = 1\n", "a = 2\n"):
+        code.write_text(text)
+        inputs = identity(changed("data.in_dist.test.source", f"mine:{code}:samples"))
+        hashes.append(inputs.data["in_dist.test"].code_sha256)
+    assert None not in hashes
+    assert hashes[0] != hashes[1]
 
 
 def test_long_settings_are_shown_where_they_differ() -> None:
