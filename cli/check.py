@@ -81,7 +81,14 @@ def check(
 
     Then: gradscore check demo/gradscore.yaml --expected demo/expected.json --junit demo/check.xml --trust-code
     """
-    from gradscore.check import check_run, make_expected, read_expected, to_junit, write_expected
+    from gradscore.check import (
+        check_junit_target,
+        check_run,
+        make_expected,
+        read_expected,
+        to_junit,
+        write_expected,
+    )
     from gradscore.store import refuse_doubtful_labels, refuse_run_files
     from gradscore.system import check_target, write_text
 
@@ -91,6 +98,8 @@ def check(
         if target is not None:
             refuse_run_files(target, option=option)
             check_target(target)
+    if junit is not None:
+        check_junit_target(junit)
     known = None if update and not expected.exists() else read_expected(expected)
     policy = _policy(known, margins or ())
     output = Output(as_json=as_json, quiet=quiet)
@@ -157,10 +166,14 @@ def _policy(expected: ExpectedFigures | None, margins: list[str] | tuple[()]) ->
     from gradscore.check import Policy
 
     settings = (Policy() if expected is None else expected.policy).model_dump()
+    given = set[str]()
     for margin in margins:
         name, equals, value = margin.partition("=")
         if name not in settings or not equals:
             raise ConfigError(f"--margin {margin}: wanted NAME=VALUE with one of {', '.join(settings)}")
+        if name in given:
+            raise ConfigError(f"--margin {margin}: {name} is given twice; give each margin once")
+        given.add(name)
         settings[name] = value
     try:
         return Policy.model_validate(settings)

@@ -56,6 +56,10 @@ def init(
     target = out or alone / "gradscore.yaml"
     if target.exists() and not force:
         raise ConfigError(f"{target}: there is a file already; name another with --out, or replace it with --force")
+    if target.exists() and target.suffix not in (".yaml", ".yml"):  # weights, for example
+        raise ConfigError(
+            f"{target}: --force replaces a configuration, a file that ends in .yaml or .yml; give another path"
+        )
     with doing(quiet=quiet or not sys.stderr.isatty()) as tell:  # one line for each network it could be
         proposal = propose(chosen, base=target.parent, progress=tell)
     if not as_json and not quiet and sys.stdin.isatty() and sys.stdout.isatty():

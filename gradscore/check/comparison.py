@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..data import TEST
 from ..deployment import DETECTORS
-from ..errors import ExpectedFiguresError
+from ..errors import ExpectedFiguresError, OutputError
 from ..evaluation import signed, specs_of
 from ..store import RunFolder
 from .differences import (
@@ -31,6 +31,8 @@ from .differences import (
     rate_difference_overlapping,
 )
 from .expected import HASH_DIGITS, ExpectedFigures, Policy, Sources, Target, caveats_of, chosen_scores, expected_of
+
+_XML = b"<?xml"
 
 Metric = Literal["accuracy", "auroc", "false_alarm", "detection", "feature"]
 
@@ -386,6 +388,19 @@ def _duplicates(run: RunFolder, compared: Collection[str]) -> list[str]:
         if not both.isdisjoint((each.first.name, each.second.name))
     ]
     return [f"duplicates: {each}" for each in (*copies, *overlaps)]
+
+
+def check_junit_target(path: Path) -> None:
+    """Refuses to replace a file that is no XML: a configuration or weights, for example.
+
+    Raises:
+        OutputError: there is such a file at `path`.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(len(_XML))
+        if head not in (b"", _XML):
+            raise OutputError(f"{path}: this file is there already and is no XML; give another path, or remove it")
 
 
 def to_junit(report: CheckReport) -> str:

@@ -69,6 +69,12 @@ UNUSABLE = {
 }
 
 
+def test_a_margin_is_given_once(small_run, expected) -> None:
+    result = check(small_run, expected, "--margin", "accuracy=0.5", "--margin", "accuracy=0.0")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--margin accuracy=0.0: accuracy is given twice; give each margin once" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize(("margin", "message"), UNUSABLE.values(), ids=UNUSABLE)
 def test_unusable_margins(small_run, expected, margin: str, message: str) -> None:
     result = check(small_run, expected, "--margin", margin)
@@ -257,3 +263,20 @@ def test_what_cannot_be_written_is_said_before_any_verdict(
     result = check(small_run, expected, "--junit", tmp_path / name)
     assert (result.exit_code, result.stdout, expected.read_text()) == (2, "", before)
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("name", ["own.yaml", "net.py", "net.safetensors", "ood.npz"])
+def test_no_input_gives_way_to_junit_xml(own, name: str) -> None:
+    before = (own / name).read_bytes()
+    result = check(own / "own.yaml", own / "expected.json", "--trust-code", "--junit", own / name)
+    assert (result.exit_code, result.stdout, (own / name).read_bytes()) == (2, "", before)
+    assert "this file is there already and is no XML; give another path, or remove it" in " ".join(
+        result.stderr.split()
+    )
+
+
+def test_earlier_junit_xml_and_an_empty_file_give_way(own) -> None:
+    (own / "a.xml").touch()
+    for _ in range(2):
+        assert check(own / "own.yaml", own / "expected.json", "--trust-code", "--junit", own / "a.xml").exit_code == 0
+        assert (own / "a.xml").read_text().startswith("<?xml")

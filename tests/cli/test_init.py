@@ -103,6 +103,18 @@ def test_an_own_configuration_stays(tmp_path: Path) -> None:
     assert "there is a file already; name another with --out, or replace it with --force" in result.stderr
 
 
+def test_only_a_configuration_gives_way_by_force(files: Path, tmp_path: Path) -> None:
+    before = (files / "best.pth").read_bytes()
+    result = CliRunner().invoke(app, ["init", str(files), "--out", str(files / "best.pth"), "--force"])
+    assert (result.exit_code, (files / "best.pth").read_bytes() == before) == (2, True)
+    wanted = "--force replaces a configuration, a file that ends in .yaml or .yml; give another path"
+    assert wanted in " ".join(result.stderr.split())
+    (tmp_path / "own.yaml").write_text("mine")
+    made = CliRunner().invoke(app, ["init", str(files), "--out", str(tmp_path / "own.yaml"), "--force"])
+    assert made.exit_code == 0, made.output
+    assert load_config(tmp_path / "own.yaml").model.source == "torchvision:resnet18"
+
+
 def test_a_class_and_tables_of_numbers_give_a_configuration_that_runs_as_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,6 +285,14 @@ def test_no_results_are_written_over_samples(small_bundle, tmp_path, monkeypatch
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_no_results_are_written_over_the_bundle(small_bundle, samples, tmp_path) -> None:
+    bundle = Path(shutil.copy(small_bundle, tmp_path / "mine.csv"))
+    before = bundle.read_bytes()
+    result = score(bundle, samples / "images", "--out", bundle)
+    assert (result.exit_code, "this is one of the inputs" in " ".join(result.stderr.split())) == (2, True)
+    assert bundle.read_bytes() == before
+
+
 ENDS = {"both": "a\r\nb", "quote": 'a"\rb', "formula": "\r=1"}
 
 
