@@ -226,7 +226,9 @@ def _reason(audit: Audit, row: pd.Series, counted: int, copies: Sequence[int]) -
 
 
 def _share(probability: float) -> str:
-    return f"{100 * probability:.0f} %" if probability >= 0.01 else "below 1 %"
+    if probability < 0.01:
+        return "below 1 %"
+    return "above 99 %" if 0.99 < probability < 1 else f"{100 * probability:.0f} %"
 
 
 def combined_features(samples: NetworkOutputs, labels: IntArray) -> tuple[FloatArray, list[str]]:

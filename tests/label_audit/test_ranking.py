@@ -18,7 +18,7 @@ from gradscore.errors import ConfigError, DataError
 from gradscore.label_audit import last_layers, ranked
 from gradscore.label_audit.last_layers import cross_fitted, with_network
 from gradscore.label_audit.noise import WrongLabels
-from gradscore.label_audit.ranking import of_the_network
+from gradscore.label_audit.ranking import _share, of_the_network
 
 CLASSES = 3
 FLIPS = {4: 2, 17: 0, 40: 0, 63: 1}
@@ -421,3 +421,11 @@ def test_the_penalty_is_weaker_where_other_samples_are_predicted_better(
     monkeypatch.setattr(last_layers, "_judged", noted)
     cross_fitted(np.stack([common, common + difference], axis=1), labels, 2, seed=0)
     assert (min(used) > last_layers.PENALTIES[0]) == weaker
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [(0.0, "below 1 %"), (0.01, "1 %"), (0.5, "50 %"), (0.99, "99 %"), (0.996, "above 99 %"), (1.0, "100 %")],
+)
+def test_a_probability_in_words_is_certain_only_where_it_is_one(probability: float, words: str) -> None:
+    assert _share(probability) == words
