@@ -19,6 +19,7 @@ from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import weights_sha256
 from ..pipeline import Counter, Progress, cut, open_split
+from ..store import describe_network
 from ..system import checked, only_writer
 from .gradient_stream import GradientStream, gradients_of, logit_gradients
 from .projection import Projection
@@ -65,7 +66,7 @@ def project(
             is then an iterable of batches as they are (see `gradscore.features`), and preprocessing,
             batch_size, output and one_logit are left out; labels and predictions are -1.
         dim: numbers for each sample, 64 to 8,192.
-        seed: of what is random.
+        seed: of what is random, 0 or more.
         parameters: shell patterns on the names of parameters, or one; `@last` for those of the last layer.
         preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8.
         batch_size: samples that go through the model at a time, 64 by default.
@@ -152,6 +153,7 @@ def project_config(
             projection,
             out=out,
             like=like,
+            network=describe_network(config),
             remarks=lambda: opened.notices,
             progress=progress,
         )
@@ -163,6 +165,7 @@ def _projections_of(
     *,
     out: str | Path | None,
     like: About | None = None,
+    network: dict[str, Any] | None = None,
     remarks: Callable[[], Sequence[str]] = tuple,
     progress: Progress | None,
 ) -> Projections:
@@ -174,6 +177,7 @@ def _projections_of(
         parameters={name: list(each.shape) for name, each in stream.engine.parameters.items()},
         weights_sha256=weights_sha256(stream.model),
         precision="float64" if stream.dtype == torch.float64 else "float32",
+        network=network,
     )
     if like is not None:
         about.check_comparable(like)

@@ -100,7 +100,7 @@ class Projection:
 
     Args:
         dim: numbers for each sample, from `SMALLEST` to `LARGEST`.
-        seed: of the signs and places.
+        seed: of the signs and places, 0 or more.
 
     Raises:
         ConfigError: another dimension or seed.
@@ -115,6 +115,8 @@ class Projection:
             raise ConfigError(f"dim: wanted a whole number from {SMALLEST} to {LARGEST}, got {dim!r}")
         if not is_whole(seed):
             raise ConfigError(f"seed: wanted a whole number, got {seed!r}")
+        if seed < 0:
+            raise ConfigError(f"seed: wanted 0 or more, got {seed!r}")
         self.dim, self.seed = int(dim), int(seed)
 
     def blank(self, samples: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ..errors import EvaluationError, StoreError
-from ..store import ShardRows, package_versions, read_shard, shard_path, write_shard
+from ..store import ShardRows, differences, package_versions, read_shard, shard_path, write_shard
 from ..system import (
     FloatArray,
     IntArray,
@@ -43,6 +43,7 @@ class About:
         parameters: shape of every parameter whose gradient is projected, by name.
         weights_sha256: hash of all parameters and buffers of the model.
         precision: "float32" or "float64", of the values.
+        network: the code and settings of the model and its preprocessing; None where a program gave the model.
     """
 
     dim: int
@@ -51,6 +52,7 @@ class About:
     parameters: dict[str, list[int]]
     weights_sha256: str
     precision: Literal["float32", "float64"]
+    network: dict[str, Any] | None = None
 
     def check_comparable(self, other: About) -> None:
         """Makes sure that products of projections are those of gradients.
@@ -66,6 +68,12 @@ class About:
                 raise EvaluationError(
                     f"these projections differ in {shown}, so their products mean nothing; project both alike"
                 )
+        changed = differences(other.network, self.network) if other.network and self.network else []
+        if changed:
+            raise EvaluationError(
+                f"these projections differ in the network ({changed[0]}), so their products mean nothing; project "
+                "both alike"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +324,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[3] = 3
+    format: Literal[4] = 4
     settings: About
     versions: dict[str, str]
     sha256: list[str] = []

@@ -27,6 +27,7 @@ from .manifest import (
     Skipped,
     SplitEntry,
     describe_inputs,
+    describe_network,
     differences,
     find_changes,
     package_versions,

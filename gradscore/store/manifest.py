@@ -248,20 +248,12 @@ def describe_inputs(
         fingerprints: of the samples of each split, by the name of the split.
         penultimate: name of the layer whose inputs are stored.
     """
-    features, model = config.features, config.model
+    features = config.features
     settings = settings_of(features, Influence.FEATURES)
+    network = describe_network(config)
     described = {
-        "model": {
-            **settings_of(model, Influence.FEATURES),
-            "source": model.source if source_path(model.source) is None else Path(model.source).name,
-            "code_sha256": code_sha256(model.source),
-            "weights_sha256": weights_sha256,
-            "dtype": dtype,
-        },
-        "preprocessing": {
-            **settings_of(config.preprocessing, Influence.FEATURES),
-            "processor_sha256": processor_sha256(config.preprocessing.processor),
-        },
+        "model": {**network["model"], "weights_sha256": weights_sha256, "dtype": dtype},
+        "preprocessing": network["preprocessing"],
         "data": {
             name: {
                 **settings_of(spec, Influence.FEATURES),
@@ -281,6 +273,22 @@ def describe_inputs(
         "extract": {**settings_of(config.extract, Influence.FEATURES), "device": device},
     }
     return RunInputs.model_validate_json(json.dumps(described))
+
+
+def describe_network(config: Config) -> dict[str, dict[str, Any]]:
+    """What makes the model, but for its weights, and what its inputs go through before, in plain JSON values."""
+    model, preprocessing = config.model, config.preprocessing
+    return {
+        "model": {
+            **settings_of(model, Influence.FEATURES),
+            "source": model.source if source_path(model.source) is None else Path(model.source).name,
+            "code_sha256": code_sha256(model.source),
+        },
+        "preprocessing": {
+            **settings_of(preprocessing, Influence.FEATURES),
+            "processor_sha256": processor_sha256(preprocessing.processor),
+        },
+    }
 
 
 def package_versions() -> dict[str, str]:

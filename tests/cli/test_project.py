@@ -1,6 +1,7 @@
 """`gradscore project`: a configuration or run folder to projections, neighbours in them, and what it refuses."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,7 @@ REFUSALS = {
     "a set without labels": (["--split", "OOD"], "has no labels; valid: in_dist.fit, in_dist.test"),
     "settings of a run": (["--set", "extract.seed=3"], "--set changes a configuration"),
     "nothing to be near": (["--nearest", "nowhere"], "give a folder that project() wrote"),
+    "a negative seed": (["--seed", "-1"], "seed: wanted 0 or more, got -1"),
     "near to another seed": (["--seed", "1", "--nearest", "BANK"], "differ in seed (1 and 0)"),
 }
 
@@ -158,4 +160,37 @@ def test_refused_before_anything_is_written(
     found = project(small_run, *OPTIONS, *given, "--out", tmp_path / "out")
     assert found.exit_code == 2
     assert message in words(found)
+    assert not (tmp_path / "out").exists()
+
+
+OTHERS = {
+    "other code": ("net.py", "nn.ReLU", "nn.Tanh", "model.code_sha256 was"),
+    "other preprocessing": (
+        "config.yaml",
+        "mean:\n  - 0.5",
+        "mean:\n  - 0.4",
+        "preprocessing.mean was [0.5], is now [0.4]",
+    ),
+    "the same under another path": ("config.yaml", "", "", None),
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new", "message"), OTHERS.values(), ids=OTHERS)
+def test_gradients_of_another_network_are_no_neighbours(
+    small_run: Path, bank: Path, tmp_path: Path, name: str, old: str, new: str, message: str | None
+) -> None:
+    """With the same weights."""
+    text = dump_config(RunFolder(small_run).config).replace(str(small_run.parent), str(tmp_path))
+    (tmp_path / "config.yaml").write_text(text)
+    for each in ("net.py", "net.safetensors"):
+        shutil.copy(small_run.parent / each, tmp_path / each)
+    before = (tmp_path / name).read_text()
+    assert old in before
+    (tmp_path / name).write_text(before.replace(old, new))
+    found = project(tmp_path / "config.yaml", *OPTIONS, "--nearest", bank, "--out", tmp_path / "out")
+    if message is None:
+        assert found.exit_code == 0, found.output
+        return
+    assert found.exit_code == 2
+    assert f"these projections differ in the network ({message}" in words(found)
     assert not (tmp_path / "out").exists()

@@ -174,6 +174,7 @@ REFUSED = {
     "too few": ((63, 0), "dim: wanted a whole number from 64 to 8192, got 63"),
     "too many": ((8193, 0), "dim: wanted a whole number from 64 to 8192, got 8193"),
     "seed": ((64, "a"), "seed: wanted a whole number, got 'a'"),
+    "a negative seed": ((64, -1), "seed: wanted 0 or more, got -1"),
 }
 
 
