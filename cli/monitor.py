@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gradscore.errors import OutputError
 from gradscore.notices import notes
 
 from .options import (
@@ -29,7 +31,7 @@ from .output import Output, counting, figures_table, folded
 from .score import NO_SAMPLE, not_scored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
@@ -90,28 +92,47 @@ def monitor(
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table)
     files = write_monitor(watching, out, name=bundle.stem)
-    _print(output, watching, watching.windows, rest=str(files.tables[0]))
-    not_scored(
-        int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
-    )
-    output.tell(*notes(watching.notices), rest="the report")
-    output.say(f"report: {files.html}" if files.html else f"note: {files.notice}")
-    lines, figures = files.tables
-    output.say(f"windows: {lines}", f"figures: {figures}")
-    output.document(
-        {
-            "windows": watching.windows,
-            "changes": watching.changes,
-            "notices": watching.notices,
-            "report": files.html,
-            "lines": lines,
-            "figures": figures,
-        }
-    )
+    with _counted(out / STATE):
+        _print(output, watching, watching.windows, rest=str(files.tables[0]))
+        not_scored(
+            int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
+        )
+        output.tell(*notes(watching.notices), rest="the report")
+        output.say(f"report: {files.html}" if files.html else f"note: {files.notice}")
+        lines, figures = files.tables
+        output.say(f"windows: {lines}", f"figures: {figures}")
+        output.document(
+            {
+                "windows": watching.windows,
+                "changes": watching.changes,
+                "notices": watching.notices,
+                "report": files.html,
+                "lines": lines,
+                "figures": figures,
+            }
+        )
     if (table["decision"] == "error").all():
         raise typer.Exit(2)
     if fail_on_alarm and watching.changes:
         raise typer.Exit(ALARM)
+
+
+@contextmanager
+def _counted(state: Path) -> Iterator[None]:
+    """Says what became of the samples where there is no room for what a command prints.
+
+    Raises:
+        OutputError: there is none.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # whoever reads it has seen enough
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"the results cannot be printed: {error.strerror}. These samples are counted in {state}: do not give them "
+            "again; the files beside it are written"
+        ) from error
 
 
 def _scored(

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ..data import Raw, RawSample, as_pixels, check_columns, is_pixels, open_user_samples, refuse_masked, tensor_of
+from ..data import (
+    DECODING_ERRORS,
+    Raw,
+    RawSample,
+    as_pixels,
+    check_columns,
+    is_pixels,
+    open_user_samples,
+    refuse_masked,
+    tensor_of,
+)
 from ..errors import DataError
 from ..system import some
 
@@ -29,11 +39,13 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
         takes: see `Scorer.takes`.
 
     Raises:
-        DataError: something else, or a single path that is not there; one of several has its error instead of pixels.
+        DataError: something else, or a single path that is not there; one of several has its error instead of pixels,
+            unless none of them is an image.
     """
     is_one = not isinstance(given, Sequence) or isinstance(given, str)
     several: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
     found: list[RawSample] = []
+    others: list[DataError] = []
     for place, each in enumerate(several):
         if isinstance(each, str | Path):
             try:
@@ -44,7 +56,13 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
                     raise DataError(said) from None
                 found.append(RawSample(str(each), None, str(error) if takes is None else said))
         else:
-            found.append(RawSample(str(place), _pixels(each, place, takes)))
+            try:
+                found.append(RawSample(str(place), _pixels(each, place, takes)))
+            except DataError as error:
+                others.append(error)
+                found.append(RawSample(str(place), None, str(error)))
+    if others and len(others) == len(found):
+        raise others[0]
     return found
 
 
@@ -218,6 +236,11 @@ def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
             return as_pixels(image)
         except ValueError as error:
             raise DataError(f"images[{place}]: {error}; convert it to 'L' or 'RGB' as in training") from None
+        except (
+            *DECODING_ERRORS,
+            AssertionError,
+        ) as error:  # a file that was opened is decoded here; the second: closed
+            raise DataError(f"images[{place}]: cannot be decoded: {error or 'the image is closed'}") from None
     if is_pixels(image):
         refuse_masked(image, what=f"images[{place}]: some pixels")
         return image if image.ndim == 3 else image[..., None]

@@ -426,6 +426,8 @@ _STORED = TypeAdapter(_StateFile)
 
 def mark_of(path: Path) -> str | None:
     """What tells the content of a state from any other; None where there is no file."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for who writes to it
+        raise MonitorError(f"{path}: wanted a file for the state, got a device or a pipe; give the path of a file")
     try:
         return file_sha256(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +114,20 @@ def test_a_full_disk_after_the_samples_were_counted(small_bundle, samples, tmp_p
     assert ("do not give them again" in said, "same command" in said) == (True, False)
     monitor(small_bundle, samples / "more.npz", "--window", 60, "--out", tmp_path)
     assert "gradscore_monitor_samples_total 240.0" in (tmp_path / "metrics.prom").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("option", [(), ("--json",)], ids=["lines", "json"])
+def test_no_room_for_what_is_printed(small_bundle, samples, tmp_path, option: tuple[str, ...]) -> None:
+    given = [small_bundle, samples / "digits.npz", "--window", "60", "--out", tmp_path / "m", "--trust-code", *option]
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "gradscore", "monitor", *map(str, given)]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    said = " ".join(result.stderr.split())
+    assert result.returncode == 2
+    assert "cannot be printed: No space left on device. These samples are counted in" in said
+    assert "do not give them again" in said
+    assert "gradscore_monitor_samples_total 120.0" in (tmp_path / "m/metrics.prom").read_text()
 
 
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Scores of new samples against the run's own feature table, whatever the way they come in."""
 
+import io
+import re
 import subprocess
 import sys
 import threading
@@ -195,6 +197,38 @@ def test_names_of_images(scorer, two_images) -> None:
     assert scorer([folder / "1.png"])["sample_id"].tolist() == [str(folder / "1.png")]
     assert scorer([folder / "1.png"], sample_ids=["one"])["sample_id"].tolist() == ["one"]
     assert scorer([folder / "1.png"], sample_ids=range(7, 8))["sample_id"].tolist() == ["7"]
+
+
+def closed(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        return image
+
+
+def cut_off(path: Path) -> Image.Image:
+    return Image.open(io.BytesIO(path.read_bytes()[:70]))
+
+
+NO_IMAGES = {
+    **{mode: (lambda _, mode=mode: Image.new(mode, (8, 8)), f"got Pillow mode {mode}") for mode in ("F", "I", "LAB")},
+    **{mode: (lambda _, mode=mode: Image.new(mode, (8, 8)), f"got Pillow mode {mode}") for mode in ("La", "RGBa")},
+    "closed": (closed, "images[1]: "),
+    "cut off": (cut_off, "images[1]: cannot be decoded: "),
+    "nothing": (lambda _: None, "wanted a path, a PIL image, or pixels (H, W) or (H, W, C) uint8, got NoneType"),
+    "floats": (lambda _: np.zeros((8, 8)), "got float64 (8, 8)"),
+}
+
+
+@pytest.mark.parametrize(("made", "said"), NO_IMAGES.values(), ids=NO_IMAGES)
+def test_one_of_several_that_is_no_image_has_a_row_with_its_error(scorer, two_images, made, said: str) -> None:
+    folder, pixels = two_images
+    first, last = (Image.open(folder / f"{place}.png") for place in range(2))
+    found, wanted = scorer([first, made(folder / "0.png"), last]), scorer(pixels)
+    assert (found["decision"][1], found["sample_id"].tolist()) == ("error", ["0", "1", "2"])
+    assert said in found["error"][1]
+    scored = found.iloc[[0, 2]].drop(columns="sample_id").reset_index(drop=True)
+    pd.testing.assert_frame_equal(scored, wanted.drop(columns="sample_id"), check_dtype=False)
+    with pytest.raises(DataError, match=re.escape(said.replace("[1]", "[0]"))):
+        scorer([made(folder / "0.png")])
 
 
 BAD_CALLS = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -338,6 +339,12 @@ def test_a_damaged_state_is_refused(bundle, state: bytes, tmp_path: Path, damage
     path.write_bytes(damage(state))
     with pytest.raises(MonitorError, match=says):
         Monitor(bundle, state=path)
+
+
+def test_a_pipe_is_no_state(bundle, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MonitorError, match="pipe: wanted a file for the state, got a device or a pipe"):
+        Monitor(bundle, state=tmp_path / "pipe")
 
 
 OTHERS = {
