@@ -70,9 +70,11 @@ def inspect(
     from gradscore.store import changing
 
     output = Output(as_json=as_json, quiet=quiet)
-    from gradscore.inspect import SCOPE, inspect_config, write_inspection
+    from gradscore.inspect import FILES, SCOPE, inspect_config, write_inspection
+    from gradscore.system import check_target
 
     config, folder, run = opened(context, source, settings or [], folder="inspect")
+    check_target(*((out or folder) / name for name in FILES))
     names = None if quantities is None else [name.strip() for name in quantities.split(",")]
     with counting(quiet=quiet) as tell:
         found = inspect_config(

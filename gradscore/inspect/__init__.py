@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .findings import SCOPE
 from .health import HealthWarning, examine
 from .histograms import GradHist1d, GradHist2d
-from .inspection_report import write_inspection
+from .inspection_report import FILES, write_inspection
 from .inspector import InspectionWarning, Inspector
 from .layer_quantities import (
     ExplicitCall,

@@ -25,6 +25,8 @@ PAGE = "report.html"
 TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet")
 """What an inspection writes, the first always."""
 
+FILES = (PAGE, *TABLES)
+
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
 FOOTER = (
@@ -70,7 +72,7 @@ def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> Tool
     Returns:
         The files.
     """
-    clear_page(folder / PAGE, *(folder / name for name in TABLES))
+    clear_page(*(folder / name for name in FILES))
     tables = _write_tables(inspection, folder)
     content = {
         "name": name,

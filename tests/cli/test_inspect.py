@@ -149,6 +149,16 @@ def test_a_folder_that_cannot_be_written_keeps_an_earlier_inspection(config_file
     assert before == (folder / "figures.parquet").stat().st_mtime_ns
 
 
+def test_where_it_cannot_write_is_found_before_anything_is_computed(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradscore.inspect.inspect_config", None)
+    (tmp_path / "file").write_text("mine")
+    result = inspect(config_file, "--trust-code", *FAST, "--out", tmp_path / "file")
+    assert (result.exit_code, (tmp_path / "file").read_text()) == (2, "mine")
+    assert "file is a file, wanted a folder; give another path" in " ".join(result.stderr.split())
+
+
 def test_maps_of_the_signal_to_noise_ratio(config_file: Path, tmp_path: Path, drawn: dict[str, Figure]) -> None:
     inspect(config_file, "--trust-code", "--samples", 12, "--quantities", "mean_gsnr", "--out", tmp_path / "page")
     with trusting_code():
