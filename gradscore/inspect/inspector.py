@@ -139,6 +139,8 @@ class Inspector:
         """
         if self._stack is not None:
             raise ConfigError("the inspector is attached already; call detach() first")
+        if fed := [quantity.name for quantity in self.quantities if quantity.is_fed]:
+            raise ConfigError(f"another inspector that is attached feeds {fed[0]}: make quantities for each inspector")
         refuse_compiled(self.model)
         self._counts_steps = count_steps
         with ExitStack() as stack:
@@ -148,6 +150,8 @@ class Inspector:
             for name, module in self.layers.items():
                 if self._of(OutputQuantity, module) or self._of(OutputGradientQuantity, module):
                     stack.callback(module.register_forward_hook(Hook(partial(self._after_layer, name))).remove)
+            for quantity in self.quantities:
+                quantity.is_fed = True
             self._stack = stack.pop_all()
         self._watch_parameters()
         return self
@@ -157,6 +161,8 @@ class Inspector:
         stack, self._stack = self._stack, None
         self._hooked.clear()
         if stack is not None:
+            for quantity in self.quantities:
+                quantity.is_fed = False
             stack.close()
 
     def __enter__(self) -> Self:
@@ -255,8 +261,8 @@ class Inspector:
 
         Args:
             losses: (N,) as for `observe_losses`; their graph is not kept.
-            weight: of each loss in what is trained on: 1 / N unless it is given, 1 for a sum, the scale over N with a
-                gradient scaler. Gradients of single samples are those of the losses themselves.
+            weight: of each loss in what is trained on: 1 / N unless it is given, 1 for a sum. Gradients of single
+                samples are those of the losses themselves.
 
         Raises:
             CoupledSamplesError: the losses depend on one another.

@@ -117,6 +117,7 @@ class Quantity(ABC):
         title: of its section in reports; the name, if a class sets none.
         captions: a sentence for the plot of a measure, by measure.
         step: of training, which values belong to; set by an inspector, None without one.
+        is_fed: whether an inspector is attached that feeds it.
         timelines: values over the steps of training, by measure and layer; a reset does not end them.
         joined: those of steps of which all processes have the values of all, where several train one model.
 
@@ -165,6 +166,7 @@ class Quantity(ABC):
         self._aggregates: dict[str, dict[str, Running]] = {}
         self._waiting: list[tuple[str, str, Tensor, int | None]] = []
         self.step: int | None = None
+        self.is_fed = False
         self.timelines: dict[str, dict[str, Timeline]] = {}
         self.joined: dict[str, dict[str, Timeline]] = {}
 

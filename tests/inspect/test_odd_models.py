@@ -326,6 +326,10 @@ REFUSED = {
     "schedule": (lambda: OutputNorm(schedule=5), "a schedule is a function of the step, got 5"),
     "no line": (lambda: OutputNorm(line_aggregation=()), "names no statistic"),
     "no name": (Nameless, "Nameless has no name"),
+    "one quantity for two": (
+        lambda: (shared := [OutputNorm()], [Inspector(nn.Linear(2, 2), shared).attach() for _ in range(2)]),
+        "another inspector that is attached feeds output: make quantities for each inspector",
+    ),
     "attached twice": (lambda: Inspector(nn.Linear(2, 2), []).attach().attach(), "attached already"),
     "two of a name": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm(), OutputNorm()]), "two quantities of the same"),
     "no such layer": (lambda: Inspector(nn.Linear(2, 2), [], layers=["con"]), "'con' matches no layer"),
