@@ -90,7 +90,7 @@ def check(
         write_expected,
     )
     from gradscore.store import refuse_doubtful_labels, refuse_run_files
-    from gradscore.system import check_target, write_text
+    from gradscore.system import check_target, followed, write_text
 
     if junit is not None and junit.resolve() == expected.resolve():
         raise ConfigError(f"--junit {junit}: this is the file of --expected as well; give each a path of its own")
@@ -124,7 +124,7 @@ def check(
     report = check_run(folder, known, policy=policy, sources=sources)
     _print(output, report)
     if junit is not None:
-        write_text(junit, to_junit(report))
+        write_text(followed(junit), to_junit(report))
     if update:
         write_expected(expected, report.current)
         output.say(f"expected figures updated: {expected}")

@@ -28,7 +28,7 @@ from ..evaluation import (
 )
 from ..meta import CHOSEN, ScoreChoice, read_notes
 from ..store import RunFolder, package_versions
-from ..system import as_address, is_address, parse_document, some, write_text
+from ..system import as_address, followed, is_address, parse_document, some, write_text
 from .freshness import outdated
 
 _ADVICE = "restore it from version control, or make it anew with --update and its margins"
@@ -300,7 +300,7 @@ def expected_of(
 
 def write_expected(path: Path, expected: ExpectedFigures) -> None:
     """Writes expected figures as JSON, every list on a line of its own."""
-    write_text(path, _pretty(expected.model_dump(mode="json")) + "\n")
+    write_text(followed(path), _pretty(expected.model_dump(mode="json")) + "\n")
 
 
 def read_expected(path: Path) -> ExpectedFigures:

@@ -35,7 +35,7 @@ from ..errors import BundleError, GradscoreError
 from ..meta import BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
 from ..objects import is_copy
-from ..system import FloatArray, Inputs, file_sha256, is_address, parse_document, replacing, sample_count
+from ..system import FloatArray, Inputs, file_sha256, followed, is_address, parse_document, replacing, sample_count
 from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
@@ -272,7 +272,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
     )
     text = (json.dumps(_STORED.dump_python(index, mode="json"), indent=1, allow_nan=False) + "\n").encode()
     whole = {_INDEX: text, _CHECKSUM: (sha256_of(text) + "\n").encode(), **members}
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(followed(path)) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, content in whole.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
     return file_sha256(path)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ..data import UserFile, open_user_file
 from ..errors import DataError
 from ..notices import called, storable
-from ..system import replacing, write_csv
+from ..system import followed, replacing, write_csv
 from .scorer import Scorer
 
 FORMATS = (".parquet", ".csv")
@@ -85,7 +85,7 @@ def table_writer(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
     """
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: wanted a file that ends in {', '.join(FORMATS)}, got {path.suffix or 'no ending'}")
-    with replacing(path) as temporary:
+    with replacing(followed(path)) as temporary:
         if path.suffix == ".parquet":
             schema = pa.schema([(name, _kind(name)) for name in columns])
             with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:

@@ -14,7 +14,7 @@ from ..config import as_flow, load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError, OutputError
 from ..models import StateDict, read_weights
-from ..system import some, write_text
+from ..system import followed, some, write_text
 from .architectures import Architecture, class_count, input_channels, layers_of, recognised, shapes_of, unwrapped
 from .folders import (
     CHECKPOINT_SUFFIXES,
@@ -579,7 +579,7 @@ def write_proposal(proposal: Proposal, path: Path, *, force: bool = False) -> No
     if path.exists() and not force:
         raise OutputError(f"{path}: there is a file already; name another with --out, or replace it with --force")
     text = as_yaml(proposal)
-    write_text(path, text)
+    write_text(followed(path), text)
     if not proposal.missing:
         load_config(path)
 

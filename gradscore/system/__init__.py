@@ -16,6 +16,7 @@ from .files import (
     clear_page,
     file_sha256,
     first_fault,
+    followed,
     held,
     is_address,
     is_leftover,

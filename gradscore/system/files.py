@@ -97,12 +97,22 @@ def clear_page(page: Path, *others: Path) -> None:
             file.unlink(missing_ok=True)
 
 
+def followed(path: Path) -> Path:
+    """Where a file goes that a user named: where a link leads, even if nothing is there yet.
+
+    What `replacing` refuses stays as it is.
+    """
+    is_other = is_address(path) or (path.exists() and not path.is_file())
+    return path if is_other else Path(os.path.realpath(path))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a temporary path beside `path` to write to; it takes the place of `path` when the block ends well.
 
     The content is on the disk before the name changes, so a crash leaves the old file or the new one. The temporary
-    name is this process's and thread's own.
+    name is this process's and thread's own. Of a link the file takes the place, and what it leads to stays: a run
+    folder may be links to another one. What a user names is `followed` before.
 
     Raises:
         OutputError: the file cannot be written; what was there before still is.

@@ -275,6 +275,17 @@ def test_no_input_gives_way_to_junit_xml(own, name: str) -> None:
     )
 
 
+def test_figures_and_xml_go_where_links_lead(own) -> None:
+    (own / "deep").mkdir()
+    for name in ("new.json", "a.xml"):
+        (own / name).symlink_to(f"deep/{name}")
+    for option in (["--update"], ["--junit", own / "a.xml"]):
+        assert check(own / "own.yaml", own / "new.json", "--trust-code", *option).exit_code == 0
+    assert {path.name for path in (own / "deep").iterdir()} == {"new.json", "a.xml"}
+    assert (own / "new.json").is_symlink()
+    assert (own / "a.xml").is_symlink()
+
+
 def test_earlier_junit_xml_and_an_empty_file_give_way(own) -> None:
     (own / "a.xml").touch()
     for _ in range(2):

@@ -293,6 +293,19 @@ def test_no_results_are_written_over_the_bundle(small_bundle, samples, tmp_path)
     assert bundle.read_bytes() == before
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["a file", "dangling"])
+def test_results_go_where_a_link_leads(small_bundle, samples, tmp_path, is_there: bool) -> None:
+    (tmp_path / "deep").mkdir()
+    target, link = tmp_path / "deep" / "table.csv", tmp_path / "link.csv"
+    if is_there:
+        target.write_text("old")
+    link.symlink_to("deep/table.csv")
+    assert score(small_bundle, samples / "images", "--out", link).exit_code == 0
+    assert link.is_symlink()
+    assert target.read_text() == link.read_text()
+    assert "sample_id" in target.read_text().splitlines()[0]
+
+
 ENDS = {"both": "a\r\nb", "quote": 'a"\rb', "formula": "\r=1"}
 
 

@@ -20,12 +20,14 @@ from gradscore.errors import OutputError, StoreError
 from gradscore.system import (
     check_target,
     file_sha256,
+    followed,
     held,
     only_writer,
     parse_document,
     parse_json,
     replacing,
     write_csv,
+    write_text,
 )
 
 HOLD = """
@@ -137,6 +139,26 @@ def test_a_file_is_replaced_or_left(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), replacing(tmp_path / "a") as there:
         there.write_text(str(1 / 0))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+
+
+def test_a_file_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    """As in a run folder of links to another one, which keeps its files."""
+    (tmp_path / "other").write_text("old")
+    (tmp_path / "link").symlink_to("other")
+    write_text(tmp_path / "link", "new")
+    assert [(tmp_path / name).read_text() for name in ("link", "other")] == ["new", "old"]
+
+
+def test_what_a_user_names_goes_where_links_lead(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("deep/file")
+    (tmp_path / "round").symlink_to("round")
+    write_text(followed(tmp_path / "link"), "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "deep" / "file").read_text() == "new"
+    write_text(followed(tmp_path / "round"), "new")
+    assert (tmp_path / "round").read_text() == "new"
+    for refused in (tmp_path, Path("s3://bucket/key"), Path("/dev/null")):
+        assert followed(refused) == refused
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
