@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from gradscore.config import dump_config, load_config
 from gradscore.errors import ConfigError
+from gradscore.store import changing
 from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
@@ -108,7 +109,8 @@ def test_settings_that_are_no_address(setting: str, said: str, tmp_path: Path) -
 def test_weights_of_a_bundle_are_called_by_their_address(bucket: Bucket, small_run: Path, tmp_path: Path) -> None:
     run, local = shutil.copytree(small_run, tmp_path / "run"), small_run.parent / "net.safetensors"
     address = bucket.put("weights/net.safetensors", local.read_bytes())
-    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(str(local), address))
+    with changing(run, ["config.yaml"]):
+        (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(str(local), address))
     arguments = ["bundle", str(run), "--trust-code", "--model", f"python:{small_run.parent}/net.py:net", "--out"]
     assert f"weights: {address}\n" in command(*arguments, str(tmp_path / "one.gradscore")).stdout
     assert json.loads(command(*arguments, str(tmp_path / "one.gradscore"), "--json").stdout)["weights"] == address
