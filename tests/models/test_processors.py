@@ -79,6 +79,12 @@ def test_other_samples_are_refused(tmp_path: Path) -> None:
         FolderProcessor(image_folder(tmp_path))(np.zeros((2, 2)))
 
 
+def test_numbers_for_a_tokenizer_are_refused_as_numbers(tmp_path: Path) -> None:
+    """A column of the texts 12 and 13 is read as numbers, which a feature extractor would take for sound."""
+    with pytest.raises(DataError, match=r"takes text, got 1 numbers; a column whose entries are all numbers is read"):
+        FolderProcessor(text_folder(tmp_path))(np.array([12.0]))
+
+
 def test_text_for_a_model_of_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"has nothing that Auto(Config|Tokenizer) can read"):
         FolderProcessor(image_folder(tmp_path))("a film")

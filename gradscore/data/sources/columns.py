@@ -393,8 +393,9 @@ def _guessed(table: Table, free: Sequence[pa.Field], *, ids: str | None) -> tupl
     if ids in IMAGE_NAMES and not (encoded or arrays or texts or numbers) and is_text(schema.field(ids).type):
         return "image", [ids]
     raise DataError(
-        f"{table.where}: which columns hold the samples? Name them in arguments: {{inputs: ...}} (for gradscore "
-        f"score one of them by --column); there are {', '.join(f'{field.name} ({field.type})' for field in schema)}. "
+        f"{table.where}: which columns hold the samples? Name the one of text or images, or those of numbers, in "
+        "arguments: {inputs: ...} (for gradscore score one of them by --column); there are "
+        f"{', '.join(f'{field.name} ({field.type})' for field in schema)}. "
         "Where several kinds make a sample, a function of yours makes numbers of a row: python:data.py:rows (gradscore "
         "docs tutorial-tables)"
     )
