@@ -65,8 +65,8 @@ class FolderProcessor:
             )
         if not any((self.folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")):
             raise DataError(
-                f"preprocessing.processor: {self.folder} takes text, got {raw.size} numbers; a column whose entries are "
-                "all numbers is read as numbers, in Python give them as texts"
+                f"preprocessing.processor: {self.folder} takes text, got {raw.size} numbers; a column whose entries "
+                "are all numbers is read as numbers, in Python give them as texts"
             )
         return self._made(lambda: self._wave(raw), "wave")
 
