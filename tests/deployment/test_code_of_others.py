@@ -15,7 +15,7 @@ from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
 from gradscore.models import code_sha256, trusting_code
-from gradscore.store import RunFolder
+from gradscore.store import RunFolder, changing
 from gradscore.system import file_sha256
 from gradscore_cli.main import app
 
@@ -188,7 +188,8 @@ def test_code_that_changed_since_the_run_is_not_run(small_run: Path, tmp_path: P
     run = copied(small_run, tmp_path, monkeypatch)
     (tmp_path / "deep" / "net.py").write_text(MARK + (small_run.parent / "net.py").read_text())
     text = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(text.replace(f"{small_run.parent}/net.py", f"{tmp_path}/deep/net.py"))
+    with changing(run, ["config.yaml"]):
+        (run / "config.yaml").write_text(text.replace(f"{small_run.parent}/net.py", f"{tmp_path}/deep/net.py"))
     with pytest.raises(ModelError, match="run was made with code of SHA-256"):
         use(RunFolder(run))
     assert not (tmp_path / "deep" / "ran").exists()
