@@ -34,6 +34,14 @@ Batches of other sizes round otherwise; a loss that is divided by the number of 
 """
 
 
+def _has_uneven_rows(tensor: Tensor) -> bool:
+    """Whether samples differ in how often they have the smallest whole number: what pads, or masks, a token."""
+    if tensor.dim() < 2 or not tensor.numel() or tensor.is_floating_point() or tensor.is_complex():
+        return False
+    counts = (tensor == tensor.min()).flatten(1).sum(1)
+    return bool((counts != counts[0]).any())
+
+
 class BatchLosses:
     """A model, a loss of its batches, and what is known of the batches that were seen.
 
@@ -55,7 +63,7 @@ class BatchLosses:
         self.device = next(iter(parameters.values())).device
         self._model, self._loss, self._each_token = model, loss, each_token
         self._depends = False
-        self._seen: set[tuple[int, tuple[torch.Size, ...]]] = set()
+        self._seen: set[tuple[int, tuple[torch.Size, ...], tuple[bool, ...]]] = set()
 
     def of(self, batch: Any) -> Tensor:
         """The losses of a batch, (N,) or (N, T), with their graph; the engine has learned from batches like it.
@@ -83,9 +91,11 @@ class BatchLosses:
         """
         samples = len(losses)
         count = min(LEARNED_FROM, samples - 1)
-        if not count or (count, shapes) in self._seen:
+        # Where none has padding, a loss over the tokens of the batch is that over a sample's own.
+        like_it = count, shapes, tuple(map(_has_uneven_rows, tensors_in(batch)))
+        if not count or like_it in self._seen:
             return
-        self._seen.add((count, shapes))
+        self._seen.add(like_it)
         those = losses.detach()
         rows = torch.arange(count, device=self.device)
         if not holds_others(batch, samples):  # the largest, the last first: weights by rank or place show best there

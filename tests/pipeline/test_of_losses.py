@@ -299,6 +299,20 @@ def test_two_samples_that_are_divided_by_their_number_are_refused():
         gradscore.features(model, batches, losses=lambda m, b: (m(b) ** 2).sum(1) / len(b), statistics=["l2"])
 
 
+def test_a_loss_over_the_tokens_of_a_batch_is_refused_though_the_first_batches_have_no_padding() -> None:
+    model = nn.Embedding(9, 1).eval()
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        kept = batch["mask"]
+        return ((model(batch["ids"])[..., 0] ** 2) * kept).sum(1) / (kept.sum() / len(kept))
+
+    full = {"ids": torch.arange(12).reshape(3, 4) % 9, "mask": torch.ones(3, 4, dtype=torch.int64)}
+    padded_batch = {**full, "mask": torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 0]])}
+    assert len(gradscore.features(model, [full, full], losses=loss, statistics=["l2"])) == 6
+    with pytest.raises(CoupledSamplesError, match="divide by the number of tokens of each sample, not of the batch"):
+        gradscore.features(model, [full, full, padded_batch], losses=loss, statistics=["l2"])
+
+
 def squares(model: nn.Module, batch: Tensor) -> Tensor:
     return (model(batch) ** 2).sum(1)
 
