@@ -91,8 +91,8 @@ def monitor(
     scorer = Scorer.load(bundle, device=device, model_source=model, weights=weights, sha256=sha256)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
     watching.update(table)
-    files = write_monitor(watching, out, name=bundle.stem)
     with _counted(out / STATE):
+        files = write_monitor(watching, out, name=bundle.stem)
         _print(output, watching, watching.windows, rest=str(files.tables[0]))
         not_scored(
             int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
@@ -119,7 +119,7 @@ def monitor(
 
 @contextmanager
 def _counted(state: Path) -> Iterator[None]:
-    """Says what became of the samples where there is no room for what a command prints.
+    """Says what became of the samples where a command is interrupted, or has no room for what it prints.
 
     Raises:
         OutputError: there is none.
@@ -128,6 +128,10 @@ def _counted(state: Path) -> Iterator[None]:
         yield
     except BrokenPipeError:  # whoever reads it has seen enough
         raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"these samples are counted in {state}: do not give them again, the next call writes the report"
+        ) from None
     except OSError as error:
         raise OutputError(
             f"the results cannot be printed: {error.strerror}. These samples are counted in {state}: do not give them "

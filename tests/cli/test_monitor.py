@@ -130,6 +130,17 @@ def test_no_room_for_what_is_printed(small_bundle, samples, tmp_path, option: tu
     assert "gradscore_monitor_samples_total 120.0" in (tmp_path / "m/metrics.prom").read_text()
 
 
+def test_an_interrupt_after_the_samples_were_counted(small_bundle, samples, tmp_path, monkeypatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradscore.monitoring.write_monitor", interrupted)
+    result = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path)
+    assert result.exit_code == 130
+    said = " ".join(result.stderr.split())
+    assert f"interrupted; these samples are counted in {tmp_path / 'state.json'}: do not give them again" in said
+
+
 def test_no_sample_at_all(small_bundle, tmp_path: Path) -> None:
     np.savez(tmp_path / "empty.npz", images=DIGITS[:0])
     result = monitor(small_bundle, tmp_path / "empty.npz", "--out", tmp_path / "m")
