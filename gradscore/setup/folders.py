@@ -47,6 +47,9 @@ PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
 PROGRAM_SUFFIX = ".pt2"
 """How programs of `torch.export` are called."""
 
+JSON_LINES = ".jsonl"
+"""How files of samples are called that no kind of source reads."""
+
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
 
@@ -188,7 +191,7 @@ def look(places: Sequence[Path]) -> Found:
     trees = {place: _tree(place) for place in places if place.is_dir()}
     named = [place for place in places if not place.is_dir()]
     below = [path for tree in trees.values() for files in tree.values() for path in files]
-    endings = file_kinds()
+    endings = {*file_kinds(), JSON_LINES}
     tables = [path for path in (*named, *below) if path.suffix.lower() in endings]
     programs = [path for path in (*named, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
     codes = [path for path in (*named, *below) if path.suffix == ".py"]
@@ -368,8 +371,12 @@ def look_at_tables(
     found: dict[str, list[SampleSet]] = {}
     unused = []
     for path in paths:
-        kind = file_kinds()[path.suffix.lower()]
+        kind = file_kinds().get(path.suffix.lower())
         try:
+            if kind is None:
+                raise DataError(
+                    "JSON Lines are not read; make a .csv or .parquet of them (pandas.read_json, lines=True)"
+                )
             if kind not in ("csv", "parquet", "npz"):
                 raise DataError("init reads .csv, .tsv, .parquet and .npz; gradscore docs data has other kinds")
             source, columns, left_out = _opened(f"{kind}:{path}", path, names, texts=texts)

@@ -207,6 +207,13 @@ def test_an_archive_of_more_numbers_than_classes_is_ood(tmp_path: Path) -> None:
     assert sources(propose([tmp_path], base=tmp_path))[1] == ["npz:mnist.npz"]
 
 
+def test_json_lines_are_said_not_to_be_used(tmp_path: Path) -> None:
+    (tmp_path / "fit.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    (remark,) = (each for each in propose([tmp_path], base=tmp_path).remarks if "fit.jsonl" in each)
+    assert remark.startswith(f"{tmp_path / 'fit.jsonl'}: not used: JSON Lines are not read; make a .csv or .parquet")
+
+
 def test_columns_of_whole_numbers_that_may_be_the_classes_are_said(tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         rows = "\n".join(f"{row}.5,{row % 40},{row % 2},{row % 3}" for row in range(60))
