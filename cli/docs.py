@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from gradscore.errors import ConfigError
-from gradscore.system import closest
 
 from .output import Output
 
@@ -40,6 +39,8 @@ def docs(
         return
     name = page.lower().removesuffix(".md")
     if name not in pages:
+        from gradscore.system import closest
+
         raise ConfigError(f"{page}: the manual has no such page; {closest(name, pages)}")
     text = _with_names(page_text(pages[name]))
     if _is_terminal():
