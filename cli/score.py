@@ -73,12 +73,13 @@ def score(
 
     After gradscore demo: gradscore score demo/scorer.gradscore demo/images/unknown/bag --out demo/new.csv --trust-code
     """
-    from gradscore.data import UserFile, check_options, name_user_files, refuse_inputs
+    from gradscore.data import check_options, name_user_files, refuse_inputs
     from gradscore.deployment import Scorer, score_files, table_writer
 
     files = name_user_files(samples)
     if out is not None:
-        refuse_inputs(out, [*files, UserFile("", None, [each for each in (bundle, weights) if each is not None])])
+        places = [place for file in files for place in file.places]
+        refuse_inputs(out, [*places, bundle, *([] if weights is None else [weights])])
     check_options(files, {"column": column, "root": root})
     output = Output(as_json=as_json, quiet=quiet)
     scorer = Scorer.load(bundle, device=device, alpha=alpha, model_source=model, weights=weights, sha256=sha256)

@@ -91,19 +91,19 @@ def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> Non
             )
 
 
-def refuse_inputs(target: Path, files: Iterable[UserFile]) -> None:
-    """Refuses to write results over samples.
+def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
+    """Refuses to write results over what they are made of.
 
     Args:
         target: the file to be written.
-        files: the samples.
+        inputs: files and folders.
 
     Raises:
         OutputError: it is one of them, or a file in a folder that is.
     """
     if not target.exists():
         return
-    for path in (path for file in files for path in file.places):
+    for path in inputs:
         is_below = path.is_dir() and target.resolve().is_relative_to(path.resolve())
         if is_below or (path.exists() and path.samefile(target)) or called(str(path)) == called(str(target)):
             raise OutputError(

@@ -236,10 +236,7 @@ def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
             return as_pixels(image)
         except ValueError as error:
             raise DataError(f"images[{place}]: {error}; convert it to 'L' or 'RGB' as in training") from None
-        except (
-            *DECODING_ERRORS,
-            AssertionError,
-        ) as error:  # a file that was opened is decoded here; the second: closed
+        except (*DECODING_ERRORS, AssertionError) as error:  # what was opened is decoded here; the last says closed
             raise DataError(f"images[{place}]: cannot be decoded: {error or 'the image is closed'}") from None
     if is_pixels(image):
         refuse_masked(image, what=f"images[{place}]: some pixels")

@@ -91,9 +91,11 @@ class BatchLosses:
         """
         samples = len(losses)
         count = min(LEARNED_FROM, samples - 1)
+        if not count:
+            return
         # Where none has padding, a loss over the tokens of the batch is that over a sample's own.
         like_it = count, shapes, tuple(map(_has_uneven_rows, tensors_in(batch)))
-        if not count or like_it in self._seen:
+        if like_it in self._seen:
             return
         self._seen.add(like_it)
         those = losses.detach()
