@@ -256,15 +256,14 @@ def remarks(scored_sets: Iterable[ScoredSet], records: Sequence[Record]) -> list
     lines = []
     for scored in scored_sets:
         task, protocol, dataset, positive = scored.task, scored.protocol, scored.dataset, scored.positive
-        where = f"{task}, {protocol}, {dataset}"
         missing = [kind for kind, rows in zip(_KINDS[task], (positive, ~positive), strict=True) if not rows.any()]
         if missing:
             lines.append(
-                f"{where}: no {' and no '.join(missing)} among {len(positive)} samples; both kinds are needed; the "
-                "values are null"
+                f"{task}, {dataset}: no {' and no '.join(missing)} among {len(positive)} samples; both kinds are "
+                "needed; the values are null"
             )
             continue
-        lines += [f"{where}: {few}" for few in _few(scored)]
+        lines += [f"{task}, {dataset}: {few}" for few in _few(scored)]
         inverted = {
             record.score: record.value
             for record in records
@@ -272,10 +271,13 @@ def remarks(scored_sets: Iterable[ScoredSet], records: Sequence[Record]) -> list
             and record.value is not None
             and record.value < 0.5
         }
-        if inverted:
-            worst = [f"{score} ({inverted[score]:.3f})" for score in sorted(inverted, key=inverted.__getitem__)]
-            lines.append(f"{where}: ranked below the rest (AUROC below 0.5) by {some(worst, NAMED)}")
-    return lines
+        # Baselines are the same under every protocol.
+        of_baselines = {score: value for score, value in inverted.items() if plain_name(score) in BASELINES}
+        of_models = {score: value for score, value in inverted.items() if score not in of_baselines}
+        for where, found in ((f"{task}, {dataset}", of_baselines), (f"{task}, {protocol}, {dataset}", of_models)):
+            worst = [f"{score} ({found[score]:.3f})" for score in sorted(found, key=found.__getitem__)]
+            lines += [f"{where}: ranked below the rest (AUROC below 0.5) by {some(worst, NAMED)}"] if worst else []
+    return list(dict.fromkeys(lines))
 
 
 def is_group(dataset: str) -> bool:

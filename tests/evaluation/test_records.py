@@ -174,12 +174,21 @@ REMARKS = {
         block(shift=-2.0),
         "ood, leave_one_dataset_out, a: ranked below the rest (AUROC below 0.5) by chosen (0.",
     ),
+    "an inverted baseline": (block(shift=-2.0), "ood, a: ranked below the rest (AUROC below 0.5) by "),
 }
 
 
 @pytest.mark.parametrize(("table", "message"), REMARKS.values(), ids=REMARKS.keys())
 def test_remarks(table, message):
     assert message in "\n".join(remarks(table, score_records(table)))
+
+
+def test_what_protocols_have_in_common_is_said_once():
+    table = pd.concat([block(shift=-2.0, positives=7), block(shift=-2.0, positives=7, protocol="auxiliary")])
+    found = remarks(table, score_records(table))
+    assert [line.partition(":")[0] for line in found] == [
+        "ood, a", "ood, a", "ood, leave_one_dataset_out, a", "ood, auxiliary, a",
+    ]  # fmt: skip
 
 
 def test_nothing_to_remark():
