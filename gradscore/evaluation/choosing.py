@@ -63,16 +63,21 @@ def ordinary_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
 class ScoreChooser:
     """Chooses scores for the meta models of a run.
 
+    Where auxiliary sets choose the penalties of OOD models, they choose the score of all of these at once, too: these
+    models differ in the samples that they are fitted on, and what is reported has no part in the choice.
+
     Args:
         run: a finished run folder.
         prepared: the inputs of its samples.
+        common: the spec of the samples that chose the penalties of all OOD models, if there was one.
     """
 
-    def __init__(self, run: RunFolder, prepared: Prepared) -> None:
-        self._run, self._prepared, self._inputs = run, prepared, prepared.inputs
+    def __init__(self, run: RunFolder, prepared: Prepared, common: MetaModelSpec | None) -> None:
+        self._run, self._prepared, self._inputs, self._common = run, prepared, prepared.inputs, common
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
         self._inputs_by_samples: dict[tuple[str, ...], MetaInputs] = {}
+        self._in_common: ScoreChoice | None = None
         # Without a bank, baselines are fitted anew.
         self._twice = prepared.twice if self._has_bank else replace(prepared.twice, baselines=(None, None, None))
 
@@ -89,24 +94,26 @@ class ScoreChooser:
         """
         if not spec.has_two_classes:
             return ScoreChoice()
-        samples, rows = self._prepared.some_rows(spec)
         models = {META: model, **regressions}
-        choice = self._judged(spec, samples, rows, models)
+        if spec.task != "ood" or self._common is None:
+            choice = self._judged(spec, models)
+        else:
+            choice = self._in_common = self._in_common or self._judged(self._common, models)
         start = _start_alone(model)
         if choice.score == META and start is not None:
             choice = replace(choice, score=start)  # it is that baseline, which costs less
         if choice.score in models:
             return choice
+        samples, rows = self._prepared.some_rows(spec)
         least = LEAST_SLOPE if choice.score == start else 0.0
         line = log_odds_of(samples.baselines[choice.score].to_numpy(), rows.target, rows.sets, least=least)
         if line is None:  # without probabilities, it cannot decide
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
 
-    def _judged(
-        self, spec: MetaModelSpec, samples: SomeRows, rows: TrainingSet, models: Mapping[str, MetaModel]
-    ) -> ScoreChoice:
-        """The choice by samples that are held out."""
+    def _judged(self, spec: MetaModelSpec, models: Mapping[str, MetaModel]) -> ScoreChoice:
+        """The choice by samples of a spec that are held out; of the models the penalties and alarms count."""
+        samples, rows = self._prepared.some_rows(spec)
         found = held_out_folds(rows, self._config)
         if found is None:
             return ScoreChoice()

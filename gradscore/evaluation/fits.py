@@ -151,7 +151,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         inputs = prepared.inputs
         write_files(run.inputs_path, inputs.files())
         fits = ModelFits(found.common, prepared, run.config.meta)
-        chooser = ScoreChooser(run, prepared)
+        chooser = ScoreChooser(run, prepared, fits.chosen_on)
         for spec in found.specs:
             folder = run.meta_path / spec.label
             model = None
@@ -537,6 +537,11 @@ class ModelFits:
         spec = self._spec_in_common
         rows = None if spec is None else self._prepared.rows(spec)
         return rows if rows is not None and len(np.unique(rows.sets[rows.target])) >= LEAST_SETS else None
+
+    @property
+    def chosen_on(self) -> MetaModelSpec | None:
+        """The spec of the samples in common, if they choose the penalties of all OOD models."""
+        return None if self._common is None else self._spec_in_common
 
     @cached_property
     def _axes_in_common(self) -> FloatArray | None:

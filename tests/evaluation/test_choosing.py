@@ -30,12 +30,14 @@ def write_run(
     planted: float = 0.0,
     different: int = SIZE,
     mislabelled: bool = False,
+    auxiliary: int = 0,
 ) -> RunFolder:
     """A run on four OOD sets, which are as far off in logits and gradients as is said.
 
     `planted` shifts the logits of what is to be found in `a` and in
     `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ;
     if `mislabelled`, its one wrong prediction is the one that looks least like it.
+    As many `auxiliary` sets as is said lie beside the four.
     """
 
     def rows(split: str) -> ShardRows:
@@ -63,9 +65,15 @@ def write_run(
     return written_run(
         folder,
         rows,
-        ood=[{"name": name} for name in SETS],
+        ood=[
+            *({"name": name} for name in SETS),
+            *({"name": f"made_{place}", "auxiliary": True} for place in range(auxiliary)),
+        ],
         meta={"cv_folds": 3, "Cs": [0.01]},
-        evaluate={"near_duplicates": "ignore", "protocols": ["leave_one_dataset_out"]},
+        evaluate={
+            "near_duplicates": "ignore",
+            "protocols": ["leave_one_dataset_out", *(["auxiliary"] if auxiliary else [])],
+        },
     )
 
 
@@ -185,6 +193,41 @@ def test_what_works_on_reported_samples_alone_is_not_chosen(by_gradients: RunFol
     }
     assert areas["max_logit"] > 0.99, "who had looked would have chosen it"
     assert areas["chosen"] == areas["meta"] < areas["max_logit"]
+
+
+OOD_MODELS = [f"ood/leave_one_dataset_out/{name}" for name in SETS] + ["ood/auxiliary/all"]
+
+
+def test_enough_auxiliary_sets_choose_for_all_models_and_no_reported_set_does(tmp_path: Path) -> None:
+    """Logits that tell all of `a` change no choice, not even of the models that are fitted on it."""
+    choices = []
+    for planted in (0.0, 9.0):
+        run = write_run(tmp_path / str(planted), in_logits=0.3, in_gradients=1.5, planted=planted, auxiliary=3)
+        fit_run(run)
+        choices += [choice_of(run, label) for label in OOD_MODELS]
+    assert all(choice == choices[0] for choice in choices)
+    assert (choices[0]["score"], choices[0]["judged_by"]) == ("meta", "sets")
+
+
+def test_too_few_auxiliary_sets_do_not_choose_alone(tmp_path: Path) -> None:
+    choices = []
+    for planted in (0.0, 9.0):
+        run = write_run(tmp_path / str(planted), in_logits=0.3, in_gradients=1.5, planted=planted, auxiliary=2)
+        fit_run(run)
+        choices.append({label: choice_of(run, label)["judged"] for label in OOD_MODELS})
+    assert choices[0][OOD_MODELS[0]] == choices[1][OOD_MODELS[0]]
+    assert choices[0][OOD_MODELS[1]] != choices[1][OOD_MODELS[1]]
+
+
+def test_auxiliary_sets_are_judged_as_an_independent_count_says(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.0, auxiliary=3)
+    fit_run(run)
+    judged = choice_of(run, "ood/leave_one_dataset_out/a")["judged"]["max_logit"]
+    ordinary = run.read("in_dist.fit")["logit_0"].to_numpy()
+    areas = [
+        np.mean(run.read(f"ood.made_{place}")["logit_0"].to_numpy()[:, None] < ordinary[None]) for place in range(3)
+    ]
+    assert judged == pytest.approx(np.mean(areas), abs=0.03)
 
 
 def test_what_is_held_out_is_judged_as_an_independent_count_says(tmp_path: Path) -> None:
