@@ -211,24 +211,10 @@ class _Reader:
         """Inputs (n, ...) and labels (n,) or None, batch by batch, checked."""
         for entry in self._entries():
             inputs, labels = self._parted(entry)
-            found = self._inputs(inputs)
+            found = inputs_of(inputs, name=self.name)
             size = sample_count(found)
             if size:
                 yield found, None if labels is None or not self.labelled else self._labels(labels, size)
-
-    def _inputs(self, inputs: Any) -> Inputs:
-        """A tensor, or keyword arguments of the model, checked."""
-        if not isinstance(inputs, Mapping):
-            return self._tensor(inputs)
-        if not inputs:
-            raise DataError(f"{self.name}: wanted inputs, got a mapping without any")
-        # One number a sample is an input where another one shows how many samples there are.
-        least = 1 if any(getattr(value, "ndim", 0) > 1 for value in inputs.values()) else 2
-        found = {str(name): self._tensor(value, f" '{name}'", least=least) for name, value in inputs.items()}
-        sizes = {name: len(value) for name, value in found.items()}
-        if len(set(sizes.values())) > 1:
-            raise DataError(f"{self.name}: wanted as many samples in every input, got {sizes}")
-        return found
 
     def _entries(self) -> Iterator[Any]:
         """Batches as they come, a pair or inputs alone each."""
@@ -263,7 +249,7 @@ class _Reader:
                 ) from error
 
     def _sliced(self, inputs: Any, labels: Any) -> Iterator[Any]:
-        found = self._inputs(inputs)
+        found = inputs_of(inputs, name=self.name)
         size = sample_count(found)
         labels = labels if labels is None or isinstance(labels, Tensor) else np.asanyarray(labels)
         if labels is not None and labels.shape[:1] != (size,):
@@ -302,28 +288,6 @@ class _Reader:
             )
         return entry[0], entry[1]
 
-    def _tensor(self, inputs: Any, argument: str = "", *, least: int = 2) -> Tensor:
-        refuse_masked(inputs, what=f"{self.name}: some inputs{argument}")
-        if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
-            inputs = tensor_of(inputs)
-        if not isinstance(inputs, Tensor):
-            raise DataError(
-                f"{self.name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}"
-            )
-        if inputs.is_nested:
-            raise DataError(f"{self.name}: wanted dense real numbers{argument}, {NESTED}")
-        if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:
-            got = f"a tensor of {inputs.layout}, {inputs.dtype}"
-            raise DataError(f"{self.name}: wanted dense real numbers{argument}, got {got}")
-        if inputs.device.type == "meta":
-            raise DataError(f"{self.name}: these tensors lie on device meta, where they hold no values; load them")
-        if inputs.dim() < least:
-            raise DataError(
-                f"{self.name}: wanted a batch of inputs{argument}, (N, ...), got one of shape {tuple(inputs.shape)}; "
-                "an iterable gives batches: put single samples into a DataLoader"
-            )
-        return tensor_of(inputs)
-
     def _labels(self, labels: Any, size: int) -> Tensor:
         refuse_masked(labels, what=f"{self.name}: some labels")
         found = np.asarray(labels.detach().cpu()) if isinstance(labels, Tensor) else np.asarray(labels)
@@ -349,12 +313,71 @@ class _Reader:
         return torch.from_numpy(found.astype(np.int64))
 
 
+def inputs_of(inputs: Any, *, name: str, least: int = 2) -> Inputs:
+    """A batch that a program gives, a tensor or keyword arguments of the model, checked.
+
+    Args:
+        inputs: a tensor or array of numbers, or a mapping of these by name, of as many samples each.
+        name: what to call it in messages.
+        least: axes that each has at least. One number a sample is an input where another one shows how many samples
+            there are.
+
+    Raises:
+        DataError: something else.
+    """
+    if not isinstance(inputs, Mapping):
+        return dense_tensor(inputs, name=name, least=least)
+    if not inputs:
+        raise DataError(f"{name}: wanted inputs, got a mapping without any")
+    least = 1 if any(getattr(value, "ndim", 0) > 1 for value in inputs.values()) else least
+    found = {
+        str(key): dense_tensor(value, name=name, argument=f" '{key}'", least=least) for key, value in inputs.items()
+    }
+    sizes = {key: len(value) for key, value in found.items()}
+    if len(set(sizes.values())) > 1:
+        raise DataError(f"{name}: wanted as many samples in every input, got {sizes}")
+    return found
+
+
+def dense_tensor(inputs: Any, *, name: str, argument: str = "", least: int) -> Tensor:
+    """A tensor or array of numbers as a tensor without a graph.
+
+    Args:
+        inputs: as a program gives them.
+        name: what to call them in messages.
+        argument: which of several they are, with a space before it.
+        least: axes that they have at least.
+
+    Raises:
+        DataError: no numbers, or none that lie in memory one by one: masked, nested, sparse, complex or quantised.
+    """
+    refuse_masked(inputs, what=f"{name}: some inputs{argument}")
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
+        inputs = tensor_of(inputs)
+    if not isinstance(inputs, Tensor):
+        raise DataError(f"{name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}")
+    if inputs.is_nested:
+        raise DataError(f"{name}: wanted dense real numbers{argument}, {NESTED}")
+    if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:
+        advice = "" if inputs.layout == torch.strided else "; give its to_dense()"
+        got = f"a tensor of {inputs.layout}, {inputs.dtype}{advice}"
+        raise DataError(f"{name}: wanted dense real numbers{argument}, got {got}")
+    if inputs.device.type == "meta":
+        raise DataError(f"{name}: these tensors lie on device meta, where they hold no values; load them")
+    if inputs.dim() < least:
+        advice = "; an iterable gives batches: put single samples into a DataLoader" if least > 1 else ""
+        raise DataError(
+            f"{name}: wanted a batch of inputs{argument}, (N, ...), got one of shape {tuple(inputs.shape)}{advice}"
+        )
+    return tensor_of(inputs)
+
+
 def tensor_of(values: Tensor | Values) -> Tensor:
     """Numbers as a tensor without a graph that NumPy can read: byte order and width of floats are those of PyTorch."""
     if isinstance(values, Tensor):
         return values.detach().resolve_neg()
     kind = np.dtype(np.float64) if values.dtype == np.longdouble else values.dtype.newbyteorder("=")
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=kind))
+    return torch.from_numpy(np.require(values, kind, ["C", "W", "E"]))  # a copy of what is read-only
 
 
 def refuse_masked(values: Any, *, what: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -18,10 +20,11 @@ from ..data import (
     RawSample,
     as_pixels,
     check_columns,
+    dense_tensor,
+    inputs_of,
     is_pixels,
     open_user_samples,
     refuse_masked,
-    tensor_of,
 )
 from ..errors import DataError
 from ..system import some
@@ -87,10 +90,7 @@ def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = 
         found = list(_vectors(given, columns, "the table"))
     elif isinstance(given, Mapping):
         arrays = {str(name): _numbers(values, f"input '{name}'") for name, values in given.items()}
-        sizes = {len(values) if values.ndim else -1 for values in arrays.values()}
-        if len(sizes) != 1 or -1 in sizes:
-            forms = ", ".join(f"{name} {values.shape}" for name, values in arrays.items()) or "none"
-            raise DataError(f"raw: wanted keyword inputs of as many samples each, got {forms}")
+        inputs_of(arrays, name="raw", least=1)  # of as many samples each
         if columns is None:
             found = [dict(zip(arrays, row, strict=True)) for row in zip(*arrays.values(), strict=True)]
         else:
@@ -220,14 +220,11 @@ def _vectors(table: pd.DataFrame, columns: Sequence[str] | None, where: str) -> 
 
 
 def _numbers(values: object, where: str) -> NDArray[Any]:
-    refuse_masked(values, what=f"raw: some values in {where}")
-    try:
-        found = tensor_of(values).cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except ValueError:
-        found = np.asarray(None)
-    if found.dtype.kind not in "fiub":
-        raise DataError(f"raw: wanted numbers in {where}, got {type(values).__name__} of {found.dtype}")
-    return found
+    """A tensor, an array, a column, or lists of numbers, as an array."""
+    with suppress(ValueError):  # of rows of several lengths
+        values = values if isinstance(values, Tensor) else np.asanyarray(values)
+    found = dense_tensor(values, name="raw", argument=f" in {where}", least=0)
+    return (found.float() if found.dtype == torch.bfloat16 else found).cpu().numpy()
 
 
 def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:

@@ -25,10 +25,9 @@ from ..data import (
     augmentation_name,
     channels_last,
     form,
+    inputs_of,
     is_pixels,
     prepared_batches,
-    refuse_masked,
-    tensor_of,
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
@@ -93,7 +92,7 @@ Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 
 class Scorer:
-    """Scores images with the model, meta models and thresholds of a bundle; made by `Scorer.load`.
+    """Scores samples with the model, meta models and thresholds of a bundle; made by `Scorer.load`.
 
     One scorer may be called from several threads; the calls take turns.
 
@@ -220,7 +219,7 @@ class Scorer:
         raw: bool = False,
         watch: bool = False,
     ) -> pd.DataFrame:
-        """Scores images.
+        """Scores samples.
 
         Args:
             images: a batch (N, C, H, W), or (N, ...) of samples that are no images: floats are taken as preprocessed,
@@ -243,8 +242,8 @@ class Scorer:
             then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
 
         Raises:
-            DataError: images of another form.
-            ModelError: the model cannot take the images, though they have the form of those that it was run on.
+            DataError: samples of another form.
+            ModelError: the model cannot take the samples, though they have the form of those that it was run on.
         """
         if raw:
             floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
@@ -425,10 +424,8 @@ class Scorer:
 
     def _tensors(self, images: Images) -> Inputs:
         """What a program gives as a batch, as tensors; raw pixels are preprocessed."""
-        if isinstance(images, Mapping):
-            return {name: _tensor(each) for name, each in images.items()}
-        found = _tensor(images)
-        if self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
+        found = inputs_of(images, name="samples", least=1)
+        if not isinstance(found, Tensor) or self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
             return found
         pixels = channels_last(found.cpu().numpy(), torch_first=True)
         prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
@@ -441,11 +438,14 @@ class Scorer:
             wanted = len(self.input_shape) + 1
             if inputs.ndim != wanted:
                 shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
-                raise DataError(f"images: wanted shape {shape}, got {tuple(inputs.shape)}")
+                raise DataError(f"samples: wanted shape {shape}, got {tuple(inputs.shape)}")
             if not example.is_floating_point():
-                return _whole(inputs, "images").to(example.dtype)
+                return _whole(inputs, "samples").to(example.dtype)
             if not inputs.is_floating_point():
-                raise DataError(f"images: wanted floats (preprocessed) or uint8 (raw pixels), got {inputs.dtype}")
+                kinds = "floats (preprocessed) or uint8 (raw pixels)"
+                if self.takes is not None:
+                    kinds = "floats, as the model takes them (others come with raw=True)"
+                raise DataError(f"samples: wanted {kinds}, got {inputs.dtype}")
             return inputs
         if isinstance(example, Tensor) or isinstance(inputs, Tensor) or set(inputs) != set(example):
             raise DataError(f"samples: wanted {_kind(example)}, got {_kind(inputs)}{_lacking(inputs, example)}")
@@ -565,17 +565,6 @@ def _kind(inputs: Inputs) -> str:
     return "one array" if isinstance(inputs, Tensor) else f"keyword inputs {', '.join(map(str, inputs))}"
 
 
-def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
-    if not isinstance(values, Tensor | np.ndarray):
-        raise DataError(f"images: wanted tensors or arrays, got {type(values).__name__}")
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
-        raise DataError(f"images: wanted numbers, got {values.dtype}")
-    if isinstance(values, Tensor) and values.layout != torch.strided:
-        raise DataError(f"images: wanted a dense tensor, got one of the layout {values.layout}; give its to_dense()")
-    refuse_masked(values, what="images: some values")
-    return tensor_of(values)
-
-
 def _form_of(batch: Inputs) -> tuple[object, ...]:
     """The form of each sample of a batch, which holds one at least."""
     return form(each_input(batch, lambda each: each[0]))
@@ -588,11 +577,11 @@ def _whole(values: Tensor, name: str) -> Tensor:
     return values
 
 
-def _names(sample_ids: Sequence[str], images: int) -> list[str]:
+def _names(sample_ids: Sequence[str], count: int) -> list[str]:
     names = [*map(str, sample_ids)] if isinstance(sample_ids, Iterable) else None
-    if names is None or len(names) != images:
+    if names is None or len(names) != count:
         got = type(sample_ids).__name__ if names is None else len(names)
-        raise DataError(f"sample_ids: wanted {images} names, one for each image, got {got}")
+        raise DataError(f"sample_ids: wanted {count} names, one for each sample, got {got}")
     return names
 
 

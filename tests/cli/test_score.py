@@ -97,7 +97,7 @@ def test_a_file_with_samples_of_another_shape_is_named(small_bundle, tmp_path, m
     np.savez("fine.npz", images=DIGITS)
     result = score(small_bundle, "fine.npz", "flat.npz", *out)
     assert result.exit_code == 2
-    assert "flat.npz: images: wanted shape (N, C, H, W), got (64, 64)" in result.stderr
+    assert "flat.npz: samples: wanted shape (N, C, H, W), got (64, 64)" in result.stderr
 
 
 @pytest.fixture

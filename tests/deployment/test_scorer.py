@@ -248,20 +248,24 @@ BAD_CALLS = {
     "a sparse tensor": (
         lambda scorer: scorer(torch.zeros(3, *scorer.input_shape).to_sparse()),
         DataError,
-        "images: wanted a dense tensor, got one of the layout torch.sparse_coo; give its to_dense",
+        "samples: wanted dense real numbers, got a tensor of torch.sparse_coo, torch.float32; give its to_dense",
     ),
-    "an array of text": (lambda scorer: scorer(np.array(["a"])), DataError, "images: wanted numbers, got <U1"),
+    "an array of text": (lambda scorer: scorer(np.array(["a"])), DataError, "samples: wanted .* numbers, got .* <U1"),
     "no samples by name": (
         lambda scorer: scorer({"x": 1.0}, raw=True),
         DataError,
-        r"raw: wanted keyword inputs of as many samples each, got x \(\)",
+        r"raw: wanted a batch of inputs 'x', \(N, ...\), got one of shape \(\)$",
     ),
     "names that are none": (
         lambda scorer: scorer(torch.zeros(1, 1, 8, 8), sample_ids=3),
         DataError,
-        "sample_ids: wanted 1 names, one for each image, got int",
+        "sample_ids: wanted 1 names, one for each sample, got int",
     ),
-    "keyword lists": (lambda scorer: scorer({"x": [1.0]}), DataError, "wanted tensors or arrays, got list"),
+    "keyword lists": (
+        lambda scorer: scorer({"x": [1.0]}),
+        DataError,
+        "wanted .* tensor or an array of numbers, got list",
+    ),
     "keyword inputs": (
         lambda scorer: scorer({"x": torch.zeros(1)}),
         DataError,

@@ -64,6 +64,10 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "pair of arrays": lambda x, y: (x.numpy(), y.numpy()),
     "float64 array and a list": lambda x, y: (x.numpy().astype(np.float64), y.tolist()),
     "big-endian arrays": lambda x, y: (x.numpy().astype(">f4"), y.numpy().astype(">i2")),
+    "arrays that cannot be written": lambda x, y: (
+        np.frombuffer(x.numpy().tobytes(), "f4").reshape(x.shape),
+        y.numpy(),
+    ),
     "wide floats and a series": lambda x, y: (
         x.numpy().astype(np.longdouble),
         pd.Series(y.numpy(), index=range(len(y), 0, -1)),

@@ -206,6 +206,12 @@ def test_raw_rows_score_as_their_file(standardised, given) -> None:
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
 
 
+def test_raw_numbers_of_a_type_that_numpy_has_not_are_scored(standardised) -> None:
+    scorer, table, _ = standardised
+    rounded = torch.tensor(table.to_numpy()).bfloat16()
+    pd.testing.assert_frame_equal(scorer(rounded, raw=True), scorer(rounded.float(), raw=True))
+
+
 def test_other_forms_are_told_what_the_bundle_takes(standardised) -> None:
     scorer, table, _ = standardised
     with pytest.raises(DataError, match=r"takes one array or tensor \(N, 4\), got float64 \(4,\); .* with raw=True"):
@@ -344,16 +350,21 @@ NOT_RAW = {
     "a generator": (lambda _: iter([1]), {"raw": True}, "got list_iterator"),
     "a column twice": (lambda table: pd.concat([table, table[["a"]]], axis=1), {"raw": True}, "'a' is there twice"),
     "numbers as text": (lambda table: table.astype({"a": str}), {"raw": True}, "column 'a' of the table, got"),
-    "masked": (lambda table: np.ma.masked_less(table.to_numpy(), 0), {}, "some values are masked"),
+    "masked": (lambda table: np.ma.masked_less(table.to_numpy(), 0), {}, "some inputs are masked"),
     "masked, before": (
-        lambda table: np.ma.masked_less(table.to_numpy(), 0), {"raw": True}, "some values in the array are masked"
+        lambda table: np.ma.masked_less(table.to_numpy(), 0), {"raw": True}, "some inputs in the array are masked"
     ),
     "masked rows": (
-        lambda table: list(np.ma.masked_less(table.to_numpy(), 0)), {"raw": True}, "some values in sample 1 are masked"
+        lambda table: list(np.ma.masked_less(table.to_numpy(), 0)), {"raw": True}, "some inputs in sample 1 are masked"
     ),
     "inputs of two sizes": (
-        lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples each"
+        lambda table: {"a": table.to_numpy(), "b": table.to_numpy()[1:]}, {"raw": True}, "as many samples in every"
     ),
+    "texts": (lambda table: table.to_numpy().astype(str), {}, "samples: wanted .* numbers, got ndarray of <U32"),
+    "three axes": (lambda table: torch.zeros(3, 2, 4), {}, r"samples: wanted shape \(N, 4\), got \(3, 2, 4\)"),
+    "whole numbers": (lambda table: torch.zeros(3, 4).long(), {}, r"samples: wanted floats, .* got torch.int64$"),
+    "lists of two lengths": (lambda table: [[[1.0], [1.0, 2.0]]], {"raw": True}, "raw: wanted .* sample 0 .* got list"),
+    "sparse, before": (lambda table: torch.eye(4).to_sparse(), {"raw": True}, "raw: wanted dense .* give its to_dense"),
 }  # fmt: skip
 
 
