@@ -63,8 +63,8 @@ def ordinary_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
 class ScoreChooser:
     """Chooses scores for the meta models of a run.
 
-    Where auxiliary sets choose the penalties of OOD models, they choose the score of all of these at once, too: these
-    models differ in the samples that they are fitted on, and what is reported has no part in the choice.
+    Where auxiliary sets choose the penalties of OOD models, they choose the score of all of these at once, too, but for
+    that of `known`, which the OOD sets that it may fit choose with them: they are of kinds that the user expects.
 
     Args:
         run: a finished run folder.
@@ -95,7 +95,7 @@ class ScoreChooser:
         if not spec.has_two_classes:
             return ScoreChoice()
         models = {META: model, **regressions}
-        if spec.task != "ood" or self._common is None:
+        if spec.task != "ood" or spec.protocol == "known" or self._common is None:
             choice = self._judged(spec, models)
         else:
             choice = self._in_common = self._in_common or self._judged(self._common, models)

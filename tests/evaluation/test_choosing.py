@@ -72,7 +72,7 @@ def write_run(
         meta={"cv_folds": 3, "Cs": [0.01]},
         evaluate={
             "near_duplicates": "ignore",
-            "protocols": ["leave_one_dataset_out", *(["auxiliary"] if auxiliary else [])],
+            "protocols": ["leave_one_dataset_out", *(["known", "auxiliary"] if auxiliary else [])],
         },
     )
 
@@ -198,13 +198,15 @@ def test_what_works_on_reported_samples_alone_is_not_chosen(by_gradients: RunFol
 OOD_MODELS = [f"ood/leave_one_dataset_out/{name}" for name in SETS] + ["ood/auxiliary/all"]
 
 
-def test_enough_auxiliary_sets_choose_for_all_models_and_no_reported_set_does(tmp_path: Path) -> None:
-    """Logits that tell all of `a` change no choice, not even of the models that are fitted on it."""
-    choices = []
+def test_enough_auxiliary_sets_choose_for_all_models_but_that_of_known_sets(tmp_path: Path) -> None:
+    """Logits that tell all of `a` change no other choice, not even of models that are fitted on it."""
+    choices, known = [], []
     for planted in (0.0, 9.0):
         run = write_run(tmp_path / str(planted), in_logits=0.3, in_gradients=1.5, planted=planted, auxiliary=3)
         fit_run(run)
         choices += [choice_of(run, label) for label in OOD_MODELS]
+        known.append(choice_of(run, "ood/known/all"))
+    assert known[0]["judged"] != known[1]["judged"]
     assert all(choice == choices[0] for choice in choices)
     assert (choices[0]["score"], choices[0]["judged_by"]) == ("meta", "sets")
 
