@@ -129,7 +129,6 @@ def _entry(verdict: Verdict) -> dict[str, Any]:
         "what": verdict.what,
         "protocol": verdict.protocol,
         "outcome": verdict.outcome,
-        "sentence": verdict.sentence,
         "auroc": verdict.area.value,
         "low": verdict.area.low,
         "high": verdict.area.high,

@@ -32,12 +32,8 @@ PROTOCOLS = ["auxiliary", "in_dist_only"]
 COLUMNS = [
     *("what", "protocol", "auroc", "low", "high", "best", "gain", "gain_low", "gain_high"),
     *("caught", "outcome"),
-    "sentence",
 ]
 """Those of the table of verdicts."""
-
-WORDS = "sentence"
-"""That of them which is a sentence, and stands below the others."""
 
 
 def config_of_fit(
@@ -236,8 +232,8 @@ class Report:
         it; `caught`, the share of wrong predictions (OOD samples) found where 5 % of the others are rejected;
         `outcome` against the best baseline (better, worse, undecided, mixed: better in the mean and worse on some set,
         or provisional: better, but often stronger ones are missing), where `worse` allows for how many baselines there
-        are, so that a gain may be `undecided` whose interval is below 0; and the same `sentence`, with how many sets
-        of a group it is better on. No row where labels or the network cannot be right, as `notices` say then.
+        are, so that a gain may be `undecided` whose interval is below 0. No row where labels or the network cannot be
+        right, as `notices` say then.
         """
         return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
 
@@ -291,26 +287,24 @@ class Report:
     def _repr_html_(self) -> str:
         """The answer, the figures and what else to know, for notebooks."""
         answer = "".join(f"<p>{html.escape(line)}</p>" for line in self.answer)
-        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._beside)
-        figures = self.verdict.drop(columns=WORDS)
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._notes)
+        figures = self.verdict
         table = figures.to_html(index=False, float_format="{:.3f}".format, na_rep="-", border=0) if len(figures) else ""
         return f"<div><h4>gradscore</h4>{answer}{table}<ul>{lines}</ul></div>"
 
     def __repr__(self) -> str:
         """The answer, the figures and what else to know."""
-        figures = self.verdict.drop(columns=WORDS)
+        figures = self.verdict
         table = [figures.to_string(index=False, float_format="{:.3f}".format)] if len(figures) else []
-        return "\n".join([*self.answer, *table, *self._beside])
+        return "\n".join([*self.answer, *table, *self._notes])
 
     @property
-    def _beside(self) -> list[str]:
-        """The verdicts in words, and what is good to know."""
-        verdicts = [f"{each.what}: {each.sentence}" for each in self.evaluation.verdicts]
-        return [*verdicts, *(f"note: {each}" for each in self.notices if each.level == "note")]
+    def _notes(self) -> list[str]:
+        return [f"note: {each}" for each in self.notices if each.level == "note"]
 
 
 def _row(verdict: Verdict) -> list[object]:
     area, gain = verdict.area, verdict.gain
     gained = [None] * 3 if gain is None else [gain.value, gain.low, gain.high]
     figures = [area.value, area.low, area.high, verdict.best, *gained, verdict.caught]
-    return [verdict.what, verdict.protocol, *figures, verdict.outcome, verdict.sentence]
+    return [verdict.what, verdict.protocol, *figures, verdict.outcome]

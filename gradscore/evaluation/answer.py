@@ -19,10 +19,8 @@ from .records import (
     CHANCE,
     FEW_SAMPLES,
     MEAN,
-    MISSING,
     NOTHING_LABELLED,
     NOTHING_TO_TELL,
-    PROVISIONAL,
     USELESS,
     Record,
     Verdict,
@@ -358,13 +356,13 @@ def _compared(found: Sequence[Verdict]) -> str:
     """How the chosen scores do against the best baseline of each set, and how many samples would decide the rest."""
     each_once = [each for each in verdicts_on_sets(found) if not each.finds_nothing]
     parts = []
-    for outcome, word in (("better", "better"), ("provisional", PROVISIONAL), ("worse", "worse")):
+    for outcome, word in (("better", "better"), ("provisional", "provisionally better"), ("worse", "worse")):
         names = [
             f"{each.what} ({each.best} is {_points(-each.gained)} higher)" if outcome == "worse" else each.what
             for each in each_once
             if each.outcome == outcome
         ]
-        limit = f" ({MISSING})" if outcome == "provisional" else ""
+        limit = " (baselines that are often stronger are missing, or lack a bank)" if outcome == "provisional" else ""
         parts += [f"{word} on {_listed(names)}{limit}"] if names else []
     same = [each.what for each in each_once if each.outcome == "equal"]
     parts += [f"equal on {_listed(same)}"] if same else []

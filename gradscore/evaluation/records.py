@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import norm, rankdata
@@ -402,15 +402,7 @@ Outcome = Literal["better", "provisional", "mixed", "equal", "undecided", "worse
 `mixed` is better in the mean over sets, and worse on one or more of them; `equal`: all figures are that baseline's;
 `undecided` is neither shown to be better nor worse."""
 
-MISSING = "often stronger ones are missing or lack a bank"
-"""What is said of baselines where the outcome is `provisional`."""
-
-PROVISIONAL = "provisionally better"
-"""What a sentence says where it is."""
-
 Gradients = Literal["add", "nothing", "undecided"]
-
-_OTHERWISE = {"undecided": "undecided: not shown to be better or worse than", "worse": "worse than"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -524,41 +516,6 @@ class Verdict:
         if any(each.outcome == "worse" for each in self.sets):
             return "mixed"
         return "better" if self.complete else "provisional"
-
-    @property
-    def by_set(self) -> str:
-        """On how many sets of a group it is better or undecided, and on which it is worse; empty without several."""
-        if len(self.sets) < 2:
-            return ""
-        named: dict[Outcome, list[str]] = {outcome: [] for outcome in get_args(Outcome)}
-        for each in self.sets:
-            named[each.outcome].append(each.what)
-        won: Outcome = "better" if self.complete else "provisional"
-        words: dict[Outcome, str] = {
-            won: won if self.complete else PROVISIONAL,
-            "equal": "equal",
-            "undecided": "undecided",
-        }
-        counts = [f"{word} on {len(named[each])}" for each, word in words.items() if named[each]]
-        counts[:1] = [f"{count} of {len(self.sets)} sets" for count in counts[:1]]
-        counts += [f"worse on {some(named['worse'], shown=len(self.sets))}"] if named["worse"] else []
-        return ", ".join(counts)
-
-    @property
-    def sentence(self) -> str:
-        """What is shown, as what follows "the chosen score is": the same words in every place."""
-        if self.best is None:
-            return "not compared with any baseline"
-        outcome = self.outcome
-        if outcome == "equal":
-            return "; ".join(part for part in (f"equal to the best baseline, {self.best}", self.by_set) if part)
-        won = "better than the best baseline" if self.complete else f"{PROVISIONAL} than the best baseline computed"
-        is_better = outcome in ("better", "provisional", "mixed")
-        compared = won if is_better else f"{_OTHERWISE[outcome]} the best baseline"
-        overall = f"{compared}{' in the mean' if len(self.sets) > 1 else ''}, {self.best}"
-        parts = [self.by_set, overall] if outcome == "mixed" else [overall, self.by_set]
-        missing = "" if self.complete or not is_better else f"; {MISSING}"
-        return "; ".join(part for part in parts if part) + missing
 
     @property
     def _against_best(self) -> Literal["better", "undecided", "worse"]:

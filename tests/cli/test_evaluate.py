@@ -267,7 +267,7 @@ def test_every_door_says_the_answer_in_the_same_words(said: Said) -> None:
     assert said.quiet.splitlines() == found.answer.sentences
     assert said.plain.splitlines()[: len(found.answer.lines)] == found.answer.lines
     assert program["answer"]["sentences"] == found.answer.sentences
-    assert [each["sentence"] for each in program["verdicts"]] == [each.sentence for each in found.verdicts]
+    assert [each["outcome"] for each in program["verdicts"]] == [each.outcome for each in found.verdicts]
     assert [len(each["sets"]) for each in program["verdicts"]] == [len(each.sets) for each in found.verdicts]
 
 
