@@ -17,7 +17,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..data import SIGNED, are_signed
 from ..models import to_eval
-from ..store import EVERYWHERE, accuracy_in_another_order, agreement_of, renaming_advice
+from ..store import EVERYWHERE, agreement_of, renaming_advice
 from ..system import some
 
 OF_SAMPLES = "samples of "
@@ -221,8 +221,8 @@ def check_accuracy(
     predictions = scores.argmax(1)
     pair = labels.cpu().numpy(), predictions.cpu().numpy()
     agreement = agreement_of(*pair, classes=classes)
-    accuracy, other = agreement.accuracy, agreement.in_another_order
-    confidence = float(scores.double().softmax(1).amax(1).mean())
+    accuracy, confidence = agreement.accuracy, float(scores.double().softmax(1).amax(1).mean())
+    doubt = agreement.doubt(confidence)
     levels = _levels(batch)
     measured = f"{accuracy:.3f} on {count} inputs"
     advise = partial(renaming_advice, *pair, classes=classes, label_map=label_map, are_names=are_names)
@@ -230,7 +230,7 @@ def check_accuracy(
     suspicions = f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
     if advice:
         suspicions = f"{advice}{EVERYWHERE}"
-    elif other is not None and (order := advise(least=0)):
+    elif agreement.is_mostly_in_another_order and (order := advise(least=0)):
         suspicions += f". If the order is the cause, {order}{EVERYWHERE}"
     if declared is not None and accuracy < declared - _allowed(declared, count):
         yield problem("accuracy", f"{measured}, declared is {declared:.3f}; {suspicions}")
@@ -238,16 +238,10 @@ def check_accuracy(
         yield warning("accuracy", f"{measured}, declared is {declared:.3f}; are these inputs the training data?")
     elif declared is not None:
         yield note("accuracy", f"{measured}, declared is {declared:.3f}")
-    elif other is not None:
-        yield problem("accuracy", f"{measured}, and {other:.3f} with the classes in another order; {suspicions}")
-    elif agreement.chance():
-        yield problem("accuracy", f"{measured}{agreement.chance()}; {suspicions}")
-    elif agreement.is_surer(confidence):
-        make = problem if advice else warning
-        cause = "" if advice else "; or it is overfitted"
-        yield make("accuracy", f"{measured}, and the mean confidence is {confidence:.3f}; {suspicions}{cause}")
-    elif (better := accuracy_in_another_order(*pair, classes=classes, significantly=True)) is not None:
-        yield warning("accuracy", f"{measured}, and {better:.3f} with the classes in another order; {suspicions}")
+    elif doubt is not None:
+        make = problem if doubt.is_severe or (advice and agreement.is_surer(confidence)) else warning
+        cause = "; or it is overfitted" if doubt.cause == "confidence" and not advice else ""
+        yield make("accuracy", f"{measured}{doubt.after(doubt.number, digits=3)}; {suspicions}{cause}")
     else:
         yield note("accuracy", f"{measured}{levels}; set model.declared_accuracy to have it checked")
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp, softmax
 from ..baselines import Bank, NetworkOutputs
 from ..errors import DataError
 from ..meta import outputs_of
-from ..store import ROOM, accuracy_in_another_order, agreement_of
+from ..store import ROOM, agreement_of
 from ..system import FloatArray, IntArray
 from .last_layers import accuracy_of, cross_fitted, log_odds_of, with_network
 from .noise import WrongLabels, suspects, wrong_labels
@@ -176,9 +176,7 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     """What is to be said where the network agrees with the labels no more than by chance."""
     classes, predictions = logits.shape[1], logits.argmax(axis=1)
     agreement = agreement_of(labels, predictions, classes=classes)
-    other = agreement.in_another_order
-    if other is None and not agreement.is_at_chance:
-        other = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
+    doubt = agreement.doubt()
     columns = "what it says itself (prediction, loss, margin, el2n, grand)"
     others = int((labels != predictions[0]).sum())
     if others >= ROOM and not np.ptp(predictions):
@@ -186,15 +184,13 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
             f"the network predicts class {predictions[0]} for every sample, and {others} have other labels: {columns} "
             "means little then; run gradscore doctor CONFIG"
         )
-    if other is None and not agreement.is_at_chance:
+    if doubt is None:
         return None
-    measured = f"the network predicts the given label of {100 * agreement.accuracy:.1f} % of the samples"
-    if other is None:
-        return f"{measured}, which is chance: {columns} means little then; run gradscore doctor CONFIG"
-    return (
-        f"{measured}, and of {100 * other:.1f} % with its classes in another order: labels are probably in that other "
-        f"order, and {columns} means nothing then; run gradscore doctor CONFIG"
-    )
+    means = f"labels are probably in that other order, and {columns} means nothing then"
+    if doubt.cause == "chance":
+        means = f"{columns} means little then"
+    measured = f"the network's accuracy by these labels is {agreement.accuracy:.3f}"
+    return f"{measured}{doubt.after(doubt.number, digits=3)}: {means}; run gradscore doctor CONFIG"
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

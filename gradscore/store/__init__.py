@@ -11,7 +11,6 @@ from ..objects import CHECKSUMS, CONFIG, MANIFEST
 from .labels import (
     EVERYWHERE,
     ROOM,
-    accuracy_in_another_order,
     agreement_of,
     label_warnings,
     raw_labels,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import erfc, sqrt
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -57,13 +58,35 @@ OVERCONFIDENT = 0.3
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """What speaks against labels by how their network predicts them.
+
+    Attributes:
+        cause: `order` of the classes, `chance` or `confidence`.
+        words: what follows an accuracy in a sentence, with {} for the number that it is compared with, if any.
+        number: that number.
+        is_severe: whether the accuracy is at chance, or less than half of that in another order.
+    """
+
+    cause: Literal["order", "chance", "confidence"]
+    words: str
+    number: float = 0.0
+    is_severe: bool = False
+
+    def after(self, *numbers: float, digits: int) -> str:
+        """What follows accuracies, each compared with its number."""
+        return self.words.replace("{}", " and ".join(f"{number:.{digits}f}" for number in numbers))
+
+
+@dataclass(frozen=True)
 class Agreement:
     """How far predictions agree with labels.
 
     Attributes:
         accuracy: share of the samples.
-        is_judged: whether they are enough to judge by; what follows says nothing otherwise.
-        in_another_order: see `accuracy_in_another_order`.
+        is_judged: whether they are enough to judge by; `is_at_chance` says nothing otherwise.
+        in_another_order: see `accuracy_in_another_order`, where that is more than chance explains or, of enough
+            samples, twice the accuracy.
         is_at_chance: see `is_at_chance`.
         only: the class that is predicted for every sample, where that is no better than chance; from `ROOM` samples on.
     """
@@ -74,12 +97,25 @@ class Agreement:
     is_at_chance: bool = False
     only: int | None = None
 
-    def chance(self, class_names: Sequence[str] | None = None) -> str:
-        """What to say after an accuracy that is no better than chance; empty for others."""
+    @property
+    def is_mostly_in_another_order(self) -> bool:
+        """Whether more than twice as many labels are right with the classes in another order."""
+        return self.is_judged and (self.in_another_order or 0.0) > 2 * self.accuracy
+
+    def doubt(self, confidence: float = 0.0, *, class_names: Sequence[str] | None = None) -> Doubt | None:
+        """What speaks against the labels, of a network of this mean confidence; None for nothing."""
+        is_at_chance = self.is_at_chance or self.only is not None
+        if self.in_another_order is not None:
+            words, is_severe = ", and would be {} with the classes in another order", self.is_mostly_in_another_order
+            return Doubt("order", words, self.in_another_order, is_severe or is_at_chance)
         if self.only is not None:
             name = self.only if class_names is None else class_names[self.only]
-            return f", as the network predicts class {name} for every sample"
-        return ", which is chance" if self.is_at_chance else ""
+            return Doubt("chance", f", as the network predicts class {name} for every sample", is_severe=True)
+        if is_at_chance:
+            return Doubt("chance", ", which is chance", is_severe=True)
+        if self.is_surer(confidence):
+            return Doubt("confidence", ", and the network's mean confidence there is {}", confidence)
+        return None
 
     def is_surer(self, confidence: float) -> bool:
         """Whether a network of this mean confidence is far surer than it is right."""
@@ -91,15 +127,12 @@ def agreement_of(labels: IntArray, predictions: IntArray, *, classes: int) -> Ag
     accuracy = float((labels == predictions).mean())
     chance = is_at_chance(labels, predictions, classes=classes)
     only = int(predictions[0]) if chance and len(labels) >= ROOM and not np.ptp(predictions) else None
-    if len(labels) < ENOUGH:
-        return Agreement(accuracy, only=only)
-    return Agreement(
-        accuracy,
-        is_judged=True,
-        in_another_order=accuracy_in_another_order(labels, predictions, classes=classes),
-        is_at_chance=chance,
-        only=only,
-    )
+    is_judged = len(labels) >= ENOUGH
+    other = partial(accuracy_in_another_order, labels, predictions, classes=classes)
+    better = other() if is_judged else None
+    if better is None:
+        better = other(significantly=True)
+    return Agreement(accuracy, is_judged, better, is_judged and chance, only)
 
 
 def confusion(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
@@ -324,29 +357,8 @@ class _Labelled:
     split: str
     count: int
     agreement: Agreement
-    confidence: float
+    doubt: Doubt | None = None
     advice: str = ""
-    chance: str = ""
-    """See `Agreement.chance`."""
-    better: float | None = None
-    """The accuracy with the classes in another order, where that is higher than chance explains."""
-
-    @property
-    def measured(self) -> str:
-        """Its accuracy, and that in another order if that is higher."""
-        other = "" if self.better is None else f", and would be {self.better:.2f} with the classes in another order"
-        return f"accuracy on {self.split} is {self.agreement.accuracy:.2f}{other}"
-
-    @property
-    def doubt(self) -> str:
-        """What speaks against its labels by itself; empty for nothing, and where there are too few to say."""
-        if self.better is not None:
-            return self.measured
-        if self.chance:
-            return f"{self.measured}{self.chance}"
-        if self.agreement.is_surer(self.confidence):
-            return f"{self.measured}, and the network's mean confidence there is {self.confidence:.2f}"
-        return ""
 
 
 def label_warnings(run: RunFolder) -> list[Notice]:
@@ -369,7 +381,7 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     there = {info.name for info in run.splits()}
     found = [_labelled(run, split, classes) for split in (FIT, TEST) if split in there]
     gaps = [_gap(*found)] if len(found) == 2 else []
-    doubts = [line for line in (*gaps, *(each.doubt for each in found)) if line]
+    doubts = [line for line in (*gaps, *_doubts(found)) if line]
     return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
 
 
@@ -405,15 +417,27 @@ def refuse_doubtful_labels(run: RunFolder, *, said: str | None = None) -> None:
     fit, declared = _labelled(run, FIT, run.config.model.classes), run.config.model.declared_accuracy
     is_expected = declared is not None and declared - fit.agreement.accuracy < GAP
     is_at_chance = fit.agreement.is_at_chance and said is not None
-    if is_expected or not (is_at_chance or fit.agreement.in_another_order is not None):
+    if is_expected or not (is_at_chance or fit.agreement.is_mostly_in_another_order):
         return
     go_on = f"if that is all the network can do, go on with --set model.declared_accuracy={fit.agreement.accuracy:.2f}"
-    raise DoubtfulLabelsError(f"{fit.doubt}: {_reason(run, [fit])}" + ("" if said is None else f". {said}; {go_on}"))
+    raise DoubtfulLabelsError(
+        f"{_doubts([fit])[0]}: {_reason(run, [fit])}" + ("" if said is None else f". {said}; {go_on}")
+    )
+
+
+def _doubts(found: Sequence[_Labelled]) -> list[str]:
+    """What speaks against the labels of splits by themselves, those together of which the same is to be said."""
+    lines = []
+    for doubt in {each.doubt.words: each.doubt for each in found if each.doubt}.values():
+        alike = [(each, each.doubt.number) for each in found if each.doubt and each.doubt.words == doubt.words]
+        measured = " and ".join(f"{each.agreement.accuracy:.2f} on {each.split}" for each, _ in alike)
+        lines.append(f"accuracy is {measured}{doubt.after(*(number for _, number in alike), digits=2)}")
+    return lines
 
 
 def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     """What is probably the matter, and what to do."""
-    doubted = [each for each in found if each.doubt]
+    causes = {each.doubt.cause for each in found if each.doubt}
     advices = {each.split: each.advice for each in found if each.advice}
     is_given = _is_given(run, FIT)
     if len(set(advices.values())) == 1 and len(advices) == len(found):
@@ -423,13 +447,13 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
     elif advices:
         named = "; ".join(f"{advice} in data.{split}" for split, advice in advices.items())
         why = f"{named}; figures that depend on labels mean nothing until then"
-    elif not doubted:
+    elif not causes:
         low, high = (each.split for each in sorted(found, key=lambda each: each.agreement.accuracy))
         why = (
             f"either the labels of {low} are partly in another order than the network's classes, or the network was "
             f"trained on {high}, or {low} is made of other samples; figures that depend on labels mean little then"
         )
-    elif any(each.better is not None for each in doubted):
+    elif "order" in causes:
         repair = (
             "give them in its order"
             if is_given
@@ -439,7 +463,7 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
             f"labels are probably in another order than the network's classes; {repair}; figures that depend on labels "
             "mean nothing until then"
         )
-    elif any(each.chance for each in doubted):
+    elif "chance" in causes:
         why = (
             "weights, labels or preprocessing are not those of the network's training, or it tells these classes no "
             "better than so many samples can show; figures that depend on labels mean little then"
@@ -466,7 +490,7 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     values = frame[logits].to_numpy(dtype=np.float64)
     usable = (frame["label"] >= 0).to_numpy() & np.isfinite(values).all(axis=1)
     if not usable.any():
-        return _Labelled(split, 0, Agreement(0.0), 0.0)
+        return _Labelled(split, 0, Agreement(0.0))
     values = values[usable]
     largest = 1 / np.exp(values - values.max(axis=1, keepdims=True)).sum(axis=1)
     labels, predictions = (frame[name].to_numpy(dtype=np.int64)[usable] for name in ("label", "prediction"))
@@ -475,18 +499,8 @@ def _labelled(run: RunFolder, split: str, classes: int) -> _Labelled:
     how = "change labels by" if _is_given(run, split) else "set label_map to"
     advice = renaming_advice(labels, predictions, classes=classes, label_map=own, are_names=are_names, how=how)
     agreement = agreement_of(labels, predictions, classes=classes)
-    better = agreement.in_another_order
-    if better is None:
-        better = accuracy_in_another_order(labels, predictions, classes=classes, significantly=True)
-    return _Labelled(
-        split,
-        count=len(values),
-        agreement=agreement,
-        confidence=float(largest.mean()),
-        advice=advice,
-        chance=agreement.chance(run.manifest.class_names),
-        better=better,
-    )
+    doubt = agreement.doubt(float(largest.mean()), class_names=run.manifest.class_names)
+    return _Labelled(split, len(values), agreement, doubt, advice)
 
 
 def _gap(first: _Labelled, second: _Labelled) -> str:

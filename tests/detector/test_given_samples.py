@@ -215,7 +215,7 @@ def test_a_network_that_predicts_one_class_asks_for_no_samples() -> None:
     model = net()
     model[-1].bias.data[1] += 1000
     wanted = (
-        r"needs at least .*\. But accuracy on in_dist.fit is 0\.\d+, as the network predicts class 1 for every sample"
+        r"needs at least .*\. But accuracy is 0\.\d+ on in_dist.fit, as the network predicts class 1 for every sample"
     )
     for count in (40, 100):
         with pytest.raises(EvaluationError, match=wanted) as said:
@@ -472,7 +472,7 @@ def test_tokens_are_scored_as_they_are() -> None:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(30, 2)).eval()
     tokens = torch.randint(0, 20, (200, 5), generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match="accuracy on in_dist.fit is 0.56, which is chance"):
+    with pytest.warns(UserWarning, match="accuracy is 0.56 on in_dist.fit, which is chance"):
         detector = make(model, alpha=0.2).fit((tokens, tokens[:, 0] % 2), auxiliary=[])
     table = detector.score(tokens[:10])
     assert table["prediction"].tolist() == model(tokens[:10]).argmax(1).tolist()

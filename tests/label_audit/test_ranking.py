@@ -332,7 +332,7 @@ def test_labels_in_another_order_are_said(net: nn.Module) -> None:
     turned = trained(net, turned=1)
     assert (turned(inputs).argmax(1) == truth).float().mean() < 0.1
     found = gradscore.audit(turned, (inputs, truth))
-    assert "of 100.0 % with its classes in another order: labels are probably in that other order" in found.sentence
+    assert "would be 1.000 with the classes in another order: labels are probably in that other order" in found.sentence
     assert "labels are wrong" not in found.sentence
     assert "in another order" in repr(found)
     right = gradscore.audit(turned, (inputs, (truth + 1) % CLASSES))
@@ -348,7 +348,7 @@ def test_two_of_six_classes_that_are_exchanged_are_said() -> None:
     nn.init.eye_(net.weight)
     assert gradscore.audit(net, (inputs, truth)).doubt is None
     found = gradscore.audit(net, (inputs, torch.tensor([1, 0, 2, 3, 4, 5])[truth]))
-    assert "with its classes in another order" in found.sentence
+    assert "with the classes in another order" in found.sentence
 
 
 def test_labels_of_something_else_are_said_where_one_class_is_rare() -> None:
@@ -367,7 +367,7 @@ def test_labels_of_something_else_are_said_where_one_class_is_rare() -> None:
 
 
 def test_a_network_at_chance_is_said_in_place_of_a_count(found: gradscore.Audit) -> None:
-    assert "of 32.2 % of the samples, which is chance" in found.sentence
+    assert "accuracy by these labels is 0.322, which is chance: " in found.sentence
 
 
 def test_a_network_that_predicts_one_class_alone_says_nothing_of_labels() -> None:

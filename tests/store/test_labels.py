@@ -16,7 +16,7 @@ from written_runs import rows_of, written_run
 
 from gradscore.check import Policy, make_expected, write_expected
 from gradscore.store import RunFolder, ShardRows, label_warnings, renaming_advice
-from gradscore.store.labels import accuracy_in_another_order, is_at_chance
+from gradscore.store.labels import accuracy_in_another_order, agreement_of, is_at_chance
 from gradscore_cli.main import app
 
 
@@ -283,12 +283,12 @@ DOUBTED = {
     "most in another order": (
         {"in_dist.fit": 0.21, "in_dist.test": 0.22},
         0.4,
-        "accuracy on in_dist.fit is 0.21, and would be 0.79 with the classes in another order",
+        "accuracy is 0.21 on in_dist.fit and 0.22 on in_dist.test, and would be 0.79 and 0.78 with the classes",
     ),
     "sure and wrong": (
         {"in_dist.fit": 0.5, "in_dist.test": 0.5},
         0.9,
-        "accuracy on in_dist.fit is 0.50, and the network's mean confidence there is 0.90",
+        "0.50 on in_dist.fit and 0.50 on in_dist.test, and the network's mean confidence there is 0.90 and 0.90",
     ),
 }
 
@@ -303,7 +303,7 @@ def test_doubtful_labels_are_warned_of(tmp_path: Path, right: dict, confidence: 
 def test_guesses_are_called_so_and_no_other_order_is_blamed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, confidence=0.4, spread=True)
     (line,) = label_warnings(run)
-    assert "accuracy on in_dist.fit is 0.21, which is chance" in line
+    assert line.startswith("accuracy is 0.21 on in_dist.fit and 0.22 on in_dist.test, which is chance: weights,")
     assert "or it tells these classes no better than so many samples can show" in line
     assert "another order" not in line
 
@@ -311,9 +311,39 @@ def test_guesses_are_called_so_and_no_other_order_is_blamed(tmp_path: Path) -> N
 def test_a_network_that_predicts_one_class_is_called_so(tmp_path: Path) -> None:
     (line,) = label_warnings(write_run(tmp_path / "run", {}, size=20, constant=True))
     assert line.startswith(
-        "accuracy on in_dist.fit is 0.20, as the network predicts class 2 for every sample; accuracy on in_dist.test"
+        "accuracy is 0.20 on in_dist.fit and 0.20 on in_dist.test, as the network predicts class 2 for every sample: "
     )
     assert label_warnings(write_run(tmp_path / "few", {}, size=19, constant=True)) == []
+
+
+def test_splits_of_which_different_things_are_to_be_said_have_a_sentence_each(tmp_path: Path) -> None:
+    (line,) = label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.5}))
+    assert "; accuracy is 0.21 on in_dist.fit, and would be 0.79 with the classes in another order; accuracy" in line
+    assert "; accuracy is 0.50 on in_dist.test, and the network's mean confidence there is 0.90: " in line
+
+
+DOUBTS = {
+    "twice as often": (0.3, [1, 2, 3, 4, 5, 0], "order", True),
+    "two classes exchanged": (1.0, [1, 0, 2, 3, 4, 5], "order", False),
+    "chance": (1 / 6, [0, 1, 2, 3, 4, 5], "chance", True),
+    "too sure": (0.5, [0, 1, 2, 3, 4, 5], "confidence", False),
+}
+
+
+@pytest.mark.parametrize(("accuracy", "order", "cause", "is_severe"), DOUBTS.values(), ids=DOUBTS)
+def test_a_doubt_is_worded_for_all_who_have_it(accuracy: float, order: list, cause: str, is_severe: bool) -> None:
+    """`doctor` takes severe ones for problems and others for warnings."""
+    truth = np.arange(600) % 6
+    predictions = network(np.random.default_rng(0), truth, classes=6, accuracy=accuracy)
+    doubt = agreement_of(np.array(order)[truth], predictions, classes=6).doubt(0.95)
+    assert doubt is not None
+    assert (doubt.cause, doubt.is_severe) == (cause, is_severe)
+    said = {
+        "order": f", and would be {(truth == predictions).mean():.3f} with the classes in another order",
+        "chance": ", which is chance",
+        "confidence": ", and the network's mean confidence there is 0.950",
+    }
+    assert doubt.after(doubt.number, digits=3) == said[cause]
 
 
 REPAIRED = {
@@ -338,7 +368,7 @@ def test_the_map_that_repairs_it_is_named(tmp_path: Path, right: dict, expected:
 
 def test_a_network_that_is_too_sure_of_classes_in_order_is_called_so(tmp_path: Path) -> None:
     (line,) = label_warnings(write_run(tmp_path / "run", {"in_dist.fit": 0.55, "in_dist.test": 0.55}))
-    assert "accuracy on in_dist.fit is 0.55, and the network's mean confidence there is 0.90" in line
+    assert "on in_dist.fit and 0.55 on in_dist.test, and the network's mean confidence there is 0.90 and 0.90" in line
     assert (
         "far surer than it is right: it is overfitted, or the data or their preprocessing are not those of its training"
         in line
@@ -453,14 +483,14 @@ def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
     CliRunner().invoke(app, ["fit-meta", str(tmp_path / "run")])
     found = json.loads(CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"]).stdout)
     assert found["verdicts"] == []
-    assert found["no_verdict"].startswith("accuracy on in_dist.fit is 0.21, which is chance")
+    assert found["no_verdict"].startswith("accuracy is 0.21 on in_dist.fit and 0.22 on in_dist.test, which is chance")
 
 
 def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(doubted: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(doubted)])
     first = result.stdout.splitlines()[0]
     assert result.exit_code == 3, result.output
-    assert first.startswith("No verdict: accuracy on in_dist.fit is 0.06")
+    assert first.startswith("No verdict: accuracy is 0.06 on in_dist.fit")
     assert "say with data.class_names, or label_map in every labelled set of data, which is which" in first
 
 
