@@ -64,7 +64,8 @@ class Moments:
         maximum: (N,), -inf for no elements.
         minimum: (N,), inf for no elements.
         mean: (N,).
-        deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept.
+        deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept; `l2` and
+            `std` are the same either way.
         norms: (N,) for every order.
     """
 
@@ -106,8 +107,23 @@ class Moments:
         return several[0]._changed(lambda *each: several[0].xp.stack(each), *several[1:])
 
     @property
+    def l2(self) -> Array:
+        """Roots (N,) of the sums of squares; needs `deviation` among what is kept."""
+        assert self.wanted.deviation, "a statistic of the root of the sum of squares says l2=True"
+        return (
+            self.xp.hypot(self.deviation, self.mean * self.xp.sqrt(self.count)) if self.wanted.mean else self.deviation
+        )
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations (N,), over one less than the number of elements; needs `deviation` and `mean`."""
+        assert self.wanted.deviation, "a statistic of the standard deviation says std=True"
+        assert self.wanted.mean, "a statistic of the standard deviation says std=True"
+        return self.deviation / self.xp.sqrt((self.count - 1).clip(min=1))
+
+    @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """Device of the moments."""
         return self.count.device if isinstance(self.count, Tensor) else torch.device("cpu")
 
     @property

@@ -44,7 +44,8 @@ class Statistic:
         value: from the moments of the elements of N samples to (N,) float64.
         extrema: it needs the largest and smallest element.
         mean: it needs the mean.
-        deviation: it needs the root of the sum of squared deviations.
+        l2: it needs the root of the sum of squares.
+        std: it needs the standard deviation.
         order: it needs the p-norm of this order.
         degree: 1 if it grows with the gradient, 0 if it does not depend on its size.
         logarithmic: meta models look at the logarithm of its magnitude, which may lie many decades apart; else at the
@@ -60,7 +61,8 @@ class Statistic:
     value: Callable[[Moments], Array]
     extrema: bool = False
     mean: bool = False
-    deviation: bool = False
+    l2: bool = False
+    std: bool = False
     order: float | None = None
     degree: int = 1
     logarithmic: bool = True
@@ -68,16 +70,6 @@ class Statistic:
     signed: bool = False
     of_elements: bool = False
     source: str = ""
-
-
-def _std(moments: Moments) -> Array:
-    return moments.deviation / moments.xp.sqrt((moments.count - 1).clip(min=1))
-
-
-def _l2(moments: Moments) -> Array:
-    if not moments.wanted.mean:
-        return moments.deviation
-    return moments.xp.hypot(moments.deviation, moments.mean * moments.xp.sqrt(moments.count))
 
 
 def _linf(moments: Moments) -> Array:
@@ -88,7 +80,7 @@ STATISTICS: Registry[Statistic] = Registry(
     "statistic",
     {
         "l1": Statistic(summary="sum of magnitudes", value=lambda moments: moments.norms[1.0], order=1.0),
-        "l2": Statistic(summary="root of the sum of squares", value=_l2, deviation=True, ratio=1.0),
+        "l2": Statistic(summary="root of the sum of squares", value=lambda moments: moments.l2, l2=True, ratio=1.0),
         "max": Statistic(
             summary="largest element, with its sign",
             value=lambda moments: moments.maximum,
@@ -113,9 +105,8 @@ STATISTICS: Registry[Statistic] = Registry(
         ),
         "std": Statistic(
             summary="standard deviation, over the number of elements less one; 0 for one element",
-            value=_std,
-            mean=True,
-            deviation=True,
+            value=lambda moments: moments.std,
+            std=True,
             of_elements=True,
         ),
         "linf": Statistic(summary="largest magnitude", value=_linf, extrema=True, of_elements=True),
@@ -151,8 +142,8 @@ def needs(names: Sequence[str]) -> Wanted:
     found = {name: find_statistic(name) for name in names}
     return Wanted(
         extrema=any(each.extrema for each in found.values()),
-        mean=any(each.mean for each in found.values()),
-        deviation=any(each.deviation for each in found.values()),
+        mean=any(each.mean or each.std for each in found.values()),
+        deviation=any(each.l2 or each.std for each in found.values()),
         orders=tuple(sorted({each.order for each in found.values() if each.order is not None})),
     )
 

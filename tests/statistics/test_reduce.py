@@ -11,7 +11,7 @@ from gradscore.gradients.per_sample import Dense, Factored, TableRows, Total, ad
 from gradscore.kernels import dispatch
 from gradscore.statistics import measure as measuring
 from gradscore.statistics.measure import measure, measure_exactly
-from gradscore.statistics.statistic import STATISTICS, evaluate, find_statistic, needs, reduce_gradients
+from gradscore.statistics.statistic import STATISTICS, Statistic, evaluate, find_statistic, needs, reduce_gradients
 
 REFERENCE = {
     "max": np.max,
@@ -330,3 +330,23 @@ def gradient_in_float64(gradient):
 def test_scalar_products_take_the_place_of_products_where_they_are_fewer(monkeypatch):
     monkeypatch.setattr(measuring, "_from_sums", None)
     pooled(PLAIN, "l2")
+
+
+def test_a_statistic_of_squares_does_not_change_with_what_else_is_asked_for(monkeypatch):
+    rms = Statistic(summary="root mean square", value=lambda m: m.l2 / m.xp.sqrt(m.count), l2=True)
+    monkeypatch.setitem(STATISTICS._entries, "rms", rms)
+    values = 3 + torch.randn(4, 50, dtype=torch.float64)
+    truth = values.square().mean(1).sqrt().numpy()
+    for names in (["rms"], ["rms", "mean"], ["rms", "std"]):
+        np.testing.assert_allclose(rms.value(measure(Dense(values), needs(names))), truth, rtol=1e-12)
+
+
+UNSAID = {"l2": {}, "std": {"l2": True}, "std without a mean": {"mean": True}}
+
+
+@pytest.mark.parametrize(("name", "said"), UNSAID.items(), ids=UNSAID)
+def test_a_statistic_that_does_not_say_what_it_needs_is_stopped(monkeypatch, name, said):
+    unsaid = Statistic(summary="unsaid", value=lambda m: getattr(m, name.split()[0]), **said)
+    monkeypatch.setitem(STATISTICS._entries, "unsaid", unsaid)
+    with pytest.raises(AssertionError, match=f"says {name.split()[0]}=True"):
+        unsaid.value(measure(Dense(torch.randn(4, 5)), needs(["unsaid"])))
