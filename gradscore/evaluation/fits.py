@@ -380,7 +380,7 @@ class Prepared:
         return TrainingSet(
             scaled=np.concatenate([self._scaled_rows(split, mask) for split, mask in masks.items()]),
             target=np.concatenate([spec.positive[split][mask] for split, mask in masks.items()]),
-            sets=np.concatenate([[split] * int(mask.sum()) for split, mask in masks.items()]),
+            sets=np.repeat(list(masks), [int(mask.sum()) for mask in masks.values()]),
             content=numbered(self._contents(split)[self._tables.places(split, mask)] for split, mask in masks.items()),
         )
 
