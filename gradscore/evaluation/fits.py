@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -226,46 +226,31 @@ def class_notices(run: RunFolder) -> list[Notice]:
     """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
     there = {info.name for info in run.splits()}.intersection((FIT, CALIBRATION, TEST))
     labels, names = {split: run.read(split, columns=["label"])["label"] for split in there}, run.manifest.class_names
-    unlabelled = Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution")
-    return [
-        *([unlabelled] if TEST in there and (labels[TEST] < 0).all() else []),
-        *_lacking(labels, names),
-        # A class that those to report on have is in the line before.
-        *_of_few_classes(
-            pd.concat([labels[split] for split in (FIT, TEST) if split in there]), run.config.model.classes, names
-        ),
-    ]
-
-
-def _lacking(labels: Mapping[str, pd.Series[int]], class_names: Sequence[str] | None) -> Iterator[Notice]:
-    """Says which classes of another a split lacks: of sorted data that were cut in two."""
-    mixed = "the figures mix up the task with the change of classes"
-    for split, other, allowed, therefore in (
-        (CALIBRATION, FIT, MOST_UNSEEN, "thresholds hold for the others only"),
-        (FIT, TEST, FEW_UNSEEN, mixed),
-        (TEST, FIT, FEW_UNSEEN, mixed),
-    ):
-        if {split, other} <= labels.keys():
-            missing = sorted(_unseen(labels[other], labels[split], allowed=allowed))
-            if missing:
-                yield Notice(
-                    f"{split} has no sample of {_named(missing, class_names)}, which {other} has: {therefore}. If the "
-                    "data are sorted by class, draw it at random (select by `hash` or `lot`, not `start` and `stop`)",
-                    "caution",
-                )
-
-
-def _of_few_classes(labels: pd.Series[int], classes: int, class_names: Sequence[str] | None) -> list[Notice]:
-    """Says which classes of a model no sample has that fits, unless chance may leave out so many of the same share."""
-    known = labels[labels >= 0]
-    missing = sorted(set(range(classes)) - set(known))
-    if known.empty or len(missing) <= classes * (FEW_UNSEEN + 2 * (1 - 1 / classes) ** len(known)):
-        return []
-    text = (
-        f"{FIT} has no sample of {_named(missing, class_names)}, which the model knows: right predictions of such "
-        "classes may be rejected as if they were OOD; give samples of all classes that will come"
+    fit, calibration, test = map(labels.get, (FIT, CALIBRATION, TEST))
+    # A class that those to report on have is in the line before.
+    labelled = pd.concat([each[each >= 0] for each in (fit, test) if each is not None])
+    drawn = "If the data are sorted by class, draw it at random (select by `hash` or `lot`, not `start` and `stop`)"
+    mixed = f"the figures mix up the task with the change of classes. {drawn}"
+    of_model = (
+        "right predictions of such classes may be rejected as if they were OOD; give samples of all classes that will "
+        "come"
     )
-    return [Notice(text, "caution")]
+    compared = (
+        (CALIBRATION, calibration, f"{FIT} has", fit, MOST_UNSEEN, f"thresholds hold for the others only. {drawn}"),
+        (FIT, fit, f"{TEST} has", test, FEW_UNSEEN, mixed),
+        (TEST, test, f"{FIT} has", fit, FEW_UNSEEN, mixed),
+        (FIT, labelled, "the model knows", pd.Series(range(run.config.model.classes)), FEW_UNSEEN, of_model),
+    )
+    notices = []
+    if test is not None and (test < 0).all():
+        notices.append(Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution"))
+    for split, known, others_have, others, allowed, therefore in compared:
+        if known is None or known.empty or others is None:
+            continue
+        if missing := sorted(_unseen(others, known, allowed=allowed)):
+            said = f"{split} has no sample of {_named(missing, names)}, which {others_have}: {therefore}"
+            notices.append(Notice(said, "caution"))
+    return notices
 
 
 def _named(classes: Sequence[int], class_names: Sequence[str] | None) -> str:
