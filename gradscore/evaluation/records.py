@@ -612,7 +612,7 @@ def _verdict(
 
 
 def _times_to_settle(gains: Sequence[Record | None]) -> float:
-    """How many times as many samples would show in four cases of five which is better, if the gains are what they were.
+    """Factor of the sample size that gives 80 % power to show which is better, if the true gains are those observed.
 
     To be better all intervals have to be above 0, to be worse the first gain below it, after Bonferroni's correction.
 

@@ -9,8 +9,8 @@ with classes in other shares, too, that teach what this looks like.
 The mean of the process is what confident predictions say (`Terms.at`), and a line and a smooth bend around it, in
 log-odds of the accuracy; it is exact without shift. How far around a known window its accuracy speaks for others, and
 how much is left unexplained, are chosen by what is best on kinds of shift and OOD sets that are left out. That costs no
-other fit: what a process without some windows says of them follows from the inverse of its matrix. How wrong it is of a
-shift that nobody has seen is seen in the same way. Errors are as large in log-odds as the process says, but for windows
+other fit: what a process without some windows says of them follows from the inverse of its matrix. Its error under
+shifts that nobody has seen is estimated likewise. Errors are as large in log-odds as the process says, but for windows
 that have hardly moved, and of OOD samples the estimate is too high: so the interval holds 90 % of what was left out,
 shifts and OOD sets counting alike, misses as much at either end, and has the noise of so many samples.
 
