@@ -112,12 +112,18 @@ class CheckReport:
         """The outcome in a few words."""
         words = {
             "pass": ("no worse than expected", " pass"),
-            "fail": ("worse than expected", " fail"),
+            "fail": (self._failed, " fail"),
             "undecided": ("undecided", ""),
         }
         outcome, verb = words[self.status]
         judged: list[Status] = [test.status for test in self.tests if test.status != "info"]
         return f"{outcome}: {judged.count(self.status)} of {len(judged)} tests{verb}"
+
+    @property
+    def _failed(self) -> str:
+        """Worse where a figure is; other features alone are not."""
+        are_figures = any(test.status == "fail" and test.metric != "feature" for test in self.tests)
+        return "worse than expected" if are_figures else "other features than expected"
 
     @property
     def problems(self) -> list[str]:
@@ -340,7 +346,7 @@ def _feature_test(drift: FeatureDrift, *, policy: Policy, same_weights: bool) ->
     status: Status = "pass" if same_weights else "info"
     message = f"no column moved by more than {policy.feature:g} (at most {drift.largest:.2g})"
     if drift.schema:
-        status, message = "fail", f"the columns differ: {drift.schema}"
+        status, message = "fail", f"the columns differ: {drift.schema}; where other features are meant, add --update"
     elif moved:
         far = f"most of all the {drift.place} ({drift.largest:.3g})"
         message = f"{moved} columns moved by more than {policy.feature:g}, {far}"

@@ -219,7 +219,7 @@ class _Mean:
 
 
 def _far_from_its_end(sets: Sequence[Placements]) -> float:
-    """Effective sample size (Kish), of the smaller class, of the distance of a mean AUROC from the nearer of 0 and 1."""
+    """Effective sample size (Kish) of the smaller class, for how far a mean AUROC is from the nearer of 0 and 1."""
     mean = _Mean.of(sets)
     if mean.value < 0.5:
         return mean.carrying

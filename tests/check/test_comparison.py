@@ -217,6 +217,16 @@ def test_features_of_the_same_weights_must_not_move(small_run, expected) -> None
     assert "most of all the l2 of layer 3.weight, loss uniform (0.0099)" in outcome.message
 
 
+def test_other_features_alone_are_not_worse(small_run, expected) -> None:
+    renamed = {f"x{name}" if "/" in name else name: values for name, values in expected.probe.columns.items()}
+    held = expected.model_copy(update={"probe": expected.probe.model_copy(update={"columns": renamed})})
+    report = check_run(RunFolder(small_run), held)
+    assert report.exit_code == 1
+    assert report.verdict == "other features than expected: 1 of 8 tests fail"
+    (problem,) = report.problems
+    assert problem.endswith("; where other features are meant, add --update")
+
+
 def test_another_batch_size_passes(make_run, expected) -> None:
     report = check_run(RunFolder(make_run(batch_size=75)), expected)
     assert report.status == "pass"
