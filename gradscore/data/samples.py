@@ -96,6 +96,13 @@ class Batch:
         return len(self.ids) + len(self.bad)
 
     @property
+    def hides_images(self) -> bool:
+        """Whether samples without signatures are of the shape of images, (C, H, W), so that they may be some."""
+        parts = self.inputs.values() if isinstance(self.inputs, Mapping) else [self.inputs]
+        is_shown = bool(self.signatures) and None not in self.signatures
+        return not is_shown and any(each.dim() == 4 and min(each.shape[2:]) > 1 for each in parts)
+
+    @property
     def tensor(self) -> Tensor:
         """The inputs, where a sample is one tensor.
 

@@ -323,7 +323,7 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
         run: a finished run folder.
 
     Returns:
-        The pairs; none with `ignore`. `notices` say when samples are no images, or more than `MOST_IMAGES`.
+        The pairs; none with `ignore`. `notices` say when images are no pixels, or more than `MOST_IMAGES`.
 
     Raises:
         StoreError: the run is not finished or damaged.
@@ -344,7 +344,8 @@ def find_near_duplicates(run: RunFolder) -> NearDuplicates:
     for name in needed:
         stored = run.signatures(name)
         if stored is None:
-            return _not_searched(f"the samples of {name} are no images (uint8)")
+            hidden = f"the images of {name} are no pixels (uint8) of 1 or 3 channels"
+            return _not_searched(hidden) if run.manifest.splits[name].hides_images else NearDuplicates()
         distinct = run.read(name, columns=["sample_id", "content_hash"]).drop_duplicates("content_hash")
         images[name] = distinct, stored[distinct.index].astype(np.float32)
     pairs: list[NearDuplicate] = []

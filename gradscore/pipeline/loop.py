@@ -225,6 +225,7 @@ class RowExtractor:
             ],
             recomputed=again,
             signatures=[signature for batch in batches for signature in batch.signatures] or None,
+            hides_images=any(batch.hides_images for batch in batches),
         )
 
     def _values(self, batch: Batch, *, nudged: bool = False) -> FloatArray:

@@ -131,7 +131,7 @@ SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")
 
 
 class SplitEntry(Record):
-    """A split of a run; the counts are of one that is finished."""
+    """A split of a run; the counts, and whether it hides images (`ShardRows`), are of one that is finished."""
 
     kind: SplitKind
     group: str | None
@@ -142,6 +142,7 @@ class SplitEntry(Record):
     labelled: Count = 0
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
     non_finite: Count = 0
+    hides_images: bool = False
     skipped: list[Skipped] = []
     spent: Spent | None = None
 

@@ -50,7 +50,8 @@ class ShardRows:
     """The rows of one shard: S samples of a split.
 
     `labels` (S,) is int64, -1 for none; `values` (S, len(names)) float64 are logits and features; `recomputed` are
-    those of a few rows once more; `signatures` (S,) are of images, None of other samples.
+    those of a few rows once more; `signatures` (S,) are of images, None of other samples, which may hide images: be of
+    their shape, but no pixels.
     """
 
     split: str
@@ -63,6 +64,7 @@ class ShardRows:
     skipped: list[Skipped]
     recomputed: Recomputed | None = None
     signatures: list[bytes | None] | None = None
+    hides_images: bool = False
 
 
 class ShardNote(Record):
@@ -76,6 +78,7 @@ class ShardNote(Record):
     correct: Count
     non_finite: Count
     skipped: list[Skipped]
+    hides_images: bool = False
 
 
 def refuse_run_files(path: Path, *, option: str) -> None:
@@ -136,6 +139,7 @@ def write_shard(path: Path, rows: ShardRows) -> ShardNote:
         correct=int((labelled & correct).sum()),
         non_finite=int((~np.isfinite(rows.values)).any(axis=1).sum()),
         skipped=rows.skipped,
+        hides_images=rows.hides_images,
     )
     columns = {
         "sample_id": pa.array(rows.sample_ids, pa.string()),

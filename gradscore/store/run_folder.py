@@ -479,6 +479,7 @@ class RunWriter:
         entry.labelled = sum(note.labelled for note in notes)
         entry.accuracy = sum(note.correct for note in notes) / entry.labelled if entry.labelled else None
         entry.non_finite = sum(note.non_finite for note in notes)
+        entry.hides_images = any(note.hides_images for note in notes)
         entry.skipped = [skipped for note in notes for skipped in note.skipped]
         if samples:
             entry.spent = Spent(samples=samples, seconds=round(seconds, 3), gradients=gradients)

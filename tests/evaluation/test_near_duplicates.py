@@ -259,13 +259,15 @@ def test_among_too_many_images_none_are_looked_for(tmp_path, monkeypatch):
     assert [notice.startswith(expected) for notice in search(run).sentences()] == [True]
 
 
-NO_IMAGES = {"ignore": [], "report": ["near-duplicates were not looked for: the samples of in_dist.fit are no images"]}
+NO_IMAGES = {"ignore": [], "report": ["near-duplicates were not looked for: the images of in_dist.fit are no pixels"]}
 
 
 @pytest.mark.parametrize(("setting", "wanted"), NO_IMAGES.items(), ids=NO_IMAGES)
-def test_samples_that_are_no_images_are_said(tmp_path, monkeypatch, setting, wanted):
+def test_images_that_are_no_pixels_are_said(tmp_path, monkeypatch, setting, wanted):
     monkeypatch.setattr(RunFolder, "signatures", lambda _, __: None)
-    found = search(write_run(tmp_path, planted=0, setting=setting)).sentences()
+    run = write_run(tmp_path, planted=0, setting=setting)
+    run.manifest.splits[FIT].hides_images = True
+    found = search(run).sentences()
     assert [line.startswith(start) for line, start in zip(found, wanted, strict=True)] == [True] * len(wanted)
 
 

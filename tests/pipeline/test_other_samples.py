@@ -610,14 +610,23 @@ def test_few_auxiliary_sets_are_said_with_what_helps(tmp_path: Path) -> None:
         assert all("data.ood" in each and "fit(ood=...)" in each for each in said)
 
 
-def test_near_duplicates_are_of_images(tmp_path: Path) -> None:
-    config = make_config(tmp_path, "columns of a table")
+NO_PIXELS = {
+    "columns of a table": [],
+    "tokens and masks": [],
+    "float images": [
+        "near-duplicates were not looked for: the images of in_dist.fit are no pixels (uint8) of 1 or 3 channels"
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "wanted"), NO_PIXELS.items(), ids=NO_PIXELS)
+def test_near_duplicates_are_of_images(tmp_path: Path, kind: str, wanted: list[str]) -> None:
+    """What can be no image needs no word of them."""
+    config = make_config(tmp_path, kind)
     extract(config, trust_code=True)
     found = search(RunFolder(config.run))
     assert found.pairs == []
-    (said,) = found.notices
-    assert "near-duplicates were not looked for" in said
-    assert "the samples of in_dist.fit are no images" in said
+    assert found.notices == wanted
 
 
 def test_code_that_changed_since_the_run_is_not_run_again(tmp_path: Path) -> None:
