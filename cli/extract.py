@@ -168,7 +168,7 @@ def document(summary: ExtractSummary) -> dict[str, Any]:
 
 
 def _skipped(splits: Sequence[SplitSummary]) -> Iterator[str]:
-    """A sentence for rows without a value, and one for each other reason to skip samples, also of several splits."""
+    """A sentence for rows with missing values, and one for each other reason to skip samples, of splits together."""
     from gradscore.data import FILL, empty_rows
     from gradscore.system import some
 

@@ -57,7 +57,7 @@ class BadSample:
         id: its name.
         error: why.
         place: its place in its batch.
-        empty: the columns of a table in which it has nothing, where that is why.
+        empty: the columns of a table in which its value is missing, where that is why.
     """
 
     id: str

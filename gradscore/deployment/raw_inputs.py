@@ -176,15 +176,15 @@ def _text_of(given: Any, columns: Sequence[str] | None, where: str) -> Any:
 
 
 def _gap(values: Raw, columns: Sequence[str] | None) -> str:
-    """Which of its known columns a row has no finite number in, or that a text is empty; else empty."""
+    """The known column in which a row has a missing value or no finite number, or that a text is empty; else empty."""
     if isinstance(values, str) and not values.strip():
-        return "an empty text" if columns is None else f"nothing in column {columns[0]!r}"
+        return "an empty text" if columns is None else f"a missing value in column {columns[0]!r}"
     if columns is None or not isinstance(values, np.ndarray) or values.shape != (len(columns),):
         return ""
     place = next(iter(np.flatnonzero(~np.isfinite(values)).tolist()), None)
     if place is None:
         return ""
-    got = "nothing" if np.isnan(values[place]) else values[place]
+    got = "a missing value" if np.isnan(values[place]) else values[place]
     return f"{got} in column {columns[place]!r}, wanted a finite number"
 
 
@@ -202,7 +202,7 @@ def _raw_sample(sample: Any, columns: Sequence[str] | None, where: str) -> Raw:
 
 
 def _vectors(table: pd.DataFrame, columns: Sequence[str] | None, where: str) -> NDArray[Any]:
-    """The numbers of a table, (N, C) float32, NaN for nothing: those of known columns by their names."""
+    """The numbers of a table, (N, C) float32, NaN for missing values: those of known columns by their names."""
     names = [str(name) for name in table]
     is_numbered = pd.api.types.is_integer_dtype(table.columns) and table.columns.is_monotonic_increasing
     if columns is not None and not (is_numbered and not set(columns) & set(names)):

@@ -111,7 +111,7 @@ class RunInputs(Record):
 
 
 class Skipped(Record):
-    """A sample that could not be used, and why; `empty` are the columns of a table in which it has nothing."""
+    """A sample that could not be used, and why; `empty` are the columns of a table in which its value is missing."""
 
     sample_id: str
     error: str

@@ -142,20 +142,20 @@ run: run
 def test_rows_without_a_value_are_one_line_a_set(tmp_path: Path) -> None:
     config = gaps(tmp_path)
     said = doctor(config).stdout
-    begin = "samples of in_dist.test: 3 of 40 rows have nothing in income (3), visits (1): fill them as in training "
+    begin = (
+        "samples of in_dist.test: 3 of 40 rows have missing values in income (3), visits (1): fill them as in training "
+    )
     assert (
         f"problem: {begin}(a function of your own: python:FILE:NAME), or extract.on_error=skip leaves them out" in said
     )
-    assert said.count("have nothing in") == 2
+    assert said.count("have missing values in") == 2
     skip = ("--trust-code", "-q", "--set", "extract.on_error=skip")
     extracted = CliRunner().invoke(app, ["extract", str(config), *skip]).stdout
-    begin = (
-        "warning: skipped: 6 of 80 rows have nothing in income (6), visits (2): 3 of in_dist.fit, 3 of in_dist.test; "
-    )
-    assert f"{begin}fill them as in training" in extracted
+    rows = "6 of 80 rows have missing values in income (6), visits (2): 3 of in_dist.fit, 3 of in_dist.test; "
+    assert f"warning: skipped: {rows}fill them as in training" in extracted
     assert extracted.count("skipped") == 1
     audited = CliRunner().invoke(app, ["audit", str(config), "--split", "in_dist.fit", *skip[:1], *skip[2:]]).output
-    assert audited.count("3 of 40 rows have nothing in income (3), visits (1), and were skipped; fill them") == 1
+    assert audited.count("3 of 40 rows have missing values in income (3), visits (1), and were skipped; fill them") == 1
     assert "9 was skipped" not in audited
 
 

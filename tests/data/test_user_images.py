@@ -93,7 +93,7 @@ def test_unreadable_images_are_said_and_the_rest_is_read(place: Path) -> None:
     found = [image for source in open_user_samples(["images", "bad.parquet"]) for image in source]
     assert [image.raw is None for image in found] == [True, False, False, False, False, True, True, False]
     assert ["cannot be decoded" in image.error for image in found][:6] == [True, False, False, False, False, True]
-    assert found[6].error == "row 1 of data file bad.parquet has nothing in column 'image'"
+    assert found[6].error == "row 1 of data file bad.parquet has a missing value in column 'image'"
 
 
 def test_a_file_of_another_kind_is_told_what_files_of_samples_end_in(place: Path) -> None:

@@ -260,7 +260,7 @@ def test_whole_numbers_and_truth_values_of_a_table_may_lack() -> None:
     table = pd.DataFrame({"a": pd.array([1.5, 2], "Float64"), "b": [True, False], "c": pd.array([3, None], "Int64")})
     found, without = raw_samples(table, floats=True, columns=["a", "b", "c"])
     np.testing.assert_array_equal(found.raw, [1.5, 1.0, 3.0])
-    assert (without.raw, without.error) == (None, "nothing in column 'c', wanted a finite number")
+    assert (without.raw, without.error) == (None, "a missing value in column 'c', wanted a finite number")
 
 
 def test_what_is_no_finite_number_in_a_row_is_named(standardised) -> None:
@@ -268,7 +268,7 @@ def test_what_is_no_finite_number_in_a_row_is_named(standardised) -> None:
     broken = table.copy()
     broken.loc[table.index[1], "b"], broken.loc[table.index[2], "d"] = np.nan, np.inf
     found = scorer(broken, raw=True)
-    assert found["error"].iloc[1] == "nothing in column 'b', wanted a finite number"
+    assert found["error"].iloc[1] == "a missing value in column 'b', wanted a finite number"
     assert found["error"].iloc[2] == "inf in column 'd', wanted a finite number"
     assert found["decision"].eq("error").sum() == 2
     assert found["score_wrong"].iloc[[0, 3]].tolist() == pytest.approx(wanted["score_wrong"].iloc[[0, 3]].tolist())
@@ -466,7 +466,7 @@ def test_empty_texts_are_refused_wherever_they_come_from(of_texts, tmp_path: Pat
         *(scorer(given, raw=True) for given in (["a good day", "", " "], frame)),
     ]
     assert [table["decision"].eq("error").tolist() for table in found] == [[False, True, True]] * 4
-    assert all(table["error"].str.contains("nothing in column 'text'")[1:].all() for table in found)
+    assert all(table["error"].str.contains("a missing value in column 'text'")[1:].all() for table in found)
 
 
 NO_TEXTS: dict[str, tuple[Any, dict[str, bool], str]] = {

@@ -25,7 +25,7 @@ _SHOWN = 12
 """Names of columns in a message."""
 
 FILL = "fill them as in training (a function of your own: python:FILE:NAME)"
-"""What to do where rows have nothing in a column."""
+"""What to do about missing values."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ColumnSource:
         ids: N names.
         labels: (N,) or None.
         class_names: of the labels, or None.
-        vectors: (N, C) float32 of a vector's C columns, NaN for nothing; None for other kinds.
+        vectors: (N, C) float32 of a vector's C columns, NaN for missing values; None for other kinds.
     """
 
     table: Table
@@ -157,8 +157,9 @@ class ColumnSource:
         return digest.hexdigest()
 
     def _empty(self, index: int, columns: Sequence[str]) -> UnreadableSampleError:
-        named = f"column{'s' * (len(columns) > 1)} {some([repr(column) for column in columns], _SHOWN)}"
-        return UnreadableSampleError(f"row {index} of {self.table.where} has nothing in {named}", empty=columns)
+        missing = "missing values in columns" if len(columns) > 1 else "a missing value in column"
+        named = some([repr(column) for column in columns], _SHOWN)
+        return UnreadableSampleError(f"row {index} of {self.table.where} has {missing} {named}", empty=columns)
 
     def _file(self, name: str, where: str) -> Path:
         """The file that a row names: below the root, since whoever wrote the table is not to choose what is read."""
@@ -176,10 +177,10 @@ class ColumnSource:
 
 
 def empty_rows(rows: Sequence[Sequence[str]], count: int) -> str:
-    """How many of `count` rows have nothing, and in which columns, by the columns in which each of them has nothing."""
+    """How many of `count` rows have missing values, and in which columns, by the columns of each of them."""
     columns = Counter(name for row in rows for name in row)
     named = some([f"{name} ({times})" for name, times in columns.most_common()], _SHOWN)
-    return f"{len(rows)} of {count} rows {'has' if len(rows) == 1 else 'have'} nothing in {named}"
+    return f"{len(rows)} of {count} rows {'has' if len(rows) == 1 else 'have'} missing values in {named}"
 
 
 def pixels_of(value: Any) -> Any:
@@ -337,8 +338,8 @@ def _unique(table: Table, name: str) -> list[str]:
     values = table.rows.column(name).to_pylist()
     if None in values:
         raise DataError(
-            f"{table.where}: row {values.index(None)} has nothing in column {name!r}, which names the samples; fill "
-            "it, or set arguments: {ids: null} to name them by row"
+            f"{table.where}: row {values.index(None)} has a missing value in column {name!r}, which names the samples; "
+            "fill it, or set arguments: {ids: null} to name them by row"
         )
     found = [str(value) for value in values]
     twice = next((value for value, count in Counter(found).items() if count > 1), None)

@@ -58,7 +58,7 @@ DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zli
 
 
 class UnreadableSampleError(DataError):
-    """One sample cannot be read; `empty` are the columns of a table in which it has nothing."""
+    """One sample cannot be read; `empty` are the columns of a table in which its value is missing."""
 
     def __init__(self, message: str, *, empty: Sequence[str] = ()) -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ MOST_COLUMNS = 32_768
 """A vector of more numbers than this is an array, and reading one column for each of them takes minutes."""
 
 NOTHING = ("", "#n/a", "<na>", "-nan", "n/a", "na", "nan", "none", "null")
-"""What stands for no value beside numbers, in any capitals; among names only an empty field does."""
+"""What stands for a missing value beside numbers, in any capitals; among names only an empty field does."""
 
 ROWS_AT_A_TIME = 64
 """Rows of a Parquet file of images in memory at a time."""

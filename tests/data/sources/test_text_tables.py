@@ -163,5 +163,5 @@ def test_two_labels_that_become_one_number_are_refused(tmp_path: Path) -> None:
 
 def test_a_row_without_a_name_is_refused_where_names_are_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a\nx,1\n,2\n")
-    with pytest.raises(DataError, match="row 1 has nothing in column 'id', which names the samples"):
+    with pytest.raises(DataError, match="row 1 has a missing value in column 'id', which names the samples"):
         open_source(f"csv:{tmp_path}/t.csv")
