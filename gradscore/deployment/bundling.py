@@ -288,7 +288,8 @@ def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str
         Notice(
             f"{100 * good.rejected / good.samples:.1f} % of correctly predicted test samples are rejected, more often "
             f"than the calibration samples promise (at most {100 * limit.alpha:.1f} % on average; P = {chance:.1g}): "
-            "do the two differ, by a class perhaps?",
+            "the two are probably not alike; draw both at random from samples like those to come (select by `hash` "
+            "or `lot`)",
             "caution",
         )
         for good, chance in measured

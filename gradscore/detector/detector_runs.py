@@ -231,9 +231,9 @@ class Report:
         `auroc` with its 95 % interval; `best`, the best of the baselines that need no fit; the AUROC gained over
         it; `caught`, the share of wrong predictions (OOD samples) found where 5 % of the others are rejected;
         `outcome` against the best baseline (better, worse, undecided, mixed: better in the mean and worse on some set,
-        or provisional: better, but often stronger ones are missing), where `worse` allows for how many baselines there
-        are, so that a gain may be `undecided` whose interval is below 0. No row where labels or the network cannot be
-        right, as `notices` say then.
+        or provisional: better, but baselines that are often stronger are missing or lack a bank), where `worse` allows
+        for how many baselines there are, so that a gain may be `undecided` whose interval is below 0. No row where
+        labels or the network cannot be right, as `notices` say then.
         """
         return pd.DataFrame([_row(each) for each in self.evaluation.verdicts], columns=COLUMNS)
 
