@@ -366,10 +366,10 @@ def look_at_tables(
 
     Returns:
         Sets of images, texts, rows of numbers and arrays, by this word; and why other files are not used, in a sentence
-        each.
+        for each reason.
     """
     found: dict[str, list[SampleSet]] = {}
-    unused = []
+    unused: dict[str, list[str]] = {}
     for path in paths:
         kind = file_kinds().get(path.suffix.lower())
         try:
@@ -394,8 +394,9 @@ def look_at_tables(
                 made = replace(made, may_label=_may_label(table_columns(path)))
             found.setdefault(noun, []).append(made)
         except (GradscoreError, OSError) as error:
-            unused.append(f"{path}: not used: {str(error).splitlines()[0]}")
-    return found, unused
+            reason = str(error).splitlines()[0].removeprefix(f"data file {path}: ")
+            unused.setdefault(reason, []).append(str(path))
+    return found, [f"{some(files)}: not used: {reason}" for reason, files in unused.items()]
 
 
 def labelled_alike(sets: Sequence[SampleSet], count: int) -> list[SampleSet]:

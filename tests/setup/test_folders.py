@@ -214,6 +214,15 @@ def test_json_lines_are_said_not_to_be_used(tmp_path: Path) -> None:
     assert remark.startswith(f"{tmp_path / 'fit.jsonl'}: not used: JSON Lines are not read; make a .csv or .parquet")
 
 
+def test_what_keeps_several_files_from_use_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    for name in ("fit", "test", "wild"):
+        (tmp_path / f"{name}.csv").write_text("subject,text,label\nseen this,a few words,0\nand that,some more,1\n")
+    (remark,) = (each for each in propose([tmp_path], base=tmp_path).remarks if "which columns" in each)
+    named = ", ".join(str(tmp_path / f"{name}.csv") for name in ("fit", "test", "wild"))
+    assert remark.startswith(f"{named}: not used: which columns hold the samples?")
+
+
 def test_columns_of_whole_numbers_that_may_be_the_classes_are_said(tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         rows = "\n".join(f"{row}.5,{row % 40},{row % 2},{row % 3}" for row in range(60))
