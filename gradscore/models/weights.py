@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..errors import ModelError, reason
-from ..system import LFS_POINTER, OF_LFS, some
+from ..system import LFS_POINTER, OF_LFS, is_address, some
 from .interface import Interface
 
 COUNTER = "num_batches_tracked"
@@ -134,6 +134,11 @@ def read_state_dict(path: Path) -> StateDict:
         raise ModelError(
             f"checkpoint {path} holds quantised weights, which have no gradients: {some(quantised)}; "
             "wanted those of the network before it was quantised"
+        )
+    if empty := [str(name) for name, value in state.items() if isinstance(value, Tensor) and not _is_dense(value)]:
+        raise ModelError(
+            f"checkpoint {path} holds tensors that are sparse, or on device meta without values: {some(empty)}; save "
+            "dense ones (their to_dense()), with the values that training gave them"
         )
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if wrong:
@@ -357,6 +362,10 @@ def _are_of(value: object, kind: type) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(isinstance(each, kind) for each in value.values())
 
 
+def _is_dense(value: Tensor) -> bool:
+    return value.layout == torch.strided and value.device.type != "meta"
+
+
 def _is_quantised(value: object) -> bool:
     """Whether weights have few bits, be it in what a layer packs them into, with its bias."""
     parts = value if isinstance(value, tuple) else (value,)
@@ -399,6 +408,11 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
             for name in wanted
             if name in state and state[name].shape != wanted[name].shape
         ],
+        "of whole numbers, where the model has floats": [
+            f"{name} ({state[name].dtype})"
+            for name in wanted
+            if name in state and wanted[name].is_floating_point() and not state[name].is_floating_point()
+        ],
     }
     if misfit := misfits(problems):
         raise ModelError(
@@ -408,7 +422,7 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     model.load_state_dict(state, strict=False)
     notices, where = [], called or str(path)
     if whole.beside:
-        file = Path(Path(called).name or path)  # of an address, as it is called where it was fetched
+        file = Path(Path(called).name) if is_address(called) else path
         other = (*whole.keys[:-1], whole.beside[0])
         notices.append(
             f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "

@@ -7,13 +7,14 @@ import re
 import warnings
 import zipfile
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from gradscore.errors import ModelError
 from gradscore.models import read_weights
@@ -275,7 +276,7 @@ def test_a_line_that_is_advised_saves_the_weights(tmp_path: Path, save) -> None:
 
 
 def linear(value: float, start: str = "") -> dict[str, torch.Tensor]:
-    return {f"{start}weight": torch.full((2, 3), value), f"{start}bias": torch.zeros(2)}
+    return {f"{start}weight": torch.full((2, 3), float(value)), f"{start}bias": torch.zeros(2)}
 
 
 def arrays(state: dict) -> dict:
@@ -323,6 +324,26 @@ def test_several_state_dicts_are_asked_about(tmp_path: Path, content: object, na
     torch.testing.assert_close(torch.load(tmp_path / "model_weights.pt"), first, rtol=0, atol=0)
 
 
+NOT_DENSE = {"sparse": Tensor.to_sparse, "meta": lambda value: value.to("meta")}
+
+
+@pytest.mark.parametrize("made", NOT_DENSE.values(), ids=NOT_DENSE)
+def test_tensors_without_dense_values_are_no_weights(tmp_path: Path, made: Callable[[Tensor], Tensor]) -> None:
+    torch.save({**STATE, "weight": made(STATE["weight"])}, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match=r"sparse, or on device meta without values: weight; save dense ones"):
+        load_checkpoint(nn.Linear(3, 2), tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64])
+def test_whole_numbers_are_no_weights_of_a_model_of_floats(tmp_path: Path, dtype: torch.dtype) -> None:
+    torch.save({name: value.to(dtype) for name, value in STATE.items()}, tmp_path / "model.pt")
+    model = nn.Linear(3, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ModelError, match=rf"2 of whole numbers, where the model has floats: weight \({dtype}\)"):
+        load_checkpoint(model, tmp_path / "model.pt")
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
 BOTH = {
     "an average": ({"model": linear(1), "model_ema": linear(2), "optimizer": {"lr": 0.1}}, "model", "model_ema"),
     "that of a parallel model": ({"ema": linear(2, "module."), "state_dict": linear(1)}, "state_dict", "ema"),
@@ -342,6 +363,14 @@ def test_the_state_dict_that_was_taken_of_several_is_said(tmp_path: Path, conten
 def test_the_line_for_another_state_dict_takes_it_out(tmp_path: Path, beside: dict) -> None:
     torch.save({"model": {"net": linear(1), "best": linear(2)}} | beside, tmp_path / "model.pt")
     (notice,) = notices_of(tmp_path / "model.pt")
+    run_line(notice)
+    assert torch.equal(torch.load(tmp_path / "model_weights.pt")["weight"], torch.full((2, 3), 2.0))
+
+
+def test_the_line_for_another_state_dict_names_the_file_as_the_configuration_finds_it(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"model": linear(1), "ema": linear(2)}, path)
+    (notice,) = notices_of(path, called=str(path))
     run_line(notice)
     assert torch.equal(torch.load(tmp_path / "model_weights.pt")["weight"], torch.full((2, 3), 2.0))
 
