@@ -22,7 +22,7 @@ from .options import (
     ThreadsOption,
     TrustOption,
     WorkersOption,
-    settings_of,
+    given_settings,
 )
 from .output import Output, figures_table
 from .run import completed
@@ -103,7 +103,7 @@ def check(
     known = None if update and not expected.exists() else read_expected(expected)
     policy = _policy(known, margins or ())
     output = Output(as_json=as_json, quiet=quiet)
-    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
     try:
         folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
     except BadSampleError as error:

@@ -24,7 +24,7 @@ from .options import (
     ThreadsOption,
     TrustOption,
     WorkersOption,
-    settings_of,
+    given_settings,
     working_copy_of,
 )
 from .output import Output, by_level, cell, counting, figures_table
@@ -60,7 +60,7 @@ def extract(
     After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/again --batch-size 128 --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
-    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
     if shard is not None:
         output.document(_share_extracted(context, output, config, given, shard, out=out))
         return

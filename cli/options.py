@@ -209,7 +209,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as J
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and warnings.")]
 
 
-def settings_of(settings: list[str] | None, **options: object) -> list[str]:
+def given_settings(settings: list[str] | None, **options: object) -> list[str]:
     """Settings as `--set` takes them, those that have options of their own last."""
     return [*(settings or ()), *(f"extract.{name}={value}" for name, value in options.items() if value is not None)]
 

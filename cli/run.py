@@ -23,7 +23,7 @@ from .options import (
     ThreadsOption,
     TrustOption,
     WorkersOption,
-    settings_of,
+    given_settings,
 )
 from .output import Output
 
@@ -53,7 +53,7 @@ def run(
     After gradscore demo: gradscore run demo/gradscore.yaml --trust-code
     """
     output = Output(as_json=as_json, quiet=quiet)
-    given = settings_of(settings, device=device, batch_size=batch_size, workers=workers)
+    given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
     summary, models, found = completed(context, output, config, given, out=out, check_labels=True)
     output.document({"extract": extract_document(summary), "fit_meta": fit_document(models), "evaluate": found})
     end(found)

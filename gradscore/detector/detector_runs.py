@@ -26,7 +26,7 @@ from ..store import RunFolder
 from ..system import checked, replacing
 from .detector_sets import FitSets, Thumbnails
 
-PROTOCOLS = ["auxiliary", "in_dist_only"]
+DECIDING_PROTOCOLS = ["auxiliary", "in_dist_only"]
 """What is fitted unless other protocols are asked for: the models that a detector decides with."""
 
 COLUMNS = [
@@ -65,7 +65,7 @@ def config_of_fit(
     settings = {
         **given,
         "extract": {**given.get("extract", {}), "device": device},
-        "evaluate": {"protocols": PROTOCOLS, **given.get("evaluate", {})},
+        "evaluate": {"protocols": DECIDING_PROTOCOLS, **given.get("evaluate", {})},
         "model": model,
         "data": {"in_dist": in_dist, "ood": ood, "auxiliary": auxiliary},
         "run": run,

@@ -27,7 +27,7 @@ from ..store import (
     Record,
     RunFolder,
     RunWriter,
-    check_target,
+    check_run_target,
     differences,
     is_complete,
     listed_files,
@@ -115,7 +115,7 @@ def extract_share(
     """
     plan = RunPlan.of(config, out=out)
     config, run = plan.config, plan.config.run
-    before, changed = check_target(run, config, plan.inputs)
+    before, changed = check_run_target(run, config, plan.inputs)
     shards = table_shards(plan)[share.index :: share.count]
     summary = ShareSummary(run, str(share), len(shards))
     was_complete = is_complete(run, before)

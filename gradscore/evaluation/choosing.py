@@ -46,7 +46,7 @@ from .score_tables import MISCLASSIFICATION_MODEL, baselines_of, ood_place
 if TYPE_CHECKING:
     from .fits import Prepared, SomeRows
 
-PROTOCOLS = ("known", "auxiliary", "in_dist_only")
+DEPLOYABLE = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
 
 
@@ -201,12 +201,12 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
         run: a run folder with meta models.
 
     Returns:
-        A name in `PROTOCOLS`, or None without an OOD model.
+        A name in `DEPLOYABLE`, or None without an OOD model.
 
     Raises:
         StoreError: a damaged model.
     """
-    wanted = [name for name in PROTOCOLS if name in run.config.evaluate.protocols]
+    wanted = [name for name in DEPLOYABLE if name in run.config.evaluate.protocols]
     there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
     found = {name: auroc_left_out(run, name) for name in there}
     return next((name for name in there if found[name] >= max(found.values()) - MARGIN), None)

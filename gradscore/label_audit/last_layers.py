@@ -152,13 +152,13 @@ def with_network(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> Flo
         logits: (N, K) of the network.
         labels: (N,) the given classes.
     """
-    spread = [float(log_odds_of(each, labels).std()) for each in (log_p, logits)]
+    spread = [float(log_odds_of_labels(each, labels).std()) for each in (log_p, logits)]
     if abs(accuracy_of(logits, labels) - accuracy_of(log_p, labels)) > NEAR or not min(spread):
         return log_p
     return np.asarray(log_softmax((log_p + logits * (spread[0] / spread[1])) / 2, axis=1))
 
 
-def log_odds_of(log_p: FloatArray, labels: IntArray) -> FloatArray:
+def log_odds_of_labels(log_p: FloatArray, labels: IntArray) -> FloatArray:
     """(N,) of the likeliest other class to the label."""
     rows, rest = np.arange(len(labels)), log_p.copy()
     rest[rows, labels] = -np.inf

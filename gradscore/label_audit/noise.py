@@ -27,7 +27,7 @@ GROUPS = 20
 STEPS = 50
 """Steps of expectation and maximisation; the count moves by less than a hundredth of itself afterwards."""
 
-NORMAL = 1.959964
+Z_95 = 1.959964
 """How many standard deviations hold 95 % of normal noise."""
 
 
@@ -81,8 +81,8 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     hidden_error = _error([float(chances(log_odds[groups != each]).sum()) for each in range(GROUPS)])
     (least, least_error), (count, error) = ends
     worse = int((log_odds > 0).sum())
-    estimate, up_to = round(count), min(len(labels), ceil(worse + NORMAL * sqrt(1 + worse)))
-    low, high = least - NORMAL * least_error, max(count + NORMAL * error, hidden + NORMAL * hidden_error)
+    estimate, up_to = round(count), min(len(labels), ceil(worse + Z_95 * sqrt(1 + worse)))
+    low, high = least - Z_95 * least_error, max(count + Z_95 * error, hidden + Z_95 * hidden_error)
     return WrongLabels(
         estimate=estimate,
         low=max(0, min(estimate, floor(low))),

@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..meta import outputs_of
 from ..store import ROOM, agreement_of
 from ..system import FloatArray, IntArray
-from .last_layers import accuracy_of, cross_fitted, log_odds_of, with_network
+from .last_layers import accuracy_of, cross_fitted, log_odds_of_labels, with_network
 from .noise import WrongLabels, suspects, wrong_labels
 
 NEIGHBOURS = 30
@@ -142,7 +142,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     rest = log_p.copy()
     rest[rows, labels] = -np.inf
     others = rest.argmax(axis=1)
-    log_odds = log_odds_of(log_p, labels)
+    log_odds = log_odds_of_labels(log_p, labels)
     # Without hashes of its content a sample is told from the others by its place.
     content = rows.astype(np.str_) if samples.content is None else samples.content
     bank = Bank.of(features, labels, content)

@@ -87,7 +87,7 @@ NEAR = 0.25
 FAR = 2.0
 """Terms that have moved by more than this, in their root mean squares, count as logarithms: a line goes wrong there."""
 
-NORMAL = 1.644854
+Z_90 = 1.644854
 """How many standard deviations hold 90 % of normal noise."""
 
 COVERED = 0.9
@@ -160,7 +160,7 @@ class EstimatedAccuracy:
         # Variances of the shares of right predictions, here and among the calibration samples.
         noise = accuracy * (1 - accuracy) / sums.samples + self.usual * (1 - self.usual) / self.calibration
         below, above = (
-            float(np.hypot(far * size, NORMAL * np.sqrt(noise))) for far in (self.process.below, self.process.above)
+            float(np.hypot(far * size, Z_90 * np.sqrt(noise))) for far in (self.process.below, self.process.above)
         )
         return Estimate(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
 
@@ -408,7 +408,7 @@ class GaussianProcess:
         scores, weights = [], []
         for each, of_ood in zip(groups, ood, strict=True):
             errors, noise = each.accuracy - self.known.accuracy[each.windows], self.known.noise[each.windows]
-            beyond = np.sqrt(np.maximum(errors**2 - NORMAL**2 * noise, 0.0)) / each.size
+            beyond = np.sqrt(np.maximum(errors**2 - Z_90**2 * noise, 0.0)) / each.size
             scores.append(np.sign(errors) * beyond)
             share = len(groups) / (len(groups) + 1) / kinds / counts[int(of_ood)]
             weights.append(np.full(len(each.windows), share / len(each.windows)))

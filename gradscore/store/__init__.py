@@ -51,6 +51,6 @@ from .run_folder import (
     PARTIAL,
     RunFolder,
     RunWriter,
-    check_target,
+    check_run_target,
     read_head,
 )

@@ -40,7 +40,7 @@ worse than another.
 ORDERS = 1999
 """Orders of the labels that are drawn to see how often they agree by chance."""
 
-NORMAL = 25
+VARIANCE_FOR_NORMAL = 25
 """Variance of how many are right from which on they are normally distributed: their skewness is below 0.2."""
 
 NEVER_GUESSED = 1e-3
@@ -173,7 +173,7 @@ def _as_right_by_chance(labels: IntArray, predictions: IntArray, classes: int, s
     lines = (both * (given + predicted)).sum() / count
     variance = (both.sum() - lines + mean**2) / (count - 1)
     above = (right - mean) / sqrt(variance)
-    if variance > NORMAL:
+    if variance > VARIANCE_FOR_NORMAL:
         return erfc(above / sqrt(2)) / 2 > share
     if above > 0 and 1 / (1 + above**2) < share:  # Cantelli's inequality
         return False

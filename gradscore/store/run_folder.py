@@ -417,7 +417,7 @@ class RunWriter:
             StoreError: `path` is something else, was made from other inputs, or another process writes to it.
         """
         planned = planned_splits(config.data)
-        before, changes = check_target(path, config, inputs)
+        before, changes = check_run_target(path, config, inputs)
         told = changes.sentences(lambda split: split_folder(path, split).exists())
         if begin is not None and not is_complete(path, before):
             begin()
@@ -429,7 +429,7 @@ class RunWriter:
             raise StoreError(f"{path}: this folder cannot be made: {error.strerror}") from None
         rewritten = [MANIFEST, CONFIG, *(f"features/{name}" for name in (*fresh, *gone))]
         with changing(path, (MANIFEST, CONFIG, HEAD, "features"), rewritten=rewritten):
-            before, changes = check_target(path, config, inputs)
+            before, changes = check_run_target(path, config, inputs)
             manifest = before or Manifest.begun(inputs)
             gone = [*changes.stale, *changes.removed]
             for name in (*gone, *(name for name in planned if name not in manifest.splits)):
@@ -494,7 +494,7 @@ class RunWriter:
         shutil.rmtree(self.path / PARTIAL, ignore_errors=True)
 
 
-def check_target(path: Path, config: Config, inputs: RunInputs) -> tuple[Manifest | None, Changes]:
+def check_run_target(path: Path, config: Config, inputs: RunInputs) -> tuple[Manifest | None, Changes]:
     """Looks how the run in `path` can go on with these settings and inputs; nothing is changed there.
 
     Returns:

@@ -22,6 +22,6 @@ def test_the_model_that_knows_more_stays_unless_another_is_shown_to_be_ahead(
     for name in areas:
         (tmp_path / choosing.ood_place(name)).mkdir(parents=True)
     monkeypatch.setattr(choosing, "auroc_left_out", lambda _run, name: areas[name])
-    protocols = SimpleNamespace(evaluate=SimpleNamespace(protocols=list(choosing.PROTOCOLS)))
+    protocols = SimpleNamespace(evaluate=SimpleNamespace(protocols=list(choosing.DEPLOYABLE)))
     run = SimpleNamespace(config=protocols, meta_path=tmp_path)
     assert choosing.deployed_protocol(run) == wanted  # type: ignore[arg-type]
