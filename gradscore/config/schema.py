@@ -73,8 +73,8 @@ class FeaturesConfig(Section):
     granularity: InFeatures[Literal["parameter", "module", "model"]] = "parameter"
     """What has statistics of its own: each parameter, each module that owns some, or the whole model."""
     penultimate: InFeatures[Annotated[bool | str, BeforeValidator(no_yes_or_no)]] = AUTO
-    """Also store what enters the last layer, or the linear layer that is named. `auto`: stored where the last layer is
-    linear; otherwise not stored, and a bank is ignored."""
+    """Also store what enters the last layer, or the linear layer that is named. `auto`: what enters the linear layer
+    that makes the logits; without one nothing is stored, and a bank is ignored."""
     augmentations: InFeatures[Augmentations] = []
     """Also look at the samples changed so ([all augmentations](evaluation.md#a-bank-and-augmentations))."""
     average_gradients: InFeatures[Augmentations] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .code import CodeOrigin, code_hash, is_code_trusted, load_function, trusting_code
 from .interface import OTHER_MODELS, Interface, check_logits, check_module, refuse_foreign, refuse_probabilities
-from .layers import Head, LastLayer, find_last_layer, first_parameter, first_tensor, group_parameters
+from .layers import Head, LastLayer, find_last_layer, first_parameter, first_tensor, group_parameters, last_layer
 from .processors import FolderProcessor
 from .sources import (
     LIVE,

@@ -43,7 +43,15 @@ from ..data import (
 from ..errors import ConfigError, DataError, StoreError
 from ..extractor import FAILURES, WARM_UP, Extractor
 from ..losses import with_labels
-from ..models import build_model, class_names, find_last_layer, trusting_code, weight_files_sha256
+from ..models import (
+    LastLayer,
+    build_model,
+    class_names,
+    first_parameter,
+    last_layer,
+    trusting_code,
+    weight_files_sha256,
+)
 from ..notices import Notice, notes
 from ..statistics import find_statistic
 from ..store import (
@@ -290,7 +298,8 @@ class RunPlan:
 
 NO_BANK = (
     "the bank was left out: samples are compared with it by what enters the linear layer that makes the logits, and in "
-    "this network none does (features.penultimate is auto)"
+    "this network none does (features.penultimate is auto); where log_softmax or a temperature follows such a layer, "
+    "give the network without"
 )
 """What is said where a bank is of no use."""
 
@@ -351,7 +360,7 @@ def resolved_features(
     """
     if features.penultimate != AUTO:
         return features
-    found = needed if inputs is None else _ends_in_linear_layer(model, inputs)
+    found = needed if inputs is None else _layer_of_logits(model, inputs)
     return features.model_copy(update={"penultimate": found})
 
 
@@ -377,21 +386,26 @@ def _spread(count: int, most: int) -> list[int]:
     return [int(place) for place in np.linspace(0, count - 1, min(count, most))]
 
 
-def _ends_in_linear_layer(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether a linear layer makes the logits, as a few samples show."""
+def _layer_of_logits(model: nn.Module, inputs: Inputs) -> bool | str:
+    """The linear layer that makes the logits, as a few samples show: True for the last one, False for none."""
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    # The first one comes again at the end: some networks take no single one, and some sort samples and put them back
+    # behind the layer, which samples in order would not show.
+    places = [*_spread(sample_count(inputs), SHOWN), 0]
+    width = None
     try:
-        layer = find_last_layer(model, True)
-        if layer is None:
-            return False
-        device = layer.module.weight.device
-        # The first one comes again at the end: some networks take no single one, and some sort samples and put them
-        # back behind the layer, which samples in order would not show.
-        places = [*_spread(sample_count(inputs), SHOWN), 0]
-        few = each_input(inputs, lambda each: each[places].to(device))
-        with torch.no_grad():
-            return layer.catch(lambda: model(few))[1] is not None
+        few = each_input(inputs, lambda each: each[places].to(first_parameter(model).device))
+        for name, module in reversed(linear.items()):
+            if width is not None and module.out_features not in (width, 1):
+                continue
+            with torch.no_grad():
+                logits, features = LastLayer(name, module).catch(lambda: model(few))
+            if features is not None:
+                return True if name == last_layer(model) else name
+            width = logits.shape[1]
     except (*FAILURES, SystemExit):  # where the model itself fails, it is refused by what computes
         return False
+    return False
 
 
 def open_datasets(

@@ -581,6 +581,39 @@ def test_a_bank_is_left_out_where_no_linear_layer_makes_the_logits(kind: type[nn
     pd.testing.assert_frame_equal(with_bank.score(X), without.score(X))
 
 
+class TwoHeads(nn.Module):
+    """Has another linear layer behind the one that makes the logits."""
+
+    def __init__(self, *, returned: bool) -> None:
+        super().__init__()
+        self.core, self.aside, self.returned = net(), nn.Linear(8, 2), returned
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        hidden = self.core[:2](x)
+        logits = self.core[2](hidden)
+        return {"main": logits, "aside": self.aside(hidden)} if self.returned else logits
+
+
+HEADS: dict[str, tuple[bool, dict[str, Any]]] = {"unused": (False, {}), "returned": (True, {"output": "main"})}
+
+
+@pytest.mark.parametrize(("returned", "options"), HEADS.values(), ids=HEADS)
+def test_a_bank_counts_where_any_linear_layer_makes_the_logits(returned: bool, options: dict[str, Any]) -> None:
+    sets: dict[str, Any] = {"bank": (X, Y), "ood": {"far": FAR}, "auxiliary": []}
+    detector = make(TwoHeads(returned=returned).eval(), **options).fit((X, Y), **sets)
+    assert NO_BANK not in detector.notices
+    assert detector.run.config.features.penultimate == "core.2"
+    table = detector.run.read("in_dist.fit")
+    hidden = net()[:2](torch.as_tensor(X))[table["sample_id"].astype(int).tolist()].detach().double().numpy()
+    np.testing.assert_allclose(table.filter(regex="^penultimate_").to_numpy(), hidden, rtol=1e-6)
+    alone = make().fit((X, Y), **sets)
+    names = ["penultimate_0", "penultimate_7"]
+    assert alone.run.config.features.penultimate is True
+    pd.testing.assert_frame_equal(
+        alone.run.read("in_dist.fit", columns=names), detector.run.read("in_dist.fit", columns=names)
+    )
+
+
 @pytest.mark.parametrize("kind", [Tempered, Sorted])
 def test_a_layer_that_is_named_and_does_not_make_the_logits_is_refused(kind: type[nn.Module]) -> None:
     detector = make(kind().eval(), features={"penultimate": "core.2"})
