@@ -83,7 +83,11 @@ def scores() -> str:
     found = {name: BASELINES[name] for name in BASELINES.built_in}
     lists = [
         f"Of {what}:\n\n"
-        + entries((name, score.summary, score.source) for name, score in found.items() if LOOKS_AT[score.needs] == what)
+        + entries(
+            (name, phrase(score.summary), score.source)
+            for name, score in found.items()
+            if LOOKS_AT[score.needs] == what
+        )
         for what in dict.fromkeys(LOOKS_AT.values())
     ]
     others = ", ".join(f"`{name}`" for name, score in found.items() if not score.is_input)

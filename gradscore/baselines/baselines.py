@@ -1,13 +1,12 @@
-"""The baselines by name, and all of a run: fitted once on ordinary samples, then tables of them for any samples.
-
-In formulas p is the softmax of the logits z.
-"""
+"""The baselines by name, and all of a run: fitted once on ordinary samples, then tables of them for any samples."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import getdoc
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
-from ..system import FloatArray, IntArray, Registry
+from ..system import FloatArray, IntArray, Registry, first_line
 from . import formulas
 from .formulas import Arrays, OrdinaryFeatures, OwnSamples
 from .neighbours import Bank, Neighbours, too_few
@@ -96,9 +95,9 @@ class Baseline:
             package is missing.
         of: from outputs and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
         needs: what it looks at.
-        summary: what it is, on one line.
+        summary: what it is, on one line; by default the first line of the docstring of its formula.
         words: what a sentence calls it, such as "the largest probability"; its name if empty.
-        source: where it comes from.
+        source: where it comes from; by default what that docstring says behind `Source:`, up to the year.
         is_input: meta models look at it, so that adding or changing it changes every fit.
         is_compared: meta models are compared with it.
         leaves_out: samples that it was fitted on are left out of it when they are scored, so that they are as far as
@@ -110,7 +109,7 @@ class Baseline:
     fit: Callable[[InDistribution], Arrays] = lambda _ordinary: {}
     of: Callable[[NetworkOutputs, Arrays], FloatArray]
     needs: Needs
-    summary: str
+    summary: str = ""
     words: str = ""
     source: str = ""
     is_input: bool = False
@@ -120,9 +119,16 @@ class Baseline:
     starts_only: bool = False
 
 
+def _said(formula: Callable[..., FloatArray]) -> dict[str, Any]:
+    """The summary and the source of a baseline, as the docstring of its formula says them."""
+    source = re.search(r"Source: (.*? \d{4})", getdoc(formula) or "")
+    return {"summary": first_line(formula), "source": source[1] if source else ""}
+
+
 def of_logits(function: Callable[[ArrayLike], FloatArray], **others: Any) -> Baseline:
     """A baseline that is a function of the logits (N, K) alone; `others` as for `Baseline`."""
-    return Baseline(of=lambda outputs, _learned: function(outputs.logits), needs="logits", **others)
+    said = _said(function) | others
+    return Baseline(of=lambda outputs, _learned: function(outputs.logits), needs="logits", **said)
 
 
 def of_penultimate(
@@ -153,7 +159,7 @@ def of_penultimate(
             found[rows] = of(features[rows], logits[rows], learned, outputs.left_out.at(rows))
         return found
 
-    return Baseline(fit=fitted, of=score, needs="penultimate", leaves_out=leaves_out, **others)
+    return Baseline(fit=fitted, of=score, needs="penultimate", leaves_out=leaves_out, **_said(of) | others)
 
 
 def penultimate_of(outputs: NetworkOutputs, *, width: int | None = None) -> FloatArray:
@@ -193,65 +199,29 @@ def _looks(outputs: NetworkOutputs) -> FloatArray:
 
 
 def _of_augmentations(
-    function: Callable[[FloatArray], FloatArray], summary: str, *, is_compared: bool = False, **others: Any
+    function: Callable[[FloatArray], FloatArray], *, is_compared: bool = False, **others: Any
 ) -> Baseline:
     """A baseline of the logits (V + 1, N, K) of samples and of their V augmentations."""
     return Baseline(
         of=lambda outputs, _learned: function(_looks(outputs)),
         needs="augmentations",
-        summary=summary,
         is_input=True,
         is_compared=is_compared,
-        **others,
+        **_said(function) | others,
     )
 
 
 BASELINES: Registry[Baseline] = Registry(
     "baseline",
     {
-        "msp": of_logits(
-            formulas.msp,
-            summary="log(1 - max p)",
-            words="the largest probability",
-            source="Hendrycks and Gimpel 2017",
-            is_input=True,
-        ),
-        "entropy": of_logits(formulas.entropy, summary="log of the entropy of p", words="the entropy", is_input=True),
-        "margin": of_logits(
-            formulas.margin,
-            summary="log(1 - (largest p - second largest p))",
-            words="the margin of the largest probability",
-            is_input=True,
-        ),
-        "max_logit": of_logits(
-            formulas.max_logit,
-            summary="- max z",
-            words="the largest logit",
-            source="Hendrycks et al. 2022",
-            is_input=True,
-        ),
-        "energy": of_logits(
-            formulas.energy, summary="- log sum exp z", words="the energy", source="Liu et al. 2020", is_input=True
-        ),
-        "gen": of_logits(
-            formulas.gen,
-            summary="log of the sum over the 100 most probable classes of (p (1 - p))^0.1",
-            words="the generalised entropy",
-            source="Liu, Lochman and Zach 2023",
-            is_input=True,
-        ),
-        "doctor": of_logits(
-            formulas.doctor,
-            summary="log of (1 - sum p^2) / sum p^2",
-            words="DOCTOR",
-            source="Granese et al. 2021",
-        ),
-        "max_logit_pnorm": of_logits(
-            formulas.max_logit_pnorm,
-            summary="- max z over the 5-norm of z, from their mean",
-            words="MaxLogit-pNorm",
-            source="Cattelan and Silva 2024",
-        ),
+        "msp": of_logits(formulas.msp, words="the largest probability", is_input=True),
+        "entropy": of_logits(formulas.entropy, words="the entropy", is_input=True),
+        "margin": of_logits(formulas.margin, words="the margin of the largest probability", is_input=True),
+        "max_logit": of_logits(formulas.max_logit, words="the largest logit", is_input=True),
+        "energy": of_logits(formulas.energy, words="the energy", is_input=True),
+        "gen": of_logits(formulas.gen, words="the generalised entropy", is_input=True),
+        "doctor": of_logits(formulas.doctor, words="DOCTOR"),
+        "max_logit_pnorm": of_logits(formulas.max_logit_pnorm, words="MaxLogit-pNorm"),
         "knn": _of_neighbours(
             lambda found: found.distances[:, -1],
             "distance to the 50th neighbour among features of unit length",
@@ -268,143 +238,45 @@ BASELINES: Registry[Baseline] = Registry(
             is_compared=True,
         ),
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
-        "nnguide": Baseline(
-            of=_nnguide,
-            needs="neighbours",
-            summary="energy times the mean of the 10 largest products of cosine and energy over the bank",
-            words="NNGuide",
-            source="Park et al. 2023",
-        ),
+        "nnguide": Baseline(of=_nnguide, needs="neighbours", **_said(formulas.nnguide), words="NNGuide"),
         "mahalanobis": of_penultimate(
             lambda ordinary: ordinary.class_means,
             formulas.mahalanobis,
-            summary="log of the squared distance to the nearest class mean, shared covariance",
             words="the Mahalanobis distance",
-            source="Lee et al. 2018",
             is_input=True,
             leaves_out=True,
         ),
         "relative_mahalanobis": of_penultimate(
             formulas.relative_means,
             formulas.relative_mahalanobis,
-            summary="squared distance to the nearest class mean, less that to the mean of all",
             words="the relative Mahalanobis distance",
-            source="Ren, Fort, Liu et al. 2021",
             is_input=True,
             leaves_out=True,
         ),
         "unit_mahalanobis": of_penultimate(
             formulas.class_directions,
             formulas.unit_mahalanobis,
-            summary="log of the squared distance to the nearest class mean among features of unit length",
             words="the Mahalanobis distance of features of unit length",
-            source="Mueller and Hein 2025",
             is_input=True,
             leaves_out=True,
         ),
-        "wdiscood": of_penultimate(
-            formulas.discriminants,
-            formulas.wdiscood,
-            summary="distance to the nearest class mean where classes differ, plus 5 times that to the mean elsewhere",
-            words="WDiscOOD",
-            source="Chen et al. 2023",
-        ),
-        "vim": of_penultimate(
-            formulas.residual_space,
-            formulas.vim,
-            summary="scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy",
-            words="ViM",
-            source="Wang et al. 2022",
-        ),
-        "react": of_penultimate(
-            formulas.clip,
-            formulas.react,
-            summary="energy after features are clipped at their 90th percentile",
-            words="ReAct",
-            source="Sun et al. 2021",
-            is_input=True,
-        ),
-        "ash": of_penultimate(
-            formulas.last_layer,
-            formulas.ash,
-            summary="energy after ASH-S with 65 % pruned",
-            words="ASH",
-            source="Djurisic et al. 2023",
-            is_input=True,
-        ),
-        "scale": of_penultimate(
-            formulas.last_layer,
-            formulas.scale,
-            summary="energy after SCALE with 65 %",
-            words="SCALE",
-            source="Xu et al. 2024",
-            is_input=True,
-        ),
-        "gradnorm": of_penultimate(
-            formulas.last_layer,
-            formulas.gradnorm,
-            summary="minus the L1 norm of the last weight's gradient with a uniform label",
-            words="GradNorm",
-            source="Huang et al. 2021",
-            is_input=True,
-        ),
+        "wdiscood": of_penultimate(formulas.discriminants, formulas.wdiscood, words="WDiscOOD"),
+        "vim": of_penultimate(formulas.residual_space, formulas.vim, words="ViM"),
+        "react": of_penultimate(formulas.clip, formulas.react, words="ReAct", is_input=True),
+        "ash": of_penultimate(formulas.last_layer, formulas.ash, words="ASH", is_input=True),
+        "scale": of_penultimate(formulas.last_layer, formulas.scale, words="SCALE", is_input=True),
+        "gradnorm": of_penultimate(formulas.last_layer, formulas.gradnorm, words="GradNorm", is_input=True),
         "feature_norm": of_penultimate(
-            formulas.last_layer,
-            formulas.norm,
-            summary="minus the logarithm of the L2 norm of the features",
-            words="the norm of the features",
-            source="Yu et al. 2023",
-            is_input=True,
+            formulas.last_layer, formulas.norm, words="the norm of the features", is_input=True
         ),
-        "nci": of_penultimate(
-            formulas.along_classes,
-            formulas.nci,
-            summary="minus the predicted class's weight along the features from their mean, and minus their L1 norm",
-            words="NCI",
-            source="Liu and Qin 2025",
-        ),
-        "pnml": of_penultimate(
-            formulas.correlations,
-            formulas.pnml,
-            summary="regret of the last layer against one that learned from the sample, features of unit length",
-            words="pNML",
-            source="Bibas et al. 2021",
-        ),
-        "sirc": of_penultimate(
-            formulas.usual_norm,
-            formulas.sirc,
-            summary="log(1 - max p), higher where the L1 norm of the features is low",
-            words="SIRC",
-            source="Xia and Bouganis 2022",
-        ),
-        "she": of_penultimate(
-            formulas.patterns,
-            formulas.she,
-            summary="minus the product of the features and their mean in the predicted class",
-            words="SHE",
-            source="Zhang et al. 2023",
-        ),
-        "fdbd": of_penultimate(
-            formulas.mean_and_gaps,
-            formulas.fdbd,
-            summary="minus the mean distance to decision boundaries over that to the mean of the features",
-            words="fDBD",
-            source="Liu and Qin 2024",
-            is_input=True,
-            leaves_out=True,
-        ),
-        "dice": of_penultimate(
-            formulas.contributing,
-            formulas.dice,
-            summary="energy by the 30 % of the last weights that contribute most",
-            words="DICE",
-            source="Sun and Li 2022",
-        ),
+        "nci": of_penultimate(formulas.along_classes, formulas.nci, words="NCI"),
+        "pnml": of_penultimate(formulas.correlations, formulas.pnml, words="pNML"),
+        "sirc": of_penultimate(formulas.usual_norm, formulas.sirc, words="SIRC"),
+        "she": of_penultimate(formulas.patterns, formulas.she, words="SHE"),
+        "fdbd": of_penultimate(formulas.mean_and_gaps, formulas.fdbd, words="fDBD", is_input=True, leaves_out=True),
+        "dice": of_penultimate(formulas.contributing, formulas.dice, words="DICE"),
         "augmentations_probability": _of_augmentations(
-            formulas.mean_probability,
-            "log(1 - mean over augmentations of p of the predicted class)",
-            words="the averaged probability",
-            is_compared=True,
+            formulas.mean_probability, words="the averaged probability", is_compared=True
         ),
         "augmentations_temperature": Baseline(
             fit=lambda unseen: formulas.temperature(unseen.outputs.logits, unseen.classes),
@@ -417,21 +289,15 @@ BASELINES: Registry[Baseline] = Registry(
             of_unseen=True,
             starts_only=True,
         ),
-        "augmentations_log_probability": _of_augmentations(
-            formulas.mean_log_probability, "minus the mean over augmentations of log p of the predicted class"
-        ),
-        "augmentations_entropy": _of_augmentations(
-            formulas.mean_entropy, "entropy of the mean over augmentations of p"
-        ),
-        "augmentations_logits": _of_augmentations(
-            formulas.logit_variance, "log of the variance of z over augmentations, summed over classes"
-        ),
+        "augmentations_log_probability": _of_augmentations(formulas.mean_log_probability),
+        "augmentations_entropy": _of_augmentations(formulas.mean_entropy),
+        "augmentations_logits": _of_augmentations(formulas.logit_variance),
         "augmentations_features": Baseline(
             of=lambda outputs, _learned: formulas.feature_disagreement(
                 [penultimate_of(each) for each in (outputs, *outputs.augmentations.values())]
             ),
             needs="features of augmentations",
-            summary="1 - mean cosine of the features of a sample and of its augmentations",
+            **_said(formulas.feature_disagreement),
             is_input=True,
             is_compared=False,
         ),

@@ -1,4 +1,4 @@
-"""The formulas of baselines. Higher = more uncertain, for every one of them.
+"""The formulas of baselines. Higher = more uncertain, for every one of them; p is the softmax of the logits z.
 
 Those of logits are computed in float64 and, where a quantity can be tiny, as its natural logarithm: a logarithm keeps
 the order of the quantity (so every ranking metric is unchanged) and neither underflows nor ties where the float would.
@@ -74,35 +74,35 @@ _LEAST_VARIANCE = 1e-12
 
 
 def msp(logits: ArrayLike) -> FloatArray:
-    """Logarithm of 1 - max softmax, the sum of the other classes' probabilities.
+    """log(1 - max p).
 
-    Source: Hendrycks and Gimpel, 2017 (maximum softmax probability), negated and in logarithms.
+    Source: Hendrycks and Gimpel 2017 (maximum softmax probability), negated and in logarithms.
 
     Args:
         logits: (N, K), K >= 2.
 
     Returns:
-        (N,) float64, at most 0; `exp` of it is 1 - max softmax.
+        (N,) float64, at most 0; `exp` of it is 1 - max p, the sum of the other classes' probabilities.
     """
     leading, others = _leading_and_others(_checked(logits))
     return -np.logaddexp(0.0, leading - _log_sum_exp(others, axis=1))
 
 
 def entropy(logits: ArrayLike) -> FloatArray:
-    """Logarithm of the entropy (in nats) of the softmax distribution.
+    """Log of the entropy of p.
 
     Args:
         logits: (N, K), K >= 2.
 
     Returns:
-        (N,) float64, at most log(log(K)); `exp` of it is the entropy.
+        (N,) float64, at most log(log(K)); `exp` of it is the entropy in nats.
     """
     log_p, log_surprise = _log_probabilities(_checked(logits))
     return _log_sum_exp(log_p + log_surprise, axis=1)
 
 
 def margin(logits: ArrayLike) -> FloatArray:
-    """Logarithm of 1 - (largest - second largest softmax probability).
+    """log(1 - (largest p - second largest p)).
 
     Written as twice the second probability plus all smaller ones, so nothing cancels.
 
@@ -118,9 +118,9 @@ def margin(logits: ArrayLike) -> FloatArray:
 
 
 def max_logit(logits: ArrayLike) -> FloatArray:
-    """Minus the largest logit.
+    """- max z.
 
-    Source: Hendrycks et al., 2022 (scaling out-of-distribution detection for real-world settings).
+    Source: Hendrycks et al. 2022 (scaling out-of-distribution detection for real-world settings).
 
     Args:
         logits: (N, K), K >= 2.
@@ -132,9 +132,9 @@ def max_logit(logits: ArrayLike) -> FloatArray:
 
 
 def energy(logits: ArrayLike) -> FloatArray:
-    """Free energy at temperature 1: minus the log-sum-exp of the logits.
+    """- log sum exp z.
 
-    Source: Liu et al., 2020, equation 4.
+    Source: Liu et al. 2020, equation 4, the free energy at temperature 1.
 
     Args:
         logits: (N, K), K >= 2.
@@ -146,9 +146,11 @@ def energy(logits: ArrayLike) -> FloatArray:
 
 
 def doctor(logits: ArrayLike) -> FloatArray:
-    """Log-odds that the prediction and a class drawn from the softmax distribution differ: (1 - g) / g, g = sum p^2.
+    """Log of (1 - sum p^2) / sum p^2.
 
-    Source: Granese, Romanelli, Gorla, Palamidessi and Piantanida, 2021 (DOCTOR), D_alpha.
+    These are the odds that the prediction and a class drawn from p differ.
+
+    Source: Granese et al. 2021 (DOCTOR), D_alpha.
 
     Args:
         logits: (N, K), K >= 2.
@@ -161,9 +163,9 @@ def doctor(logits: ArrayLike) -> FloatArray:
 
 
 def max_logit_pnorm(logits: ArrayLike) -> FloatArray:
-    """Minus the largest logit over the p-norm of all, p = 5, after the mean is subtracted.
+    """- max z over the 5-norm of z, from their mean.
 
-    Source: Cattelan and Silva, 2024 (how to fix a broken confidence estimator), equations 8 and 9; they choose p by
+    Source: Cattelan and Silva 2024 (how to fix a broken confidence estimator), equations 8 and 9; they choose p by
     held-out errors.
 
     Args:
@@ -181,9 +183,9 @@ def max_logit_pnorm(logits: ArrayLike) -> FloatArray:
 
 
 def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
-    """Logarithm of the generalised entropy sum_k p_k^gamma (1 - p_k)^gamma over the `top` most probable classes.
+    """Log of the sum over the 100 most probable classes of (p (1 - p))^0.1.
 
-    Source: Liu, Lochman and Zach, 2023 (GEN), equation 3; the paper's score is the negative of the sum.
+    Source: Liu, Lochman and Zach 2023 (GEN), equation 3, the generalised entropy; their score is the negative.
 
     Args:
         logits: (N, K), K >= 2.
@@ -198,15 +200,15 @@ def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
 
 
 def nnguide(guidance: FloatArray, logits: FloatArray) -> FloatArray:
-    """Energy times the guidance (N,) by the nearest of a bank, see `Neighbours.guidance`.
+    """Energy times the mean of the 10 largest products of cosine and energy over the bank.
 
-    Source: Park, Jung and Teoh, 2023 (nearest neighbor guidance), equation 5.
+    Source: Park et al. 2023 (nearest neighbor guidance), equation 5; the mean (N,) is `Neighbours.guidance`.
     """
     return np.asarray(energy(logits) * guidance)
 
 
 def mean_probability(logits: FloatArray) -> FloatArray:
-    """log(1 - mean over augmentations of the probability of the predicted class), without cancellation.
+    """log(1 - mean over augmentations of p of the predicted class).
 
     Args:
         logits: (V + 1, N, K) of the samples, whose predictions count, and of their V augmentations; as for the others
@@ -222,7 +224,7 @@ def mean_probability(logits: FloatArray) -> FloatArray:
 def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
     """What logits (N, K) are divided by (1,) to make classes (N,) likeliest; 1 where nothing is likeliest.
 
-    Source: Guo, Pleiss, Sun and Weinberger, 2017 (on calibration of modern neural networks), section 4.2.
+    Source: Guo et al. 2017 (on calibration of modern neural networks), section 4.2.
     """
     from scipy.optimize import brentq  # slow to import, and a scorer does not need it
 
@@ -237,24 +239,28 @@ def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
 
 
 def mean_log_probability(logits: FloatArray) -> FloatArray:
-    """Minus the mean over augmentations of the logarithm of the probability of the predicted class."""
+    """Minus the mean over augmentations of log p of the predicted class."""
     of_predicted = np.take_along_axis(log_softmax(logits, axis=2), _predicted(logits), axis=2)
     return np.asarray(-of_predicted[..., 0].mean(axis=0))
 
 
 def mean_entropy(logits: FloatArray) -> FloatArray:
-    """Entropy (in nats) of the mean over augmentations of the probabilities."""
+    """Entropy of the mean over augmentations of p."""
     log_p = _log_sum_exp(log_softmax(logits, axis=2), axis=0) - np.log(len(logits))
     return np.asarray(-(np.exp(log_p) * log_p).sum(axis=1))
 
 
 def logit_variance(logits: FloatArray) -> FloatArray:
-    """Logarithm of the variance of the logits over augmentations, summed over classes."""
+    """Log of the variance of z over augmentations, summed over classes."""
     return np.asarray(np.log(logits.var(axis=0).sum(axis=1) + _LEAST_VARIANCE))
 
 
 def feature_disagreement(features: Sequence[FloatArray]) -> FloatArray:
-    """1 - mean cosine of the penultimate features (N, D) of samples, the first, and of their augmentations."""
+    """1 - mean cosine of the features of a sample and of its augmentations.
+
+    Args:
+        features: (N, D) penultimate features of the samples, then of each augmentation.
+    """
     own = unit_length(features[0]).astype(np.float64)
     return np.asarray(1 - np.mean([(own * unit_length(each)).sum(axis=1) for each in features[1:]], axis=0))
 
@@ -387,9 +393,9 @@ def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
 def mahalanobis(
     features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
-    """Logarithm of the squared distance to the nearest class mean, shared covariance.
+    """Log of the squared distance to the nearest class mean, shared covariance.
 
-    Source: Lee, Lee, Lee, Shin 2018.
+    Source: Lee et al. 2018.
     """
     squared = _squared_to_nearest(features, learned, left_out)
     return np.log(np.maximum(squared, np.finfo(np.float64).tiny))
@@ -398,7 +404,10 @@ def mahalanobis(
 def relative_mahalanobis(
     features: FloatArray, _logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
-    """Squared distance to the nearest class mean, less that to the mean of all. Source: Ren and others 2021."""
+    """Squared distance to the nearest class mean, less that to the mean of all.
+
+    Source: Ren, Fort, Liu et al. 2021.
+    """
     of_all = {
         "whitening": learned["whitening_of_all"],
         "means": learned["mean_of_all"],
@@ -416,7 +425,10 @@ def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
 def unit_mahalanobis(
     features: FloatArray, logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None
 ) -> FloatArray:
-    """The same of features of unit length. Source: Mueller and Hein 2025 (Mahalanobis++)."""
+    """Log of the squared distance to the nearest class mean among features of unit length.
+
+    Source: Mueller and Hein 2025 (Mahalanobis++).
+    """
     without = None if left_out is None else replace(left_out, features=_directions(left_out.features))
     return mahalanobis(_directions(features), logits, learned, without)
 
@@ -434,9 +446,9 @@ def discriminants(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def wdiscood(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Distance to the nearest class mean along discriminants, plus `RESIDUAL` times that to the mean across them.
+    """Distance to the nearest class mean where classes differ, plus 5 times that to the mean elsewhere.
 
-    Source: Chen, Lin, Xu and Vela 2023 (whitened linear discriminant analysis), with all discriminants there are.
+    Source: Chen et al. 2023 (whitened linear discriminant analysis), with all discriminants there are.
     """
     whitened = product(features, learned["whitening"])
     along = np.sqrt(_squared_to_nearest(whitened, {"whitening": learned["axes"], "means": learned["means"]}))
@@ -459,7 +471,10 @@ def residual_space(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def vim(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Norm outside the principal subspace against energy. Source: Wang, Li, Feng, Zhang 2022."""
+    """Scaled norm outside the principal subspace of 1000, 512 or half the dimensions, plus energy.
+
+    Source: Wang et al. 2022.
+    """
     norms = np.linalg.norm(product(features - learned["origin"], learned["axes"]), axis=1)
     return np.asarray(learned["scale"][0] * norms + energy(logits))
 
@@ -470,30 +485,45 @@ def clip(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def react(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Energy after clipping features at their 90th percentile. Source: Sun, Guo, Li 2021."""
+    """Energy after features are clipped at their 90th percentile.
+
+    Source: Sun et al. 2021.
+    """
     return _energy_of(np.minimum(features, learned["limit"][0]), learned)
 
 
 def ash(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Energy with 65 % of the features pruned and the rest sharpened (ASH-S). Source: Djurisic and others 2023."""
+    """Energy with 65 % of the features pruned and the rest sharpened.
+
+    Source: Djurisic et al. 2023 (ASH-S).
+    """
     kept = _largest(features)
     return _energy_of(kept * _sharpening(features, kept), learned)
 
 
 def scale(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Energy with features scaled by how much of them the largest 35 % make up. Source: Xu, Chen, Franchi, Yao 2024."""
+    """Energy with features scaled by how much of them the largest 35 % make up.
+
+    Source: Xu et al. 2024.
+    """
     return _energy_of(features * _sharpening(features, _largest(features)), learned)
 
 
 def gradnorm(features: FloatArray, logits: FloatArray, _learned: Arrays) -> FloatArray:
-    """Minus the L1 norm of the last weight's gradient with a uniform label. Source: Huang, Geng, Li 2021."""
+    """Minus the L1 norm of the last weight's gradient with a uniform label.
+
+    Source: Huang et al. 2021.
+    """
     # The gradient is the outer product of p - 1/K and the features.
     p = softmax(logits, axis=1)
     return np.asarray(-np.abs(p - 1 / p.shape[1]).sum(axis=1) * np.abs(features).sum(axis=1))
 
 
 def norm(features: FloatArray, _logits: FloatArray, _learned: Arrays) -> FloatArray:
-    """Minus the logarithm of the L2 norm of the features. Source: Yu and others 2023 (feature norms)."""
+    """Minus the logarithm of the L2 norm of the features.
+
+    Source: Yu et al. 2023 (feature norms).
+    """
     return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
 
 
@@ -505,7 +535,10 @@ def contributing(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Energy by the 30 % of the last weights that contribute most. Source: Sun and Li 2022 (DICE)."""
+    """Energy by the 30 % of the last weights that contribute most.
+
+    Source: Sun and Li 2022 (DICE).
+    """
     return _energy_of(features, learned)
 
 
@@ -520,7 +553,10 @@ def patterns(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def she(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Minus the product of the features and their mean in the predicted class. Source: Zhang and others 2023 (SHE)."""
+    """Minus the product of the features and their mean in the predicted class.
+
+    Source: Zhang et al. 2023 (SHE).
+    """
     return np.asarray(-(features * learned["patterns"][logits.argmax(axis=1)]).sum(axis=1))
 
 
@@ -532,7 +568,7 @@ def mean_and_gaps(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None) -> FloatArray:
-    """Minus the mean distance to the decision boundaries of the other classes over that to the mean of the features.
+    """Minus the mean distance to decision boundaries over that to the mean of the features.
 
     Source: Liu and Qin 2024 (fast decision boundary based detector), equations 4 to 6.
     """
@@ -555,7 +591,7 @@ def along_classes(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Minus how far the predicted class's weight goes along the features from their mean, and minus their L1 norm.
+    """Minus the predicted class's weight along the features from their mean, and minus their L1 norm.
 
     Source: Liu and Qin 2025 (through the lens of neural collapse); see `NORM_SHARE` for the weight of the norm.
     """
@@ -570,9 +606,9 @@ def correlations(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
-    """Regret of the last layer against one that also learned from the sample, features of unit length.
+    """Regret of the last layer against one that learned from the sample, features of unit length.
 
-    Source: Bibas, Feder and Hassner 2021 (single layer predictive normalized maximum likelihood), theorem 2, with the
+    Source: Bibas et al. 2021 (single layer predictive normalized maximum likelihood), theorem 2, with the
     softmax of features of unit length as in the authors' code.
     """
     directions = _directions(features)
@@ -589,9 +625,9 @@ def usual_norm(ordinary: OrdinaryFeatures) -> Arrays:
 
 
 def sirc(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray:
-    """log(1 - max p), higher where the L1 norm of the features is three standard deviations below the usual one.
+    """log(1 - max p), higher where the L1 norm of the features is low.
 
-    Source: Xia and Bouganis 2022 (SIRC), equation 8, of max p and the L1 norm.
+    Source: Xia and Bouganis 2022 (SIRC), equation 8, of max p and the L1 norm; low is three standard deviations below.
     """
     mean, deviation = learned["usual"]
     excess = np.abs(features).sum(axis=1) - (mean - 3 * deviation)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from score_names import score_names
 
-from gradscore.baselines import BASELINES, InDistribution, NetworkOutputs
+from gradscore.baselines import BASELINES, InDistribution, NetworkOutputs, of_logits
 from gradscore.baselines.formulas import doctor, energy, entropy, gen, margin, max_logit, max_logit_pnorm, msp
 from gradscore.errors import EvaluationError
 
@@ -102,3 +102,16 @@ def test_by_name(name: str) -> None:
     samples = NetworkOutputs(logits=logits)
     learned = BASELINES[name].fit(InDistribution(outputs=samples, classes=np.array([0, 2])))
     np.testing.assert_array_equal(BASELINES[name].of(samples, learned), FUNCTIONS[name](logits))
+
+
+def test_a_baseline_is_described_by_the_docstring_of_its_formula() -> None:
+    def second(logits: np.ndarray) -> np.ndarray:
+        """The second largest logit.
+
+        Source: Doe et al. 2001 (second best), equation 3; 1999 in a preprint.
+        """
+        return np.sort(logits, axis=1)[:, -2]
+
+    found, named = of_logits(second), of_logits(second, summary="runner-up", source="Roe 2002")
+    assert (found.summary, found.source) == ("The second largest logit.", "Doe et al. 2001")
+    assert (named.summary, named.source) == ("runner-up", "Roe 2002")
