@@ -170,7 +170,8 @@ def _print(output: Output, watching: Monitor, windows: list[Window], *, rest: st
         name = window.name if window.complete else f"{window.name} (incomplete)"
         shares = (_share(each) for each in (window.rejected, window.ood))
         lost = [str(window.not_scored)] if some_lost else []
-        table.add_row(name, str(window.samples), *lost, _figure(window.accuracy), interval_of(window), *shares)
+        accuracy = "-" if window.accuracy is None else f"{window.accuracy:.3f}"
+        table.add_row(name, str(window.samples), *lost, accuracy, interval_of(window), *shares)
     output.show(table)
     if watching.changes:
         output.say("an alarm stands until you start with a new folder (--out)", detail=True)
@@ -185,10 +186,6 @@ def interval_of(window: Window) -> str:
 def _evidence(change: Change) -> str:
     names = list(dict.fromkeys(alarm.stream for alarm in change.alarms))
     return f"evidence: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _share(value: float | None) -> str:

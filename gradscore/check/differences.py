@@ -192,7 +192,8 @@ class PairedRates:
             sum_of_roots = -won - lost + (2 * n - won + lost) * change
             product = -8 * n * lost * change * (1 - change)
             share_lost = (np.sqrt(max(0.0, sum_of_roots**2 - product)) - sum_of_roots) / (4 * n)
-            return _statistic(won - lost - n * change, n * (2 * share_lost + change * (1 - change)))
+            distance, variance = won - lost - n * change, n * (2 * share_lost + change * (1 - change))
+            return float(distance / np.sqrt(variance) if variance > 0 else np.copysign(np.inf, distance))
 
         return _bound(score, (won - lost) / n, quantile)
 
@@ -257,10 +258,6 @@ def _wilson(held: int, n: int, quantile: float) -> float:
     square = quantile**2
     middle = (held + square / 2) / (n + square)
     return float(middle + quantile * np.sqrt(held * (n - held) / n + square / 4) / (n + square))
-
-
-def _statistic(distance: float, variance: float) -> float:
-    return float(distance / np.sqrt(variance)) if variance > 0 else float(np.copysign(np.inf, distance))
 
 
 def _bound(score: Callable[[float], float], found: float, quantile: float) -> float:

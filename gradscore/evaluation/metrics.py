@@ -184,7 +184,7 @@ def aurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
     after = np.cumsum(sizes)
     before = after - sizes
     errors_before = np.cumsum(errors) - errors
-    harmonic = _harmonic(int(after[-1]))
+    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, int(after[-1]) + 1))])
     steps = harmonic[after.astype(np.int64)] - harmonic[before.astype(np.int64)]
     return float(((errors_before - before * (errors / sizes)) * steps + errors).sum() / sizes.sum())
 
@@ -267,10 +267,6 @@ def _by_score(scores: ArrayLike, wrong: ArrayLike) -> tuple[FloatArray, FloatArr
     values, truth = checked(scores, wrong)
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return np.bincount(group, weights=truth, minlength=len(sizes)).astype(np.float64), sizes.astype(np.float64)
-
-
-def _harmonic(n: int) -> FloatArray:
-    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
 @dataclass(frozen=True, kw_only=True)

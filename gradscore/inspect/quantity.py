@@ -180,7 +180,7 @@ class Quantity(ABC):
             layer: of which layer.
             value: a number, or a tensor of any shape.
         """
-        self._aggregates.setdefault(measure, {}).setdefault(layer, self._nothing())
+        self._aggregates.setdefault(measure, {}).setdefault(layer, Running(keeps=not self.inplace))
         if isinstance(value, Tensor):
             self._waiting.append((measure, layer, value.detach().double().flatten(), self.step))
             if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
@@ -228,9 +228,6 @@ class Quantity(ABC):
         """Whether a layer is looked at; all are, unless a class says otherwise."""
         del module
         return True
-
-    def _nothing(self) -> Running:
-        return Running(keeps=not self.inplace)
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []

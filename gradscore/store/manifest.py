@@ -415,8 +415,5 @@ def _instead(folder: Path) -> str:
     inside = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
     if inside is not None:
         return f"did you mean {inside}?"
-    return f"gradscore run {folder} makes one" if _is_config(folder) else "make one with gradscore run CONFIG"
-
-
-def _is_config(path: Path) -> bool:
-    return path.suffix in (".yaml", ".yml") and path.is_file()
+    is_config = folder.suffix in (".yaml", ".yml") and folder.is_file()
+    return f"gradscore run {folder} makes one" if is_config else "make one with gradscore run CONFIG"
