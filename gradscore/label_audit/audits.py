@@ -16,7 +16,7 @@ from ..data import FIT, Pixels, Samples, are_images, is_image, planned_splits
 from ..errors import DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface
-from ..pipeline import Progress, feature_table, given_samples, open_split, warn_of_overflow
+from ..pipeline import Progress, feature_table, given_samples, open_split, resolved_features, warn_of_overflow
 from ..reporting import Part, Plot, ToolFiles, colour, heat_map, histograms, thumbnail, write_beside
 from ..system import checked, clear_page, make_folder, only_writer, replacing, write_csv
 from .last_layers import check_class_sizes
@@ -55,7 +55,7 @@ def audit(
         data: labelled samples as `gradscore.features` takes them.
         class_names: in the order of the outputs of the model.
         preprocessing: as for `gradscore.features`.
-        penultimate: the name of the linear layer whose inputs are compared; the last one by default.
+        penultimate: the name of the linear layer whose inputs are compared; by default the one that makes the logits.
         batch_size: samples that go through the model at a time.
         output: as for `gradscore.features`.
         one_logit: as for `gradscore.features`.
@@ -88,7 +88,7 @@ def audit(
         with interface.attached(model):
             check_names(class_names, count_classes(model, samples.first))
     table = audited_features(
-        model, samples, penultimate=penultimate or True, options=options, interface=interface, progress=progress
+        model, samples, penultimate=penultimate or AUTO, options=options, interface=interface, progress=progress
     )
     return ranked(table, class_names=class_names, seed=options.seed)
 
@@ -97,7 +97,7 @@ def audited_features(
     model: nn.Module,
     samples: Samples,
     *,
-    penultimate: bool | str = True,
+    penultimate: bool | str = AUTO,
     options: ExtractConfig,
     interface: Interface,
     progress: Progress | None = None,
@@ -107,7 +107,7 @@ def audited_features(
     Args:
         model: as for `audit`.
         samples: what is audited.
-        penultimate: the name of the linear layer, or True for the last one.
+        penultimate: the name of the linear layer, True for the last one, `auto` for the one that makes the logits.
         options: batch size and part size.
         interface: how the model returns logits.
         progress: told how far it is.
@@ -125,6 +125,10 @@ def audited_features(
         "augmentations": list(AUGMENTATIONS) if look_again else [],
     }
     features = section(FeaturesConfig, settings, where="features")
+    with interface.attached(model):
+        features = resolved_features(features, model, images)
+    if features.penultimate is False:  # which the extractor refuses, with what to do
+        features = features.model_copy(update={"penultimate": True})
     table = feature_table(model, samples, features, options, interface=interface, progress=progress)
     warn_of_overflow(table)
     return table
@@ -162,7 +166,7 @@ def audit_config(
     table = audited_features(
         opened.model,
         opened.samples,
-        penultimate=True if config.features.penultimate in (AUTO, False) else config.features.penultimate,
+        penultimate=config.features.penultimate or AUTO,
         options=config.extract,
         interface=Interface(),
         progress=None if progress is None else lambda _, done, total: progress(split, done, total),

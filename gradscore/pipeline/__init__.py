@@ -17,6 +17,7 @@ from .extraction import (
     open_datasets,
     open_split,
     resolved,
+    resolved_features,
     write_shards,
 )
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow

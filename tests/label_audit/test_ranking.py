@@ -260,6 +260,24 @@ def test_augmentations_that_cost_accuracy_are_left_out_and_named() -> None:
     assert found.notices == ["augmentations that cost the classifier too much accuracy were left out: mirror"]
 
 
+class TwoHeads(nn.Module):
+    """Has another linear layer behind the one that makes the logits."""
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        self.core, self.aside = core, nn.Linear(4, 4)
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"main": self.core(inputs), "aside": self.aside(inputs)}
+
+
+def test_the_layer_that_makes_the_logits_is_found_among_several(net: nn.Module) -> None:
+    inputs, given, _ = blobs()
+    alone = gradscore.audit(net, (inputs, given))
+    beside = gradscore.audit(TwoHeads(net).eval(), (inputs, given), output="main")
+    pd.testing.assert_frame_equal(beside.table, alone.table)
+
+
 LABELS = {
     "few of a class": (lambda given: given.where(torch.arange(90) > 80, 0), r"class 1 has 3, class 2 has 3"),
     "one class": (torch.zeros_like, "wanted samples of two classes or more, got 1"),
