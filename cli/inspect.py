@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradscore.inspect import Inspection
     from gradscore.reporting import ToolFiles
 
-SHOWN = {
+FIGURES_SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
     ("parameter gradient", "norm", "median"): "root mean square of parameter gradients, median over batches",
     ("gradient signal-to-noise ratio", "data set", "mean"): "gradient signal-to-noise ratio over all samples",
@@ -98,7 +98,7 @@ def inspect(
 def _print(output: Output, found: Inspection) -> None:
     output.say(found.verdict, *map(str, found.findings))
     figures = found.table()
-    for (quantity, measure, statistic), title in SHOWN.items():
+    for (quantity, measure, statistic), title in FIGURES_SHOWN.items():
         chosen = (figures["quantity"] == quantity) & (figures["measure"] == measure)
         part = figures[chosen & (figures["statistic"] == statistic)]
         values = {(row["layer"], row["group"]): float(row["value"]) for row in part.to_dict("records")}

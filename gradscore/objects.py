@@ -109,7 +109,7 @@ class Address:
         return f"{self.protocol}://{self.path}"
 
 
-class Entry(NamedTuple):
+class ListedObject(NamedTuple):
     """What a listing says of an object: its size in bytes, and a tag that differs where the content does."""
 
     size: int
@@ -139,7 +139,7 @@ class LocalCopy:
         self.known = _read_index(self._index)
         ADDRESSES[str(self.folder)] = str(address)
 
-    def pull(self, there: Mapping[str, Entry]) -> bool:
+    def pull(self, there: Mapping[str, ListedObject]) -> bool:
         """Makes the folder like a listing: downloads what is missing or changed, removes everything else.
 
         Returns:
@@ -228,7 +228,7 @@ class LocalCopy:
                     found[path.relative_to(self.folder).as_posix()] = _size_and_time(path)
         return found
 
-    def _download(self, name: str, entry: Entry) -> None:
+    def _download(self, name: str, entry: ListedObject) -> None:
         with replacing(self.folder / name) as temporary, _asking(self.address / name) as (files, path):
             files.get_file(path, str(temporary))
             if (size := temporary.stat().st_size) != entry.size:
@@ -493,7 +493,7 @@ def working_copy(address: str | Path, *, must_exist: bool = False) -> Iterator[W
             yield run
 
 
-def _by_name(run: Address) -> dict[str, Entry]:
+def _by_name(run: Address) -> dict[str, ListedObject]:
     return {path.relative_to(run.path).as_posix(): entry for path, entry in listing(run).items()}
 
 
@@ -502,7 +502,7 @@ def is_copy(path: Path) -> bool:
     return called(str(path)) != str(path)
 
 
-def listing(address: Address, *, is_pattern: bool = False) -> dict[PurePosixPath, Entry]:
+def listing(address: Address, *, is_pattern: bool = False) -> dict[PurePosixPath, ListedObject]:
     """The object at an address and those below it, or those that a pattern names, by bucket and key.
 
     Raises:
@@ -545,11 +545,13 @@ def _read_index(index: Path) -> dict[str, Known]:
         return {}
 
 
-def _entry(about: Mapping[str, Any]) -> Entry:
-    return Entry(int(about["size"]), next((str(about[name]) for name in _TAGS if about.get(name) is not None), ""))
+def _entry(about: Mapping[str, Any]) -> ListedObject:
+    return ListedObject(
+        int(about["size"]), next((str(about[name]) for name in _TAGS if about.get(name) is not None), "")
+    )
 
 
-def entry_at(address: Address) -> Entry | None:
+def entry_at(address: Address) -> ListedObject | None:
     """What is at an address; None where there is nothing."""
     with _asking(address) as (files, path), suppress(FileNotFoundError):
         return _entry(files.info(path))

@@ -597,7 +597,7 @@ def _as_given(samples: Inputs, found: Mapping[str, Array]) -> TestInputs:
     return found[""] if isinstance(samples, Tensor) else {name: found[name] for name in samples}
 
 
-ROWS_AT_A_TIME = 2**16
+ROWS_OF_A_BLOCK = 2**16
 
 
 def measured_rejections(
@@ -636,7 +636,7 @@ def _fires(run: RunFolder, split: str, detectors: Mapping[str, CalibratedScore])
     """Which samples (N,) of a split any detector rejects."""
     inputs = next(iter(detectors.values())).model.inputs
     found = []
-    for rows in run.blocks(split, rows=ROWS_AT_A_TIME):
+    for rows in run.blocks(split, rows=ROWS_OF_A_BLOCK):
         scores = ScoreInputs(inputs, rows)
         found.append(np.any([scores.by(each.model) > each.threshold.value for each in detectors.values()], axis=0))
     return np.concatenate(found)

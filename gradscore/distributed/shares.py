@@ -24,9 +24,9 @@ from ..store import (
     CONFIG,
     MANIFEST,
     PARTIAL,
-    Record,
     RunFolder,
     RunWriter,
+    StoredRecord,
     check_run_target,
     differences,
     is_complete,
@@ -268,7 +268,7 @@ ShardFile = Annotated[str, Field(pattern=r"^features/[A-Za-z0-9_-]+(\.[A-Za-z0-9
 """What a shard makes, as a path relative to the run folder: files of other names are not taken from others."""
 
 
-class ShareRecord(Record):
+class ShareRecord(StoredRecord):
     """What one process has written.
 
     Attributes:

@@ -33,7 +33,7 @@ from .hooks import (
 )
 from .quantity import (
     MODEL,
-    Entry,
+    EpochFigure,
     ModuleQuantity,
     OutputGradientQuantity,
     OutputQuantity,
@@ -123,7 +123,7 @@ class Inspector:
         # Attention, say, has parameters of its own and a layer within.
         self._owners = learning_modules(model) if tuple(layers) == ("*",) else {}
         self.epoch, self.name, self.optimizer = 0, str(name), optimizer
-        self.history: list[Entry] = []
+        self.history: list[EpochFigure] = []
         self._engine: Engine | None = None
         self._loop, self._logbook = TrainingLoop(), Logbook()
         self._saw_samples = self._samples_were_due = False
@@ -363,7 +363,7 @@ class Inspector:
         record.save(file)
         write_training(record, path)
 
-    def tick_epoch(self) -> list[Entry]:
+    def tick_epoch(self) -> list[EpochFigure]:
         """Ends an epoch: its figures join the history, the quantities start anew.
 
         Where `torch.distributed` is at work, every process has to call it; quantities then hold what all of them saw.
@@ -378,7 +378,7 @@ class Inspector:
         merge_ranks([*self.quantities, self._loop])
         self._loop.reset()
         found = [
-            Entry(self.epoch, quantity.name, *row)
+            EpochFigure(self.epoch, quantity.name, *row)
             for quantity in self.quantities
             for row in ordered_rows(quantity.summary(), [*self.layers, *self.parameters])
         ]
@@ -391,7 +391,7 @@ class Inspector:
 
     def table(self) -> pd.DataFrame:
         """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
-        return pd.DataFrame(self.history, columns=Entry._fields)
+        return pd.DataFrame(self.history, columns=EpochFigure._fields)
 
     def _watch_parameters(self) -> None:
         """Hooks on the gradients of parameters that need one and have none yet: some are unfrozen while they train."""

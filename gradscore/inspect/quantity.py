@@ -54,7 +54,7 @@ class Row(NamedTuple):
     value: float
 
 
-class Entry(NamedTuple):
+class EpochFigure(NamedTuple):
     """A figure of an epoch."""
 
     epoch: int

@@ -17,7 +17,7 @@ from ..system import FloatArray, replacing
 from .findings import Finding
 from .histograms import GradHist1d, Histogram
 from .layer_quantities import ExplicitCall
-from .quantity import MODEL, POINTS, Entry, Quantity, band_of, layer_of, model_order
+from .quantity import MODEL, POINTS, EpochFigure, Quantity, band_of, layer_of, model_order
 
 TEMPLATE = Path(__file__).parent / "templates" / "inspect.html.jinja"
 
@@ -137,7 +137,7 @@ class Logbook:
         name: str,
         layers: Sequence[str],
         quantities: Sequence[Quantity],
-        history: Iterable[Entry],
+        history: Iterable[EpochFigure],
         findings: Iterable[Finding],
     ) -> TrainingRecord:
         """Everything as tables.
@@ -150,7 +150,7 @@ class Logbook:
             findings: with their steps.
         """
         quantities = [quantity for quantity in quantities if quantity.value or quantity.timelines or quantity.joined]
-        epochs = pd.DataFrame(list(history), columns=Entry._fields)
+        epochs = pd.DataFrame(list(history), columns=EpochFigure._fields)
         return TrainingRecord(
             name=name,
             layers=list(layers),

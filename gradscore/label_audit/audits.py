@@ -191,7 +191,7 @@ def audit_config(
     return replace(found, notices=notices), image
 
 
-SHOWN = 100
+LABELS_SHOWN = 100
 """Samples on the page."""
 
 TEMPLATE = Path(__file__).parent / "templates" / "audit.html.jinja"
@@ -211,7 +211,7 @@ FILES = ("audit.csv", "audit.parquet", PAGE)
 
 
 def write_audit(
-    audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = SHOWN
+    audit: Audit, folder: str | Path, *, name: str = "labels", images: PixelsOf | None = None, shown: int = LABELS_SHOWN
 ) -> ToolFiles:
     """Writes `audit.csv`, `audit.parquet`, and, with the extra `report`, `audit.html`.
 

@@ -100,7 +100,7 @@ LITTLE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class AccuracyEstimate:
     """The estimate of a window's accuracy.
 
     Attributes:
@@ -115,7 +115,7 @@ class Estimate:
     high: float | None
 
 
-UNKNOWN = Estimate(accuracy=None, low=None, high=None)
+UNKNOWN = AccuracyEstimate(accuracy=None, low=None, high=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ class EstimatedAccuracy:
         process = GaussianProcess.fitted(windows, terms.optional) if windows else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
 
-    def of(self, columns: Mapping[str, FloatArray]) -> Estimate:
+    def of(self, columns: Mapping[str, FloatArray]) -> AccuracyEstimate:
         """The estimate of the accuracy of samples.
 
         Args:
@@ -150,7 +150,7 @@ class EstimatedAccuracy:
         """
         return self.of_sums(self.terms.added(self.terms.none, columns))
 
-    def of_sums(self, sums: Sums) -> Estimate:
+    def of_sums(self, sums: Sums) -> AccuracyEstimate:
         """The estimate of samples of which sums are known."""
         if sums.samples < FEWEST:
             return UNKNOWN
@@ -162,7 +162,7 @@ class EstimatedAccuracy:
         below, above = (
             float(np.hypot(far * size, Z_90 * np.sqrt(noise))) for far in (self.process.below, self.process.above)
         )
-        return Estimate(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
+        return AccuracyEstimate(accuracy=accuracy, low=max(0.0, accuracy - below), high=min(1.0, accuracy + above))
 
 
 class KnownWindow(NamedTuple):

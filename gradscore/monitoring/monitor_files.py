@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parent / "templates" / "monitor.html.jinja"
 STATE, LINES, FIGURES, PAGE = "state.json", "windows.jsonl", "metrics.prom", "monitor.html"
 FILES = (STATE, LINES, FIGURES, PAGE)
 
-SHOWN = 20
+WINDOWS_SHOWN = 20
 """Windows whose samples are on the page, the last ones."""
 
 HIGHEST = 100
@@ -79,7 +79,7 @@ def _page(monitor: Monitor, name: str) -> tuple[dict[str, object], list[Part]]:
         "suspicious": {window.name: window.suspicious for window in windows},
         "alpha": monitor.alpha,
         "windows": windows[::-1],
-        "shown": windows[: -SHOWN - 1 : -1],
+        "shown": windows[: -WINDOWS_SHOWN - 1 : -1],
     }
     return content, [Part(title="Timeline", plots=plots)]
 

@@ -306,7 +306,7 @@ NO_BANK = (
 LOOKED_AT = 16
 """Samples, from the first to the last, of which those that can be read are looked at."""
 
-SHOWN = 7
+SHOWN_TO_NETWORK = 7
 """Samples of these that a network is shown, to see whether a linear layer makes its logits."""
 
 
@@ -391,7 +391,7 @@ def _layer_of_logits(model: nn.Module, inputs: Inputs) -> bool | str:
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     # The first one comes again at the end: some networks take no single one, and some sort samples and put them back
     # behind the layer, which samples in order would not show.
-    places = [*_spread(sample_count(inputs), SHOWN), 0]
+    places = [*_spread(sample_count(inputs), SHOWN_TO_NETWORK), 0]
     width = None
     try:
         few = each_input(inputs, lambda each: each[places].to(first_parameter(model).device))

@@ -28,7 +28,7 @@ from ..system import (
 
 Similarity = Literal["cosine", "dot"]
 
-ROWS_AT_A_TIME = 1024
+PRODUCTS_AT_A_TIME = 1024
 """Rows of products that are computed at a time: 32 MiB of float64 for 4,096 numbers each."""
 
 
@@ -248,8 +248,8 @@ class Projections:
     def _products(self, other: Projections, one: FloatArray, another: FloatArray) -> Iterator[FloatArray]:
         """Products of rows times a number for each, some rows at a time."""
         columns = other.values.astype(np.float64).T
-        for start in range(0, max(1, len(self)), ROWS_AT_A_TIME):
-            rows = slice(start, start + ROWS_AT_A_TIME)
+        for start in range(0, max(1, len(self)), PRODUCTS_AT_A_TIME):
+            rows = slice(start, start + PRODUCTS_AT_A_TIME)
             yield self.values[rows].astype(np.float64) @ columns * one[rows, None] * another
 
     def _own_norms(self) -> FloatArray:
@@ -311,7 +311,7 @@ MANIFEST = "projections.json"
 SCALE = "scale"
 
 
-class Manifest(BaseModel):
+class ProjectionManifest(BaseModel):
     """What a folder says of its shards.
 
     Attributes:
@@ -339,7 +339,7 @@ class ProjectionFolder:
         manifest: what it says of its shards.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: ProjectionManifest) -> None:
         self.path, self.manifest = path, manifest
 
     @classmethod
@@ -355,7 +355,9 @@ class ProjectionFolder:
         except OSError as error:
             raise StoreError(f"{file}: cannot be read ({error.strerror}); give a folder that project() wrote") from None
         again = "delete the folder and project again"
-        return cls(path, parse_document(content, TypeAdapter(Manifest), where=file, error=StoreError, advice=again))
+        return cls(
+            path, parse_document(content, TypeAdapter(ProjectionManifest), where=file, error=StoreError, advice=again)
+        )
 
     @classmethod
     def opened(cls, path: Path, about: About) -> ProjectionFolder:
@@ -364,7 +366,7 @@ class ProjectionFolder:
         Raises:
             StoreError: it was made with others.
         """
-        now = Manifest(settings=about, versions=package_versions())
+        now = ProjectionManifest(settings=about, versions=package_versions())
         if not (path / MANIFEST).exists():
             found = cls(path, now)
             found._write_manifest()

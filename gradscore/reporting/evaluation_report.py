@@ -66,7 +66,7 @@ FOOTER = (
 OURS, BASELINE, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
 """Colours of the chosen score, what it is compared with, and the regression on scores of the logits."""
 
-SHOWN = 10
+SCORES_SHOWN = 10
 """Scores of a table that are shown at once."""
 
 NEGLIGIBLE = 0.01
@@ -511,7 +511,7 @@ def _table(
         )
         for score in order
     ]
-    shown = {*order[: SHOWN if headline else None], chosen, META}
+    shown = {*order[: SCORES_SHOWN if headline else None], chosen, META}
     return ScoreTable(
         title=title,
         caption=caption,

@@ -21,10 +21,10 @@ from .labels import (
 from .manifest import (
     CodeInputs,
     Manifest,
-    Record,
     RunInputs,
     Skipped,
     SplitEntry,
+    StoredRecord,
     describe_inputs,
     describe_network,
     differences,

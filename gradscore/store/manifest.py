@@ -42,19 +42,19 @@ _FINGERPRINT = ".fingerprint"
 Count = Annotated[int, Field(ge=0)]
 
 
-class Record(BaseModel):
+class StoredRecord(BaseModel):
     """Part of a JSON file of a run folder, which must be as it was written."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class _Settings(Record):
+class _Settings(StoredRecord):
     """Settings that influence values, beside what is made of them."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class CodeInputs(Record):
+class CodeInputs(StoredRecord):
     """What a file of code may make; None where none does."""
 
     code_sha256: str | None
@@ -96,7 +96,7 @@ class ExtractInputs(_Settings):
     device: str
 
 
-class RunInputs(Record):
+class RunInputs(StoredRecord):
     """Everything that influences a value of the feature tables, see `describe_inputs`."""
 
     model: ModelInputs
@@ -110,7 +110,7 @@ class RunInputs(Record):
         return self.model_dump(exclude={"data": True, "extract": {"batch_size", "on_error"}})
 
 
-class Skipped(Record):
+class Skipped(StoredRecord):
     """A sample that could not be used, and why; `empty` are the columns of a table in which its value is missing."""
 
     sample_id: str
@@ -118,7 +118,7 @@ class Skipped(Record):
     empty: list[str] = []
 
 
-class Spent(Record):
+class Spent(StoredRecord):
     """Samples of a split that were computed the last time, how long it took, and what share of that gradients took."""
 
     samples: Count
@@ -130,7 +130,7 @@ SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")
 """A part of a path."""
 
 
-class SplitEntry(Record):
+class SplitEntry(StoredRecord):
     """A split of a run; the counts, and whether it hides images (`ShardRows`), are of one that is finished."""
 
     kind: SplitKind
@@ -153,7 +153,7 @@ class SplitEntry(Record):
         return self
 
 
-class Manifest(Record):
+class Manifest(StoredRecord):
     """What a run folder says of itself.
 
     Attributes:

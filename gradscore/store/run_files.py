@@ -26,7 +26,7 @@ from ..data import SIGNATURE_SIDE
 from ..errors import GradscoreError, OutputError, StoreError, reason
 from ..objects import CHECKSUMS, CONFIG, MANIFEST, possible_runs
 from ..system import GIT_IGNORE, file_sha256, is_temporary, only_writer, replacing, write_text
-from .manifest import Count, Manifest, Record, Skipped
+from .manifest import Count, Manifest, Skipped, StoredRecord
 
 _NOTE = b"gradscore"
 _CHECKSUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
@@ -67,7 +67,7 @@ class ShardRows:
     hides_images: bool = False
 
 
-class ShardNote(Record):
+class ShardNote(StoredRecord):
     """What a shard says about itself.
 
     The counts are of its rows: all, those with a label, those predicted right, those with a value that is not finite.

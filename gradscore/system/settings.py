@@ -28,7 +28,7 @@ from pydantic import (
 from ..errors import ConfigError
 from .files import address_problem, as_address, is_address
 
-SHOWN = 8
+NAMES_SHOWN = 8
 """At most so many names are listed in a message."""
 
 LISTED = 40
@@ -42,7 +42,7 @@ def closest(name: str, valid: Iterable[str]) -> str:
     return f"did you mean '{similar[0]}'?" if similar else f"valid: {some(names, shown=LISTED)}"
 
 
-def some(names: Sequence[str], shown: int = SHOWN) -> str:
+def some(names: Sequence[str], shown: int = NAMES_SHOWN) -> str:
     """The first few names and how many more there are, or "none".
 
     Example:

@@ -5,7 +5,7 @@ import pytest
 from gradscore.evaluation import Answer, Records, verdict_rows
 from gradscore.evaluation.answer import Use
 from gradscore.evaluation.records import Record, verdicts
-from gradscore.reporting.evaluation_report import SHOWN, score_tables
+from gradscore.reporting.evaluation_report import SCORES_SHOWN, score_tables
 
 GROUPS = {"near": ["a", "b"], "far": ["c"], "all": ["a", "b", "c"]}
 AREAS = {
@@ -75,8 +75,8 @@ def test_all_but_the_best_scores_are_folded_and_the_chosen_one_never():
     areas = {name: dict.fromkeys("abc", 0.9) for name in [*names, *(f"{name}@augmentations" for name in names)]}
     areas |= {"chosen": dict.fromkeys("abc", 0.6), "meta": dict.fromkeys("abc", 0.6)}
     table, *_ = score_tables(Records(of_sets(areas)), chosen("meta"), GROUPS)
-    assert [row.name for row in table.rows][SHOWN:] == ["meta"]
-    assert len(table.rest) == 12 - SHOWN
+    assert [row.name for row in table.rows][SCORES_SHOWN:] == ["meta"]
+    assert len(table.rest) == 12 - SCORES_SHOWN
 
 
 def test_a_set_on_which_the_chosen_score_loses_says_so_beside_a_better_mean():

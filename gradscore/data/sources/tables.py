@@ -31,7 +31,7 @@ MOST_COLUMNS = 32_768
 NOTHING = ("", "#n/a", "<na>", "-nan", "n/a", "na", "nan", "none", "null")
 """What stands for a missing value beside numbers, in any capitals; among names only an empty field does."""
 
-ROWS_AT_A_TIME = 64
+IMAGES_AT_A_TIME = 64
 """Rows of a Parquet file of images in memory at a time."""
 
 _LONGEST = 2**31 - 1
@@ -118,7 +118,7 @@ def parquet_images(
     path = file_of(request)
     try:
         with pq.ParquetFile(path) as file:
-            first = next(file.iter_batches(ROWS_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
+            first = next(file.iter_batches(IMAGES_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
             count = file.metadata.num_rows
     except DAMAGE as error:
         raise _unreadable(path, error, "a Parquet file") from None
@@ -131,7 +131,7 @@ def parquet_images(
         row = 0
         try:
             with pq.ParquetFile(path) as opened:
-                for batch in opened.iter_batches(ROWS_AT_A_TIME, columns=list(found.columns)):
+                for batch in opened.iter_batches(IMAGES_AT_A_TIME, columns=list(found.columns)):
                     for value in batch.column(0).to_pylist():
                         try:
                             yield value, found.sample_of(row, [value])
