@@ -219,8 +219,9 @@ def _not_compared(run: RunFolder, scores: FittedBaselines) -> str | None:
     """Says of which baselines, often the strongest, a verdict is silent, and which were fitted without a bank."""
     if scores.missing:
         return (
-            f"not compared with {some(scores.missing, 4)}, often the strongest baselines: they need "
-            "features.penultimate: true and, at best, data.in_dist.bank"
+            f"not compared with {some(scores.missing, 4)}, often the strongest baselines: they need what enters the "
+            "linear layer that makes the logits (features.penultimate: auto, or its name) and, at best, "
+            "data.in_dist.bank"
         )
     if BANK not in {info.name for info in run.splits()}:
         return (

@@ -296,10 +296,11 @@ class RunPlan:
         )
 
 
-NO_BANK = (
+NO_BANK = Notice(
     "the bank was left out: samples are compared with it by what enters the linear layer that makes the logits, and in "
     "this network none does (features.penultimate is auto); where log_softmax or a temperature follows such a layer, "
-    "give the network without"
+    "give the network without",
+    "caution",
 )
 """What is said where a bank is of no use."""
 
@@ -584,10 +585,15 @@ def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummar
         device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest.feature_count,
-        notices=[*label_warnings(folder), *_zero_losses(folder), *notes(writer.manifest.notices)],
+        notices=[*label_warnings(folder), *_zero_losses(folder), *_with_levels(writer.manifest.notices)],
         was_complete=writer.was_complete,
         changes=list(writer.changes),
     )
+
+
+def _with_levels(stored: Iterable[str]) -> list[Notice]:
+    """Notices of a manifest, which keeps no levels."""
+    return notes(NO_BANK if each == NO_BANK else each for each in stored)
 
 
 def _zero_losses(run: RunFolder) -> Iterator[Notice]:

@@ -247,7 +247,7 @@ def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
 
 def test_baselines_that_there_are_none_of_are_named_beside_the_verdict(said: Said) -> None:
     wanted = "not compared with knn, class_knn, nnguide, mahalanobis and 15 more, often the strongest"
-    assert f"note: {wanted} baselines: they need features.penultimate: true" in said.plain
+    assert f"note: {wanted} baselines: they need what enters the linear layer that makes the logits" in said.plain
     assert said.document["not_compared"].startswith(wanted)
     assert f"Note: {wanted}" in said.page("report.html").partition("Every score")[0]
 

@@ -234,7 +234,7 @@ def test_another_bank_leaves_the_other_tables_as_they_are(tmp_path, bank):
 def test_a_bank_without_a_linear_layer_is_left_out(tmp_path, net):
     config = make_config(tmp_path, bank=BANK, net=net)
     found = extract(config, trust_code=True)
-    assert [each for each in found.notices if "bank" in each] == [NO_BANK]
+    assert [(each, each.level) for each in found.notices if "bank" in each] == [(NO_BANK, "caution")]
     run = RunFolder(config.run)
     assert (run.config.data.in_dist.bank, run.config.features.penultimate) == (None, False)
     assert "in_dist.bank" not in {info.name for info in run.splits()}
