@@ -103,7 +103,7 @@ def bundle(
 
 
 def _weights_of(made: Bundle) -> str | None:
-    """Where the weights are; None where a program has them."""
+    """Path of the weights; None where a program has them."""
     from gradscore.system import as_address
 
     return None if made.model.checkpoint is None else as_address(made.model.checkpoint)
@@ -139,7 +139,7 @@ def _document(made: Bundle, *, out: Path, sha256: str) -> dict[str, Any]:
 
 
 def _catches(made: Bundle) -> str:
-    """What a bundle rejects of the samples that its run reports, in the words of the verdict."""
+    """Sentence on what a bundle rejects of the samples that its run reports, in the words of the verdict."""
     from gradscore.deployment import RIGHT
     from gradscore.evaluation import describe_share
 

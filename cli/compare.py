@@ -54,7 +54,7 @@ def compare(
 
 
 def _doubts(run: RunFolder) -> list[Notice]:
-    """What `evaluate` warns of; comparing itself needs no feature table, which may have been removed since."""
+    """Warnings of `evaluate`; comparing itself needs no feature table, which may have been removed since."""
     from gradscore.store import label_warnings
 
     try:

@@ -18,7 +18,7 @@ from gradscore.errors import ConfigError
 from .output import Output
 
 SHIPPED = Path(__file__).parent / "pages"
-"""Where setup.py puts the pages of docs/ in a wheel."""
+"""Folder where setup.py puts the pages of docs/ in a wheel."""
 
 
 def docs(
@@ -98,7 +98,7 @@ _FILLED_IN = re.compile(
     r'(?: +options: \{(?:heading: "(?P<heading>[^"]*)"|members: \[(?P<members>[^]]*)\])?.*\}\n)?',
     re.MULTILINE,
 )
-"""What mkdocstrings replaces by docstrings."""
+"""Pattern of the directives that mkdocstrings replaces by docstrings."""
 
 
 def _is_terminal() -> bool:

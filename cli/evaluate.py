@@ -111,7 +111,7 @@ def report(output: Output, evaluation: EvaluationReport, *, page: Path | None, a
 
 
 def document(evaluation: EvaluationReport) -> dict[str, Any]:
-    """The same for a program."""
+    """The evaluation as plain values, for `--json`."""
     return {
         "answer": asdict(evaluation.answer),
         "verdicts": [_entry(each) for each in evaluation.verdicts],

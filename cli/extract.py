@@ -163,7 +163,7 @@ def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> N
 
 
 def document(summary: ExtractSummary) -> dict[str, Any]:
-    """The same for a program."""
+    """The extraction as plain values, for `--json`."""
     return {**vars(summary), **by_level(summary.notices), "accuracy": summary.accuracy}
 
 

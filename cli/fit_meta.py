@@ -59,7 +59,7 @@ def fitted(output: Output, run: Path, *, settings: Sequence[str] = ()) -> FitRep
 
 
 def document(report: FitReport) -> dict[str, Any]:
-    """What was fitted, for a program."""
+    """The fits as plain values, for `--json`."""
     models = [
         {
             "name": fitted.spec.label,

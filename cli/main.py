@@ -52,7 +52,7 @@ class _ErrorsAsMessages(Group):
 
 
 def _said(error: BaseException) -> tuple[str, int]:
-    """What is said where a command ends by an error, and the exit code."""
+    """Message and exit code of a command that ends by an error."""
     shown, kind = printable_lines(str(error)), type(error).__name__
     if isinstance(error, GradscoreError):
         return f"error: {shown}", error.exit_code

@@ -40,7 +40,7 @@ SPINS = "1000"
 mostly comes within them."""
 
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""What the libraries read to know how many threads to have."""
+"""Environment variables of the number of threads of the libraries."""
 
 
 def local_run(context: typer.Context, given: Any) -> Any:
@@ -61,7 +61,7 @@ def local_file(_context: typer.Context, given: Path | None) -> Path | None:
 
 
 def local_output(context: typer.Context, given: Path | None) -> Path | None:
-    """Where a command writes, which is no part of a run; what it writes for an address is uploaded when it ends."""
+    """Local path of what a command writes, no part of a run; for an address it is uploaded when the command ends."""
     if given is None:
         return None
     if _is_address(given):
@@ -111,7 +111,7 @@ def use_threads(number: int | None) -> int | None:
 
 
 T = TypeVar("T")
-"""What an option gives where commands have defaults of their own: `AlphaOption[float]`, `AlphaOption[float | None]`."""
+"""Type of an option where commands have defaults of their own: `AlphaOption[float]`, `AlphaOption[float | None]`."""
 
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A YAML configuration file.", show_default=False)
@@ -218,7 +218,7 @@ class _FlagsWithoutValues:
     """A command or group whose `--help` does not say `<bool>` after flags, which looks like a value to give."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Its arguments and options."""
+        """Arguments and options of the command."""
         found = super().get_params(ctx)  # type: ignore[misc]
         for each in found:
             if getattr(each, "is_flag", False):

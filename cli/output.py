@@ -77,7 +77,7 @@ def _fold_names(table: Table, console: Console) -> None:
 
 
 class Output:
-    """What `--json` and `--quiet` do to what a command says.
+    """Output of a command, by `--json` and `--quiet`.
 
     With `--json`, standard output holds the document alone, and what a reader should know goes to standard error. With
     `--quiet`, results and warnings are all that is said.
@@ -105,7 +105,7 @@ class Output:
         self._results.show(table)
 
     def tell(self, *notices: str, rest: str = "", stderr: bool = False) -> None:
-        """What a reader should know beside the results: warnings first, each once, and then notes.
+        """Prints notices beside the results: warnings first, each once, and then notes.
 
         Args:
             notices: by their levels; a text that is no `Notice` has a first word of its own.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 EXPLAINED = 5
 
 NO_SAMPLE = "there is no sample in it"
-"""What is said of files and folders of none."""
+"""Message about files and folders without samples."""
 
 NAMES = {"wrong": "wrong", "ood": "OOD"}
 
@@ -119,7 +119,7 @@ def score(
 
 
 def _print_card(output: Output, row: pd.Series[Any], scorer: Scorer) -> None:
-    """One sample, on a few lines."""
+    """Prints the result of one sample, on a few lines."""
     if row["error"]:
         return
     output.say(row["sample_id"])
@@ -168,7 +168,7 @@ def _reason(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
 
 
 def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
-    """What was predicted: the name of the class, where there is one."""
+    """Predicted class: its name, where there is one, or its number."""
     return str(row["prediction_name"]) if "prediction_name" in row else f"class {row['prediction']}"
 
 
@@ -178,7 +178,7 @@ def _known(probability: float) -> str:
 
 
 def _print_summary(output: Output, counts: Counter[str], *, doubtful: int, first_error: str, out: Path | None) -> None:
-    """How many of which decision there were, of how many accepted ones P(wrong) is above 0.5, and where they are."""
+    """Prints counts of decisions, of accepted samples with P(wrong) above 0.5, and where the results are."""
     if sum(counts.values()) > 1 or out is not None:
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if doubtful:
@@ -194,7 +194,7 @@ def _print_summary(output: Output, counts: Counter[str], *, doubtful: int, first
 
 
 def not_scored(count: int, *, first_error: str) -> None:
-    """How many samples could not be scored, if any, and why the first one could not."""
+    """Sentence on how many samples could not be scored, if any, and why the first one could not."""
     if count:
         first = f"; the first: {first_error}" if first_error else ""
         say(Terminal(stderr=True), f"not scored: {count}{first}")

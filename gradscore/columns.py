@@ -44,7 +44,7 @@ def penultimate_columns(names: Iterable[str], *, augmentation: str | None = None
 
 
 def augmentation_column(augmentation: str, name: str) -> str:
-    """What the column `name` is called for an augmentation of the samples."""
+    """Name of the column `name` for an augmentation of the samples."""
     return f"{AUGMENTATION}/{augmentation}/{name}"
 
 

@@ -29,7 +29,7 @@ OVER_AUGMENTATIONS = "@augmentations"
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOutputs:
-    """What a network says of N samples, and what they are told apart by.
+    """Outputs of a network for N samples, and the hashes that tell these apart.
 
     Attributes:
         logits: (N, K) float64.
@@ -73,7 +73,7 @@ class InDistribution:
 
     @cached_property
     def features(self) -> OrdinaryFeatures:
-        """Their penultimate features, with their classes and the last layer.
+        """Penultimate features of the samples, with their classes and the last layer.
 
         Raises:
             EvaluationError: there are none, too few, or no last layer.
@@ -381,18 +381,18 @@ class FittedBaselines:
 
     @property
     def names(self) -> list[str]:
-        """Those of all `scores`, in order."""
+        """Names of the columns of `scores`, in order."""
         averaged = [name for name in self.learned if not BASELINES[name].needs.endswith("augmentations")]
         return [*self.learned, *(name + OVER_AUGMENTATIONS for name in averaged if self.augmentations)]
 
     @property
     def compared(self) -> list[str]:
-        """Those of `names` that meta models are compared with."""
+        """Names of the baselines that meta models are compared with."""
         return [name for name in self.names if BASELINES[plain_name(name)].is_compared]
 
     @property
     def missing(self) -> list[str]:
-        """Those that meta models would be compared with, if penultimate features were stored; none where they are."""
+        """Names of baselines to compare with that lack stored penultimate features; none where they are stored."""
         if self.bank is not None:
             return []
         needs = ("penultimate", "neighbours")
@@ -400,7 +400,7 @@ class FittedBaselines:
 
     @property
     def inputs(self) -> list[str]:
-        """Those of `names` that meta models look at."""
+        """Names of the baselines that meta models look at."""
         found = {name: BASELINES[plain_name(name)] for name in self.names}
         return [name for name, each in found.items() if each.is_input and (self.leave_out or not each.leaves_out)]
 
@@ -486,7 +486,7 @@ class FittedBaselines:
         return np.asarray(BASELINES[name].of(outputs, self.learned[name]), dtype=np.float64)
 
     def _own_samples(self, outputs: NetworkOutputs) -> OwnSamples | None:
-        """Which of the samples baselines learned from; None where it is none."""
+        """Those of the samples that baselines learned from; None where it is none."""
         classes = None if self.bank is None else self.bank.classes_of(outputs.content)
         return None if classes is None else OwnSamples(penultimate_of(outputs), classes)
 
@@ -504,7 +504,7 @@ def plain_name(name: str) -> str:
 
 
 def describe_baseline(name: str) -> str:
-    """What a sentence calls a baseline.
+    """Name of a baseline in a sentence.
 
     Example:
         >>> describe_baseline("msp@augmentations")

@@ -26,7 +26,7 @@ from ..models import Head
 from ..system import FloatArray, IntArray, product
 
 Arrays = Mapping[str, NDArray[Any]]
-"""What a baseline has learned from ordinary samples, by name."""
+"""Arrays that a baseline has learned from ordinary samples, by name."""
 
 CLIPPED_ABOVE = 0.9
 """Quantile of the features at which ReAct clips."""
@@ -222,7 +222,7 @@ def mean_probability(logits: FloatArray) -> FloatArray:
 
 
 def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
-    """What logits (N, K) are divided by (1,) to make classes (N,) likeliest; 1 where nothing is likeliest.
+    """Temperature (1,) at which logits (N, K) make classes (N,) likeliest; 1 where nothing is likeliest.
 
     Source: Guo et al. 2017 (on calibration of modern neural networks), section 4.2.
     """
@@ -231,7 +231,7 @@ def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
     of_class = np.take_along_axis(logits, classes[:, None], axis=1)[:, 0].mean()
 
     def slope(power: float) -> float:
-        """Of minus the mean log likelihood, which is convex, by 1 / temperature, the exponential of `power`."""
+        """Slope of minus the mean log likelihood, which is convex, by 1 / temperature, the exponential of `power`."""
         return float((softmax(np.exp(power) * logits, axis=1) * logits).sum(axis=1).mean() - of_class)
 
     has_minimum = slope(-_POWERS) < 0 < slope(_POWERS)
@@ -326,7 +326,7 @@ def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class OrdinaryFeatures:
-    """What a baseline of penultimate features learns from.
+    """Features of ordinary samples, which baselines of penultimate features learn from.
 
     Attributes:
         features: (M, D) of ordinary samples.
@@ -370,17 +370,17 @@ class OwnSamples:
     classes: IntArray
 
     def at(self, rows: NDArray[np.bool_] | slice) -> OwnSamples:
-        """Some of them."""
+        """Subset of the samples, by rows."""
         return OwnSamples(self.features[rows], self.classes[rows])
 
 
 def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
-    """What baselines that ask only for the last layer learn: its weight (K, D) and bias (K,)."""
+    """Weight (K, D) and bias (K,) of the last layer, for baselines that ask for no more."""
     return {"weight": ordinary.head.weight, "bias": ordinary.head.bias}
 
 
 def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
-    """As `OrdinaryFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all."""
+    """`OrdinaryFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all samples."""
     mean = ordinary.features.mean(axis=0, keepdims=True)
     whitening = _whitening(ordinary.features - mean, ordinary.features)
     return {
@@ -418,7 +418,7 @@ def relative_mahalanobis(
 
 
 def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
-    """As `OrdinaryFeatures.class_means`, of features of unit length."""
+    """`OrdinaryFeatures.class_means` of features of unit length."""
     return replace(ordinary, features=_directions(ordinary.features)).class_means
 
 

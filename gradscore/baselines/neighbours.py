@@ -101,7 +101,7 @@ class Bank:
         return len(self.features)
 
     def classes_of(self, content: NDArray[np.str_] | None) -> IntArray | None:
-        """Of samples with this content, (N,) the place of each class in ascending order, -1 for those not in the bank.
+        """Places (N,) of the classes of samples with this content, in ascending order; -1 for those not in the bank.
 
         None where none of them is.
         """

@@ -44,7 +44,7 @@ batches, threads and processors moved scores by 2e-5. Samples as near as that ch
 
 @dataclass(frozen=True, kw_only=True)
 class CheckTest:
-    """One thing that was tested.
+    """Result of one test of a check.
 
     Attributes:
         name: what, in words.
@@ -180,7 +180,7 @@ class _Compared(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """The same samples as expected and in the run, in the same order.
+    """Scores of the same samples, as expected and in the run, in the same order.
 
     Attributes:
         before: as expected.
@@ -334,7 +334,7 @@ def _difference_test(compared: _Compared, *, policy: Policy, tests: int) -> Chec
 
 
 def _why_undecided(judged: Judgement, metric: Metric) -> str:
-    """What an undecided test lacks, or what is known of the change."""
+    """Reason why a test is undecided, or the interval of the change."""
     if judged.low is None or judged.high is None:
         return "fewer than two samples of a class" if metric == "auroc" else "no sample to compare"
     return f"the change for the better is from {signed(judged.low, 3)} to {signed(judged.high, 3)}"
@@ -433,7 +433,7 @@ def to_junit(report: CheckReport) -> str:
 
 
 def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
-    """What a test compares, as text: the expected value, the run's, the bounds of the change, and the margin."""
+    """Table cells of a test: the expected value, the run's, the bounds of the change, and the margin."""
     bounds = "-" if test.low is None or test.high is None else f"{signed(test.low, 4)} to {signed(test.high, 4)}"
     margin = "-" if test.margin is None else f"{test.margin:g}"
 

@@ -24,7 +24,7 @@ from ..system import FloatArray, some
 from .expected import HASH_DIGITS, Probe
 
 Status = Literal["pass", "fail", "undecided", "info"]
-"""What becomes of a test; `info` decides nothing."""
+"""Outcome of a test; `info` decides nothing."""
 
 STEPS = 50
 """Bisections: beyond the resolution of rates of any number of samples."""
@@ -57,7 +57,7 @@ class Difference:
 
 
 class Judgement(NamedTuple):
-    """What a difference means for a margin.
+    """Verdict on a difference, given a margin.
 
     Attributes:
         status: `pass` if the model is shown to be no worse than the margin allows, `fail` if it is shown to be worse,
@@ -274,7 +274,7 @@ def _bound(score: Callable[[float], float], found: float, quantile: float) -> fl
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureDrift:
-    """How far features moved.
+    """Changes of the features of probe samples.
 
     Attributes:
         samples: probe samples found in the run.

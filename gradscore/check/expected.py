@@ -50,12 +50,12 @@ SCORE = "compared score"
 """The column of the score that figures are of."""
 
 Version = Literal[8]
-"""Of the format of expected figures."""
+"""Version of the format of expected figures."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Hash = Annotated[str, Field(pattern=f"^[0-9a-f]{{{HASH_DIGITS}}}$")]
 Target = Literal["wrong", "ood"]
-"""What scores are for: wrong predictions, or OOD samples."""
+"""Target of scores: wrong predictions, or OOD samples."""
 
 Sources = Literal["compared", "extracted", "left out"]
 """What is done about the model and the data that a run was made from: they are compared with it; they were, by an
@@ -67,7 +67,7 @@ class _Part(BaseModel):
 
 
 class Policy(_Part):
-    """How much worse is too much.
+    """Margins: how much worse is too much.
 
     The margins were chosen on trials of the digits model, see docs/evidence.md. Features of the same weights
     moved by 3e-6 with the batch size and the memory format there, and by 0.07 where ReLU had a slope of 0.001.
@@ -112,7 +112,7 @@ class SplitScores(_Part):
         return self
 
     def frame(self) -> pd.DataFrame:
-        """One row per sample by its hash: `correct` (1.0, 0.0 or missing), `class`, and a column for each score."""
+        """Data frame of a row per sample by its hash: `correct` (1.0, 0.0 or missing), `class`, and each score."""
         correct = [{"1": 1.0, "0": 0.0}.get(mark, np.nan) for mark in self.correct]
         scores = {str(name): values for name, values in self.scores.items()}
         return pd.DataFrame({"correct": correct, "class": self.classes, **scores}, index=pd.Index(self.content_hash))
@@ -175,7 +175,7 @@ class ExpectedFigures(_Part):
         return self
 
     def changed_from(self, other: ExpectedFigures) -> list[str]:
-        """What of the model differs from that of others."""
+        """Names of the parts of the model that differ from those of other figures."""
         before, now = other.model, self.model
         return [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
 
@@ -248,7 +248,7 @@ def expected_of(
     scored_by: Mapping[Target, str] | None = None,
     count: int | None = PANEL,
 ) -> ExpectedFigures:
-    """As `make_expected`, with the feature table of the run's test split and the protocol of OOD scores at hand.
+    """Expected figures, from the feature table of the run's test split and the protocol of OOD scores.
 
     Figures are of the scores that the run chose, or of those named in `scored_by`, as far as it has them. Of each split
     `count` samples are kept, or all.
@@ -326,7 +326,7 @@ def read_expected(path: Path) -> ExpectedFigures:
 
 
 def no_threshold(target: Target) -> str:
-    """How a notice begins that says why a target has no frozen threshold."""
+    """Beginning of a notice on why a target has no frozen threshold."""
     return f"no frozen threshold for '{target}'"
 
 

@@ -15,7 +15,7 @@ from ..system import is_address, some
 
 @dataclass(frozen=True, kw_only=True)
 class Outdated:
-    """What of a run is out of date; nothing where all of it is empty but `unseen`.
+    """Parts of a run that are out of date; of one that is not, all but `unseen` are empty.
 
     Attributes:
         changed: a sentence for each thing that differs from what the run was made from.

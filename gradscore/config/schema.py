@@ -56,7 +56,7 @@ Protocol = Literal["known", "leave_one_dataset_out", "auxiliary", "in_dist_only"
 
 
 AUTO = "auto"
-"""What `features.penultimate` says until the model is there."""
+"""Value of `features.penultimate` until the model is there."""
 
 Augmentations = Annotated[list[CodeSource], AfterValidator(without_repeats)]
 
@@ -363,7 +363,7 @@ def _settings(text: str, *, where: str, overrides: Sequence[str]) -> dict[str, A
 
 
 def _explained(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """One message per unusable setting: its dotted path, what was wanted and what was found; unknown keys first."""
+    """Messages, one per unusable setting: its dotted path, what was wanted and what was found; unknown keys first."""
     messages: dict[str, str] = {}
     for problem in sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"):
         keys, section = _locate(problem["loc"], root)

@@ -169,7 +169,7 @@ def open_augmentations(names: Sequence[str]) -> list[Augmentation]:
 
 
 def check_augmentations(names: Sequence[str]) -> None:
-    """As `open_augmentations`, for the augmentations that are no code of the user's."""
+    """Refuses what `open_augmentations` would, of the augmentations that are no code of the user's."""
     for place, name in enumerate(names):
         if not _is_given(name):
             _of_kind(name, f"features.augmentations.{place}")
@@ -185,7 +185,7 @@ def _of_kind(name: str, where: str) -> Augmentation:
 
 
 def augmentation_name(name: str) -> str:
-    """What an augmentation is called in the names of columns: as it is written, without the folder of a Python file."""
+    """Name of an augmentation in columns: as it is written, without the folder of a Python file."""
     if not is_file_source(name):
         return name
     file, _, function = name.removeprefix(f"{CODE}:").rpartition(":")

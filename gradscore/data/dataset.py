@@ -179,7 +179,7 @@ def select(
 
 
 def lots(seed: int) -> np.random.Generator:
-    """What draws the numbers of `lot`.
+    """Generator of the numbers of `lot`.
 
     With a word in its seed: a program that draws labels, or which of them it changes, with the same seed and nothing
     else would otherwise get a part that depends on them.
@@ -205,7 +205,7 @@ def _shares(source: SampleSource, places: Sequence[int]) -> list[float]:
 
 @dataclass(frozen=True)
 class Selected:
-    """Some samples of a source, as a source."""
+    """Source of a selection of the samples of another."""
 
     base: SampleSource
     places: NDArray[np.int64]
@@ -233,7 +233,7 @@ class Selected:
 
 
 NAME_CLASSES = "name all classes of the model in their order in data.class_names, or set label_map"
-"""What to do where data have other classes than the model."""
+"""Advice where data have other classes than the model."""
 
 MOST_SHOWN = 20
 """More classes than these are not listed in a message."""

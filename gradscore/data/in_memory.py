@@ -29,7 +29,7 @@ FORMS = (
     "a DataLoader, a Dataset, a tensor or array of samples (N, ...), a pair of these and labels (N,), or an iterable "
     "of batches, each of them a tensor, a pair, or a mapping of keyword arguments as collators of transformers make it"
 )
-"""What samples may be given as."""
+"""Forms in which samples may be given, for messages."""
 
 TABLES = (pd.DataFrame, pd.Series)
 """What no network takes, although it can be iterated over: that gives the names of its columns, or its values."""
@@ -84,7 +84,7 @@ def _draws(sampler: Any) -> bool:
 
 
 def _count(data: Any) -> int | None:
-    """How many samples there are, where that is known without reading them."""
+    """Number of samples, where that is known without reading them."""
     if isinstance(data, DataLoader):
         sizes = _sizes(data)
         return None if sizes is None else sum(sizes)
@@ -93,7 +93,7 @@ def _count(data: Any) -> int | None:
 
 
 def _sizes(loader: Any) -> list[int] | None:
-    """How many samples a loader takes from its data set for each batch, where that is known."""
+    """Batch sizes of a loader, where they are known."""
     batches = getattr(loader, "batch_sampler", None)
     if isinstance(batches, list):
         return list(map(len, batches))
@@ -405,7 +405,7 @@ def check_classes(batch: Batch, num_classes: int, *, name: str) -> None:
 
 
 def form_of(inputs: Inputs) -> Any:
-    """What has to be the same for all samples: the shape, or that of axes of whole numbers, since texts differ."""
+    """Form that all samples must share: the shape, or that of axes of whole numbers, since texts differ."""
     if isinstance(inputs, Tensor):
         return tuple(inputs.shape[1:]) if inputs.is_floating_point() or inputs.dtype == torch.uint8 else inputs.dim()
     lengths_differ = any(not each.is_floating_point() for each in inputs.values())
@@ -421,7 +421,7 @@ def _hashes(inputs: Inputs) -> list[str]:
 
 
 def _array(inputs: Tensor) -> Values:
-    """Of types that NumPy has not, the bytes."""
+    """Inputs as an array; of types that NumPy has not, the bytes."""
     whole = inputs.cpu().contiguous()
     return (whole.view(torch.uint8) if whole.dtype == torch.bfloat16 else whole).numpy()
 
@@ -530,7 +530,7 @@ def holds_others(batch: Any, samples: int) -> bool:
 
 
 def _held(batch: Any) -> dict[Any, Any]:
-    """What a container holds, by key, position or name; nothing for what is none."""
+    """Entries of a container by key, position or name; nothing for what is none."""
     if isinstance(batch, Mapping):
         return dict(batch.items())
     if isinstance(batch, list | tuple):

@@ -112,7 +112,7 @@ OTHER_CHANNELS = (
     "files of images are read as grey or RGB, 1 or 3 channels; others come as arrays of floats (N, C, H, W) in an npz: "
     "source, which mean and std standardise"
 )
-"""What works where a network takes images of other channels than files are read with."""
+"""Advice where a network takes images of other channels than files are read with."""
 
 FOR_IMAGES = ("resize", "crop", "channels", "weights")
 """Settings that are for images of 8 bits alone."""
@@ -155,7 +155,7 @@ class Preprocessing:
 
     @property
     def takes_text(self) -> bool:
-        """Whether it may make model inputs of text."""
+        """Whether the preprocessing may make model inputs of text."""
         return self._processor is not None
 
     def __call__(self, pixels: Pixels) -> Tensor:

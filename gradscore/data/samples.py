@@ -92,7 +92,7 @@ class Batch:
 
     @property
     def places(self) -> int:
-        """How many samples there are, those that cannot be used among them."""
+        """Number of samples, those that cannot be used among them."""
         return len(self.ids) + len(self.bad)
 
     @property
@@ -116,7 +116,7 @@ class Batch:
         )
 
     def pin_memory(self) -> Batch:
-        """The same batch with its inputs where an accelerator can copy them from by itself."""
+        """The batch with its inputs where an accelerator can copy them from by itself."""
         return replace(self, inputs=each_input(self.inputs, Tensor.pin_memory))
 
     def rows(self, rows: Sequence[int]) -> Batch:
@@ -248,7 +248,7 @@ class SampleDataset(Dataset[Sample | BadSample]):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """Of the model, in the order of its outputs; None where they are not known."""
+        """Names of the model's classes, in the order of its outputs; None where they are not known."""
         return class_names_of(self.source)
 
     @property
@@ -424,14 +424,14 @@ def collate(samples: Sequence[Sample | BadSample]) -> Batch:
 
 
 def form(sample: Tensor | Mapping[str, Tensor]) -> tuple[object, ...]:
-    """What samples of one batch have in common: the shape, or names and shapes."""
+    """Form that samples of one batch share: the shape, or names and shapes."""
     if isinstance(sample, Tensor):
         return tuple(sample.shape)
     return tuple(f"{name} {tuple(tensor.shape)}" for name, tensor in sample.items())
 
 
 def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
-    """One batch of samples of the same names and shapes; there is one at least."""
+    """Batch of one sample or more of the same names and shapes."""
     first = samples[0]
     if isinstance(first, Tensor):
         return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
@@ -440,7 +440,7 @@ def stacked(samples: Sequence[Tensor | Mapping[str, Tensor]]) -> Inputs:
 
 
 def finite_samples(inputs: Inputs) -> Tensor:
-    """Which of the samples of inputs (N, ...) hold finite numbers alone, (N,) bool.
+    """Mask (N,) bool of the samples of inputs (N, ...) that hold finite numbers alone.
 
     Several inputs by name may be infinite, as masks of attention are, but not NaN.
     """
@@ -469,7 +469,7 @@ _WIDTHS: Mapping[str, DTypeLike] = {"f": np.float32, "i": np.int64, "u": np.int6
 
 
 SIGNED = "its labels are -1 and 1, and -1 stands for no label"
-"""What is wrong where labels `are_signed`."""
+"""Message about labels that `are_signed`."""
 
 
 def are_signed(labels: Iterable[int], num_classes: int) -> bool:

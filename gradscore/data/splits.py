@@ -318,7 +318,7 @@ class SplitInfo:
 
     @property
     def dataset_name(self) -> str:
-        """What the set is called in reports: the name of an OOD or shifted set without its kind."""
+        """Name of the set in reports: that of an OOD or shifted set without its kind."""
         return self.name.partition(".")[2] if self.kind in ("ood", "shifted") else self.name
 
     @property

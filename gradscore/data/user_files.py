@@ -23,7 +23,7 @@ from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, Raw, Request, Unrea
 from .sources.tables import parquet_images
 
 _OPTIONS = {"column": "inputs", "root": "root"}
-"""What the options are called among the arguments of a source."""
+"""Names of the options among the arguments of a source."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class UserFile:
 
     @property
     def places(self) -> Sequence[Path]:
-        """Where they lie; of a data source that was named by its kind, what it names."""
+        """Paths of the files; of a data source that was named by its kind, what it names."""
         return self.paths or [Path(self.name.partition(":")[2])]
 
     @property
@@ -187,11 +187,11 @@ class UserSamples:
     read: Callable[[], Iterator[RawSample]]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         return self.count
 
     def __iter__(self) -> Iterator[RawSample]:
-        """One after the other."""
+        """Samples, one after the other."""
         return self.read()
 
 

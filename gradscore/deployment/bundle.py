@@ -108,7 +108,7 @@ def _as_input(array: NDArray[Any]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejections:
-    """How many samples of a kind are rejected.
+    """Number of rejected samples of a kind.
 
     Attributes:
         what: `RIGHT`, `WRONG`, or the name of an OOD set.
@@ -165,7 +165,7 @@ class PlainValues:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle(PlainValues):
-    """What `gradscore score` works with.
+    """Content of a bundle, which `gradscore score` works with.
 
     Attributes:
         detectors: by name, in the order of `DETECTORS`.
@@ -181,7 +181,7 @@ class Bundle(PlainValues):
 
     @property
     def inputs(self) -> MetaInputs:
-        """What makes the inputs of the meta models, the same for all of them."""
+        """Inputs of the meta models, the same for all of them."""
         return next(iter(self.detectors.values())).model.inputs
 
     @cached_property
@@ -193,7 +193,7 @@ class Bundle(PlainValues):
         return sha256_of(b"".join([self.weights_sha256.encode(), *limits, *arrays]))
 
     def at(self, alpha: float) -> Bundle:
-        """The same with another `alpha`; `EvaluationError` as in `threshold`."""
+        """The bundle with another `alpha`; `EvaluationError` as in `threshold`."""
         detectors = {name: detector.at(alpha) for name, detector in self.detectors.items()}
         return replace(self, alpha=alpha, detectors=detectors)
 
@@ -279,7 +279,7 @@ def write_bundle(path: Path, bundle: Bundle) -> str:
 
 
 def _of_baseline(model: MetaModel | BaselineScore) -> dict[str, Any]:
-    """What the entry of a detector says of a baseline."""
+    """Fields of a detector's entry about a baseline."""
     if isinstance(model, MetaModel):
         return {"score": None, "log_odds": None, "shift": 0.0}
     return {"score": model.name, "log_odds": model.log_odds, "shift": model.shift}

@@ -73,7 +73,7 @@ BASELINE = "baseline"
 """Stands for the protocol of a detector that no meta model decides."""
 
 HELD_OUT = {"sets": "OOD sets held out of the fits", "samples": "samples held out of the fits"}
-"""What scores were judged by, in words."""
+"""Names of the samples that scores were judged by."""
 
 LOGITS_MOVED = 3e-3
 """Change of logits with the batch, relative to the largest, that is more than rounding, in bfloat16 as well."""
@@ -96,12 +96,12 @@ REAL_VALUES = (
     "the self-test holds values of samples, which whoever has the bundle can read: the model takes no whole numbers "
     "that are made up"
 )
-"""What a user is told where nothing made up can be used."""
+"""Notice where no made-up samples can be used for the self-test."""
 
 Array = NDArray[Any]
 
 Models = dict[str, tuple[MetaModel | BaselineScore, str]]
-"""What decides for each detector, and the protocol it was fitted by."""
+"""Score of each detector, and the protocol it was fitted by."""
 
 
 def make_bundle(
@@ -229,7 +229,7 @@ def _built(run: RunFolder, config: Config, *, elsewhere: bool, trust_code: bool)
 def _deployed_models(
     run: RunFolder, scores: Sequence[str], specs: MetaModelSpecs, *, protocol: str | None
 ) -> tuple[Models, dict[str, tuple[Models, str]], list[str]]:
-    """What decides for each detector and its protocol, and what a user should know of the choice.
+    """Score of each detector and its protocol, and notices on the choice.
 
     Between them, by the detector that a baseline should decide by the report: what decides then, and advice to do so.
     """
@@ -298,7 +298,7 @@ def _more_than_promised(rejections: Sequence[Rejections], detectors: Mapping[str
 
 
 def _what_it_would_catch(detector: str, then: Sequence[Rejections], now: Sequence[Rejections]) -> str:
-    """What another score of a detector catches of the samples that it is to find, beside the one that decides now."""
+    """Sentence on what another score of a detector catches of its samples, beside the one that decides now."""
     of_both = [_caught(detector, each) for each in (then, now)]
     shares = f"{count_or_percent(*of_both[0])} of {DETECTORS[detector].what} against {count_or_percent(*of_both[1])}"
     here = "on this run" + (", whose sets were fitted," if detector == "ood" else "")
@@ -317,7 +317,7 @@ def _caught(detector: str, rejections: Sequence[Rejections]) -> tuple[float, int
 
 
 def _about_request(what: str, choice: ScoreChoice, asked: str | None, reported: Sequence[Verdict]) -> list[str]:
-    """What it costs to ask for another score than the chosen one."""
+    """Notices on the cost of asking for another score than the chosen one."""
     if asked in (None, choice.score):
         return []
     judged, cost = choice.judged, "nothing could be held out of the fits to judge it by"
@@ -541,7 +541,7 @@ def _first_samples(dataset: SampleDataset) -> Inputs:
 
 
 def self_test_of(samples: Inputs, extractor: Extractor) -> tuple[TestInputs, list[str]]:
-    """What a self-test asks a model that takes such samples (n, ...), n at least 1.
+    """Samples of a self-test for a model that takes such samples (n, ...), n at least 1.
 
     Args:
         samples: a few that the model takes.
@@ -603,7 +603,7 @@ ROWS_OF_A_BLOCK = 2**16
 def measured_rejections(
     run: RunFolder, detectors: Mapping[str, CalibratedScore], specs: MetaModelSpecs, *, protocol: str | None
 ) -> list[Rejections]:
-    """What is rejected of the samples that a run reports: at the thresholds of the detectors, all of them together.
+    """Rejections among the samples that a run reports, at the thresholds of the detectors, all of them together.
 
     No sample counts that fitted what decides: of an OOD set that did (protocol `known`), the other half does.
 
@@ -633,7 +633,7 @@ def measured_rejections(
 
 
 def _fires(run: RunFolder, split: str, detectors: Mapping[str, CalibratedScore]) -> BoolArray:
-    """Which samples (N,) of a split any detector rejects."""
+    """Mask (N,) of the samples of a split that any detector rejects."""
     inputs = next(iter(detectors.values())).model.inputs
     found = []
     for rows in run.blocks(split, rows=ROWS_OF_A_BLOCK):

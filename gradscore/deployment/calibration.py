@@ -38,7 +38,7 @@ from ..system import FloatArray, IntArray, as_rate
 
 
 class Question(NamedTuple):
-    """What a detector answers.
+    """Question that a detector answers.
 
     Attributes:
         task: its name in tables.
@@ -55,7 +55,7 @@ DETECTORS = {
     "wrong": Question("misclassification", "wrong predictions", "wrong-prediction score above its threshold"),
     "ood": Question("ood", "OOD samples", "OOD score above its threshold"),
 }
-"""What a bundle can find."""
+"""Detectors of a bundle, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +78,12 @@ class CalibratedScore:
     threshold: Threshold
 
     def at(self, alpha: float) -> CalibratedScore:
-        """The same with another bound of what all detectors reject; `EvaluationError` as in `threshold`."""
+        """The score with another bound of what all detectors reject; `EvaluationError` as in `threshold`."""
         return replace(self, threshold=threshold(self.calibration, alpha, levels=self.levels))
 
 
 class ScoreInputs:
-    """What scores are computed from: inputs of meta models, and baselines; each is computed when it is asked for."""
+    """Inputs of scores: those of meta models, and baselines; each is computed when it is asked for."""
 
     def __init__(self, inputs: MetaInputs, rows: Rows) -> None:
         self._inputs, self._rows = inputs, rows
@@ -144,7 +144,7 @@ def calibrated(
 
 
 def joint_levels(distinct: Sequence[FloatArray], with_copies: Sequence[FloatArray]) -> FloatArray:
-    """What share several detectors reject together at most, where each fires above its k-th largest calibration score.
+    """Shares that several detectors reject together at most, each firing above its k-th largest calibration score.
 
     Where they fire on the same samples, each may fire more often than its part of that share. Of n calibration samples
     and a new one, exchangeable, those among the k largest by any detector are at most one more than of the n alone. So
@@ -174,7 +174,7 @@ def _levels(scores: Sequence[FloatArray], k: IntArray) -> FloatArray:
 
 
 def neighbouring_levels(detectors: Mapping[str, CalibratedScore]) -> tuple[float, float]:
-    """What detectors reject together at most, and the lowest bound at which one of them fires more often.
+    """Share that detectors reject together at most, and the lowest bound at which one of them fires more often.
 
     The bounds that calibration samples tell apart are steps; of equal scores none is flagged.
 
@@ -208,7 +208,7 @@ def holding_for_both(distinct: FloatArray, with_copies: FloatArray) -> FloatArra
 
 @dataclass(frozen=True, kw_only=True)
 class FalseAlarms:
-    """How often samples are rejected that are like those of the calibration.
+    """False-alarm rate of samples like those of the calibration.
 
     Attributes:
         alpha: bound of the rate, k / (n + 1).
@@ -221,7 +221,7 @@ class FalseAlarms:
     rank: int
 
     def realised_rate(self) -> tuple[float, float]:
-        """Where the false-alarm rate of this very calibration lies in nine of ten cases.
+        """90 % interval of the false-alarm rate of this very calibration.
 
         The bound alpha is one on average over calibrations; for scores without ties the rate given the calibration
         follows a beta distribution with parameters k and n + 1 - k.
@@ -232,7 +232,7 @@ class FalseAlarms:
         return float(law.ppf(0.05)), float(law.ppf(0.95))
 
     def chance_of(self, rejected: int, samples: int) -> float:
-        """How probable it is that so many of new samples, or more, are rejected: at most, where scores have ties."""
+        """Probability that so many of new samples, or more, are rejected: at most, where scores have ties."""
         return float(betabinom.sf(rejected - 1, samples, self.rank, self.n + 1 - self.rank))
 
 
@@ -248,14 +248,14 @@ class Threshold(FalseAlarms):
 
 
 def joint_false_alarms(detectors: Mapping[str, CalibratedScore]) -> FalseAlarms:
-    """How often detectors together reject; scores with one order do so up to one sample less often (`joint_levels`)."""
+    """False alarms of detectors together; scores with one order have up to one sample fewer (`joint_levels`)."""
     alpha, _ = neighbouring_levels(detectors)
     n = next(iter(detectors.values())).threshold.n
     return FalseAlarms(alpha=alpha, n=n, rank=ceil(alpha * (n + 1) - 1e-9))
 
 
 def p_values(calibration: ArrayLike, scores: ArrayLike) -> FloatArray:
-    """How unusual scores are among those of the calibration samples.
+    """P-values (N,) of scores among those of the calibration samples.
 
     Args:
         calibration: (n,) scores, in any order, higher = more unusual.

@@ -93,7 +93,7 @@ class KnownSet:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownSets:
-    """What is usual, and what was seen under shift.
+    """Statistics of the calibration samples, and of their shifted copies.
 
     Attributes:
         calibration: labelled in-distribution samples that fitted nothing.
@@ -171,7 +171,7 @@ def _can_be(columns: Mapping[str, FloatArray], classes: int) -> bool:
 
 
 def watched(features: pd.DataFrame) -> pd.DataFrame:
-    """What is watched of samples, by its name.
+    """Data frame of what is watched of samples, by its name.
 
     Args:
         features: rows of a feature table, finite.
@@ -224,7 +224,7 @@ def _sizes(columns: list[str]) -> dict[str, str]:
 
 
 def usual_sets(calibration: pd.DataFrame, detectors: Mapping[str, CalibratedScore], *, with_labels: bool) -> KnownSets:
-    """What a monitor of drift needs, from the feature table of the labelled calibration samples.
+    """Known sets of a monitor of drift, from the feature table of the labelled calibration samples.
 
     They come in the order of their scores, which says nothing of who they are; their classes are for what is learnt of
     shifted copies.
@@ -256,7 +256,7 @@ def with_shifted_sets(
     copies: int,
     progress: Progress | None = None,
 ) -> KnownSets:
-    """The same with what was seen under shift.
+    """The known sets with those of shifted copies.
 
     Args:
         run: whose auxiliary OOD samples are taken.

@@ -56,7 +56,7 @@ ONE_CLASS = (
     "no OOD sample was given and none was made, so OOD is told by a model that has seen in-distribution samples alone "
     "(in_dist_only); it finds more with OOD sets, ood={...}, even of noise"
 )
-"""What a user should know of a fit without any OOD set."""
+"""Notice on a fit without any OOD set."""
 
 EXTRACT = ("batch_size", "part_size", "seed")
 """Settings of the section `extract` that mean something for samples and a model that a program has."""
@@ -64,7 +64,7 @@ EXTRACT = ("batch_size", "part_size", "seed")
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What a detector has after `fit`: the run folder, what computed its features, and a few samples."""
+    """State after `fit`: the run folder, what computed its features, and a few samples."""
 
     folder: Folder
     config: Config
@@ -308,7 +308,7 @@ class Detector:
         self.notices = by_urgency(dict.fromkeys(notices))
 
     def _bundle(self, fitted: _Fitted, scores: str | Sequence[str]) -> Bundle:
-        """What decides by these scores, or by those that were chosen."""
+        """Bundle that decides by these scores, or by those that were chosen."""
         asked = [scores] if isinstance(scores, str) else scores
         with trusting_code(), self._interface.attached(self.model):
             return make_bundle(
@@ -316,7 +316,7 @@ class Detector:
             )
 
     def _enough(self, run: RunFolder, sets: FitSets) -> str:
-        """How many samples `fit` needs where a share of them is too few to calibrate on, as far as that is known."""
+        """Sentence on how many samples `fit` needs for a share of them to calibrate on, as far as that is known."""
         held, fitting = (run.read(split, ["correct"])["correct"] for split in (CALIBRATION, FIT))
         count, needed = int(held.sum()), samples_needed(self._alpha / len(DETECTORS))
         if not 0 < count < needed:
@@ -333,12 +333,12 @@ class Detector:
 
     @property
     def bundle(self) -> Bundle:
-        """What decisions are made with, thresholds among it; `EvaluationError` before `fit`."""
+        """Bundle that decisions are made with, thresholds among it; `EvaluationError` before `fit`."""
         return self.scorer.bundle
 
     @property
     def scorer(self) -> Scorer:
-        """What scores single batches; `EvaluationError` before `fit`."""
+        """Scorer of single batches; `EvaluationError` before `fit`."""
         if self._scorer is None:
             raise EvaluationError("this detector is not fitted; call fit(data) first, or Detector.load(path)")
         return self._scorer
@@ -545,7 +545,7 @@ class Detector:
         return "; ".join([f"{name}: {self._origin()}", *told])
 
     def _origin(self) -> str:
-        """What it is fitted on, in words."""
+        """Name of the samples it is fitted on, in words."""
         if self._fitted is None:
             return f"of a bundle, calibrated on {next(iter(self.bundle.detectors.values())).threshold.n} samples"
         counts = {info.name: self.run.manifest.splits[info.name].rows for info in self.run.splits()}
@@ -578,7 +578,7 @@ def _extract_settings(given: Mapping[str, Any]) -> ExtractConfig:
 
 @contextmanager
 def _telling(progress: bool | Progress) -> Iterator[Progress | None]:
-    """What tells of progress: a bar on standard error for True, nothing for False, and a function itself."""
+    """Progress function: a bar on standard error for True, nothing for False, and a function itself."""
     if not isinstance(progress, bool):
         yield progress
         return

@@ -27,13 +27,13 @@ from ..system import checked, replacing
 from .detector_sets import FitSets, Thumbnails
 
 DECIDING_PROTOCOLS = ["auxiliary", "in_dist_only"]
-"""What is fitted unless other protocols are asked for: the models that a detector decides with."""
+"""Protocols that are fitted unless others are asked for: those of the models that a detector decides with."""
 
 COLUMNS = [
     *("what", "protocol", "auroc", "low", "high", "best", "gain", "gain_low", "gain_high"),
     *("caught", "outcome"),
 ]
-"""Those of the table of verdicts."""
+"""Columns of the table of verdicts."""
 
 
 def config_of_fit(
@@ -98,7 +98,7 @@ def with_test(
 
 
 def _source(name: str) -> dict[str, str]:
-    """What the settings of a run say of samples that were given."""
+    """Settings of a run about samples that were given."""
     return {"source": f"{GIVEN}:{name}"}
 
 
@@ -210,7 +210,7 @@ def choice_notes(run: RunFolder, fitted: RunFolder) -> list[str]:
 
 
 class Report:
-    """What `Detector.evaluate` found.
+    """Result of `Detector.evaluate`.
 
     Attributes:
         run: the run folder it lies in, as `gradscore evaluate` leaves it.
@@ -249,7 +249,7 @@ class Report:
 
     @property
     def notices(self) -> list[Notice]:
-        """What a reader should know; what to know first is in front."""
+        """Notices for the reader, the most urgent in front."""
         missing = self.evaluation.not_compared
         return [*self.evaluation.notices, *([] if missing is None else [Notice(missing)])]
 
@@ -274,7 +274,7 @@ class Report:
 
     @property
     def answer(self) -> list[str]:
-        """Which score to use, what it catches, whether gradients are worth their time, and what to do next.
+        """Sentences on the score to use, what it catches, whether gradients are worth their time, and what to do next.
 
         What has to be known before any figure stands above it. Where there is no verdict, why.
         """

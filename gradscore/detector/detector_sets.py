@@ -57,7 +57,7 @@ CHUNK = 64
 
 @dataclass(frozen=True, kw_only=True)
 class SampleForm:
-    """What samples must be like for a model.
+    """Form of the samples that a model takes.
 
     Attributes:
         dtype: of floating inputs.
@@ -88,7 +88,7 @@ class SampleForm:
         }
 
     def checked(self, samples: Samples, *, want_labels: bool = False) -> Samples:
-        """The same samples, made sure of as they are read.
+        """The samples, checked as they are read.
 
         Reading raises `DataError` for another shape than that of the samples the detector is fitted on, labels that
         are no classes, or none where some are wanted.
@@ -124,7 +124,7 @@ class SampleForm:
 
 @dataclass(kw_only=True)
 class FitSets:
-    """What a detector is fitted on.
+    """Sets that a detector is fitted on.
 
     Attributes:
         form: what samples must be like.
@@ -178,7 +178,7 @@ class FitSets:
 
     @property
     def total(self) -> int:
-        """How many samples there are; 0 if that is unknown."""
+        """Number of samples; 0 if that is unknown."""
         others = [each for each in (self.calibration, self.bank) if each is not None]
         return count([self.fit, *others, *self.ood.values(), *[self.fit for _ in self.auxiliary]])
 
@@ -207,7 +207,7 @@ def kept_small(sets: Iterable[Samples], thumbnails: Thumbnails) -> Iterator[Batc
 
 
 def count(sets: Sequence[Samples]) -> int:
-    """How many samples several sets have; 0 if that is unknown of one."""
+    """Number of samples of several sets; 0 if that is unknown of one."""
     known = [each.count for each in sets if each.count is not None]
     return sum(known) if len(known) == len(sets) else 0
 
@@ -219,7 +219,7 @@ def inputs_before(batch: Batch) -> Inputs:
 
 @dataclass(frozen=True)
 class Levels:
-    """What stands for black and white in preprocessed images, channel by channel.
+    """Values of black and white in preprocessed images, channel by channel.
 
     The darkest and brightest values of the samples to fit on. Where these reach both ends of their range, as eight-bit
     images mostly do, pixels are found exactly.
@@ -234,7 +234,7 @@ class Levels:
 
     @classmethod
     def of(cls, images: Tensor) -> Levels:
-        """Those of images (N, C, H, W) of floats."""
+        """Levels of images (N, C, H, W) of floats."""
         found = images.double().nan_to_num(0.0, 0.0, 0.0)
         low, high = found.amin((0, 2, 3)), found.amax((0, 2, 3))
         return cls(low.view(-1, 1, 1), torch.where(high > low, high, low + 1.0).view(-1, 1, 1))
@@ -372,7 +372,7 @@ class Thumbnails:
             self._bytes[split] = self._bytes.get(split, 0) + pixels.nbytes
 
     def copy(self) -> Thumbnails:
-        """The same, to which others can be added."""
+        """Copy, to which others can be added."""
         return Thumbnails(self.levels, self.limit, dict(self._found), dict(self._bytes))
 
     def get(self, split: str, sample_id: str) -> Pixels | None:

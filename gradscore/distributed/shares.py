@@ -67,13 +67,13 @@ class Share:
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
-        """As `--shard` takes it."""
+        """Text of the share, as `--shard` takes it."""
         return f"{self.index}/{self.count}"
 
 
 @dataclass(frozen=True)
 class ShareSummary:
-    """What a process did for its share of a run.
+    """Summary of the work of a process on its share of a run.
 
     Attributes:
         run: the run folder.
@@ -209,7 +209,7 @@ def merge(run: Path, *, progress: Progress | None = None) -> ExtractSummary:
 
 
 def _whole_records(plan: RunPlan) -> list[ShareRecord]:
-    """What the shares of a run say, if every shard is there as one of them wrote it, and no other."""
+    """Records of the shares of a run, if every shard is there as one of them wrote it, and no other."""
     run = plan.config.run
     records = read_records(run, identity_of(plan))
     known: dict[str, dict[str, ShareRecord]] = {}
@@ -244,18 +244,18 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
 
 @dataclass(frozen=True)
 class Shard:
-    """One unit of work: shard `number` of a split."""
+    """Shard `number` of a split, a unit of work."""
 
     split: str
     number: int
 
     @property
     def file(self) -> str:
-        """What it makes, as a path relative to the run folder."""
+        """Path of its file, relative to the run folder."""
         return shard_path(split_folder(Path(), self.split), self.number).as_posix()
 
     def samples(self, plan: RunPlan) -> int:
-        """How many samples it has."""
+        """Number of its samples."""
         return plan.samples_of(self.split, [self.number])
 
 
@@ -265,11 +265,11 @@ def table_shards(plan: RunPlan) -> list[Shard]:
 
 
 ShardFile = Annotated[str, Field(pattern=r"^features/[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*/part-\d{5,}\.parquet$")]
-"""What a shard makes, as a path relative to the run folder: files of other names are not taken from others."""
+"""Path of a shard's file, relative to the run folder: files of other names are not taken from others."""
 
 
 class ShareRecord(StoredRecord):
-    """What one process has written.
+    """Record of what one process has written.
 
     Attributes:
         index: which share of the work it has.
@@ -297,7 +297,7 @@ class ShareRecord(StoredRecord):
 
 
 def read_records(run: Path, identity: str) -> list[ShareRecord]:
-    """What the processes that work on a run of an identity have written so far.
+    """Records of the processes that work on a run of an identity.
 
     Raises:
         StoreError: a file is damaged, or comes from a run with other inputs or settings.
@@ -325,5 +325,5 @@ def identity_of(plan: RunPlan) -> str:
 
 
 def _kept_settings(config: Config) -> dict[str, Any]:
-    """Those that all shares have to agree on, because one `config.yaml` has them for the run."""
+    """Settings that all shares have to agree on, because one `config.yaml` has them for the run."""
     return settings_of(config, Influence.MODELS, Influence.REPORT)

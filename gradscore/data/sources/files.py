@@ -105,7 +105,7 @@ READING_ERRORS = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, RecursionError, NotImplementedError),
     *(RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error, tokenize.TokenError, OverflowError),
 )
-"""What reading a damaged archive raises."""
+"""Errors that reading a damaged archive raises."""
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 

@@ -36,7 +36,7 @@ MOST = 10**8
 
 
 FAILURES = (Exception, SystemExit)
-"""What a data set raises, which is anyone's code; sys.exit there must not end the program as if all was well."""
+"""Errors of data sets, which are anyone's code; sys.exit there must not end the program as if all was well."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class PythonSource:
 
 
 def code_source(request: Request) -> PythonSource:
-    """What `function(**arguments)` in a Python file or module returns.
+    """Source of the data set that `function(**arguments)` in a Python file or module returns.
 
     A sample is x, (x, y) or a mapping, in which `label` or another of `LABEL_NAMES` is its class. x is a PIL image, an
     array or tensor (bytes (H, W, C) or (C, H, W) are images), text, or a mapping of arrays, which are keyword arguments
@@ -137,7 +137,7 @@ def as_raw(value: Any) -> Raw:
 
 
 def _parted(sample: Any) -> tuple[Any, Any]:
-    """What the model takes of a sample, and its label; None without."""
+    """Inputs of a sample, and its label; None without."""
     if isinstance(sample, Mapping):
         label = next((name for name in LABEL_NAMES if name in sample), None)
         rest = {name: value for name, value in sample.items() if name != label}
@@ -157,7 +157,7 @@ def _label_at(samples: Any, place: int) -> Any:
 
 
 def _indexed(found: Any, source: str) -> Any:
-    """What can be indexed and has a length: the data set itself, or all that an iterable gives."""
+    """Data set that can be indexed and has a length: itself, or all that an iterable gives."""
     is_sequence = hasattr(found, "__getitem__") and hasattr(found, "__len__")
     if is_sequence and not isinstance(found, str | bytes | Mapping):
         return found

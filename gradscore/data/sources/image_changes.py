@@ -363,7 +363,7 @@ SHIFTS: dict[str, Callable[[Pixels, int, Generator], Pixels]] = {
 
 
 def _from_place(image: Pixels, random: Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How far pixels lie below and to the right of a random one."""
+    """Distances of pixels below and to the right of a random one."""
     y, x = (random.uniform(0, side) for side in image.shape[:2])
     rows, columns = np.mgrid[: image.shape[0], : image.shape[1]]
     return rows - y, columns - x
@@ -385,7 +385,7 @@ def _canvas(image: Pixels) -> Image.Image:
 
 
 def _blend(canvas: Image.Image, image: Pixels, below: NDArray[Any], ink: NDArray[np.float64]) -> Pixels:
-    """What lies below with ink where the canvas, (4 H, 4 W), is drawn on."""
+    """Image with ink where the canvas, (4 H, 4 W), is drawn on."""
     size = (image.shape[1], image.shape[0])
     cover = np.asarray(canvas.resize(size, Image.Resampling.BOX), dtype=np.float64)[..., None] / 255
     return _to_pixels(below * (1 - cover) + ink * cover)

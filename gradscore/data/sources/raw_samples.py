@@ -45,7 +45,7 @@ READ_WHOLE = 64
 """Files of a source that are read whole, to see whether a run is of its samples."""
 
 LABEL_NAMES = ("label", "labels", "class", "target", "targets", "y")
-"""What columns, arrays and entries of mappings of labels are called; the first of these that is there."""
+"""Usual names of columns, arrays and entries of mappings of labels; the first of these that is there counts."""
 
 UNLABELLED = -1
 """Stands for no class."""
@@ -54,7 +54,7 @@ _ORIENTATION = 0x0112
 """The EXIF tag that says how an image is turned."""
 
 DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
-"""What Pillow raises for damaged files."""
+"""Errors that Pillow raises for damaged files."""
 
 
 class UnreadableSampleError(DataError):
@@ -100,7 +100,7 @@ def content_of_files(paths: Sequence[Path | None]) -> str:
 
 
 def class_names_of(source: SampleSource) -> Sequence[str] | None:
-    """What the labels 0, 1, ... of a source are called; None where they have no names."""
+    """Names of the labels 0, 1, ... of a source; None where they have no names."""
     names: Sequence[str] | None = getattr(source, "class_names", None)
     return names
 
@@ -190,7 +190,7 @@ def channels_last(array: Values, *, torch_first: bool = False) -> Values:
 
 
 def describe_raw(raw: Raw) -> str:
-    """What a sample is, for messages."""
+    """Description of a sample, for messages."""
     if isinstance(raw, str):
         return "text"
     if isinstance(raw, Mapping):
@@ -319,7 +319,7 @@ def _plain(label: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of a source.
+    """Arguments of a source, and what else it may need to open.
 
     Attributes:
         source: as it is written, `<kind>:<name>`.

@@ -68,7 +68,7 @@ SYNTHETIC: Registry[SyntheticKind] = Registry(
 """Kinds of synthetic sets by name. New ones go to the end: the place of a kind is part of its random seed."""
 
 AUTO_OF_IMAGES = ("rotate90", "mixup", "cutmix", "jigsaw", "permuted_pixels")
-"""What is made of images unless other sets are asked for."""
+"""Kinds of synthetic sets made of images unless others are asked for."""
 
 FEWEST_VALUES = 4
 """Values of a vector from which on some can be put in other places."""
@@ -207,7 +207,7 @@ def mostly_copies(kinds: Sequence[str], base: SampleSource, *, seed: int) -> dic
 
 
 def _key(sample: Raw) -> object:
-    """What tells samples of one form from each other."""
+    """Key of the form of a sample."""
     if isinstance(sample, Mapping):
         return tuple(values.tobytes() for values in sample.values())
     return sample if isinstance(sample, str) else np.asarray(sample).tobytes()

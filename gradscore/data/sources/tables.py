@@ -23,13 +23,13 @@ from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found
 from .raw_samples import LABEL_NAMES, Raw, Request, UnreadableSampleError, file_of
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
-"""What reading a damaged table raises."""
+"""Errors that reading a damaged table raises."""
 
 MOST_COLUMNS = 32_768
 """A vector of more numbers than this is an array, and reading one column for each of them takes minutes."""
 
 NOTHING = ("", "#n/a", "<na>", "-nan", "n/a", "na", "nan", "none", "null")
-"""What stands for a missing value beside numbers, in any capitals; among names only an empty field does."""
+"""Spellings of a missing value beside numbers, in any capitals; among names only an empty field is one."""
 
 IMAGES_AT_A_TIME = 64
 """Rows of a Parquet file of images in memory at a time."""

@@ -24,7 +24,7 @@ Change = Callable[[Raw, Raw, Generator], Raw]
 
 
 def shuffled_tokens(sample: Raw, _other: Raw, random: Generator) -> Raw:
-    """The same tokens in another order; the first and the last one stay, and so does padding.
+    """Tokens of a sample in another order; the first and the last one stay, and so does padding.
 
     Of text it is the words, all of them; the white space between them stays where it is.
     """
@@ -103,13 +103,13 @@ def feature_mixture(sample: Raw, other: Raw, _random: Generator) -> Raw:
 
 @_of_each_input
 def feature_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
-    """What lies as far beyond a sample as one of another class lies before it: x + (x - other)."""
+    """Point as far beyond a sample as one of another class lies before it: x + (x - other)."""
     return _on_the_line(sample, other, 2.0, "feature_extrapolation")
 
 
 @_of_each_input
 def far_extrapolation(sample: Raw, other: Raw, _random: Generator) -> Raw:
-    """What lies four times as far beyond a sample as one of another class lies before it: x + 4 (x - other)."""
+    """Point four times as far beyond a sample as one of another class lies before it: x + 4 (x - other)."""
     return _on_the_line(sample, other, 5.0, "far_extrapolation")
 
 
@@ -121,7 +121,7 @@ def extrapolated_fields(sample: Raw, other: Raw, random: Generator) -> Raw:
 
 
 def _on_the_line(sample: Raw, other: Raw, share: float, kind: str) -> Values:
-    """What lies on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that.
+    """Point on the line through two samples: at 0 the other one, at 1 the first, at 2 as far beyond that.
 
     A value that the other one lacks (NaN, or it is shorter) stays the first one's, so that no more are missing than are
     of samples.
@@ -152,7 +152,7 @@ def some_random_tokens(sample: Raw, vocabulary: Raw, random: Generator) -> Raw:
 
 
 def _replaced(sample: Raw, vocabulary: Raw, random: Generator, step: int, kind: str) -> Raw:
-    """One of `step` tokens another of the vocabulary."""
+    """Sample with one of `step` tokens replaced by another of the vocabulary."""
     if isinstance(sample, str) and isinstance(vocabulary, str):
         words, drawn = list(_WORD.finditer(sample)), _words_of(vocabulary)
         taken = {words[place].start() for place in random.permutation(len(words))[::step]}
@@ -186,7 +186,7 @@ def blended_words(sample: Raw, other: Raw, random: Generator) -> Raw:
 
 
 def vocabulary_of(samples: Sequence[Raw]) -> Raw:
-    """What looks like a sample and holds every token of all of them once; of text the words.
+    """Sample that holds every token of all samples once; of text the words.
 
     First and last tokens, which often mark the ends, and padding are left out. Of several arrays, values at one
     position stay together.
