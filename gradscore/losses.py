@@ -233,7 +233,7 @@ class Loss:
 
     @property
     def summary(self) -> str:
-        """What it is, on one line."""
+        """Summary of the loss, on one line."""
         return first_line(self.head)
 
     def terms(self, logits: Tensor, labels: Tensor | None = None) -> Iterator[LogitGradient]:
@@ -270,7 +270,7 @@ LOSSES: Registry[Loss] = Registry(
 
 OF_LOGITS = "def loss(logits): ... from logits (N, K) to the loss of each sample (N,)"
 OF_BATCHES = "def loss(model, batch): ... to the loss of each sample of the batch (N,), or of each of its tokens (N, T)"
-"""What functions of a program may be that are losses."""
+"""Signatures of functions of a program that may be losses."""
 
 
 SAME = 1e-9
@@ -340,7 +340,7 @@ class OfLogits:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """What a function of a program's is called, `custom` without a name of its own."""
+    """Name of a function of a program, `custom` without one of its own."""
     name = getattr(function, "__name__", type(function).__name__)
     return name if name.isidentifier() else "custom"
 
@@ -380,7 +380,7 @@ def registered(function: Callable[..., Tensor]) -> str:
 
 
 def with_labels(names: Iterable[str]) -> list[str]:
-    """Those of the losses called `names` that look at given labels."""
+    """Names of the losses among `names` that look at given labels."""
     return [name for name in names if name in LOSSES and LOSSES[name].needs_labels]
 
 

@@ -37,12 +37,12 @@ def by_urgency(sentences: Iterable[str]) -> list[Notice]:
 
 
 def urgent(notices: Iterable[Notice]) -> list[Notice]:
-    """Those that are to be read before any figure."""
+    """Notices that are to be read before any figure."""
     return [notice for notice in notices if notice.level != "note"]
 
 
 ADDRESSES: Final[dict[str, str]] = {}
-"""What local copies are of, by folder; a folder is a copy of one address for ever (see `gradscore.objects`)."""
+"""Addresses of local copies, by folder; a folder is a copy of one address for ever (see `gradscore.objects`)."""
 
 
 def called(text: str) -> str:

@@ -36,13 +36,13 @@ S3_OPTIONS: Final[dict[str, Any]] = {
     "max_concurrency": 1,  # parts of one object at once, so that an object is read as one stream
     "config_kwargs": {"connect_timeout": 4, "read_timeout": 10, "retries": {"mode": "standard"}},
 }
-"""How S3 is asked; botocore tries again what may pass, three times or as often as AWS_MAX_ATTEMPTS says."""
+"""Options of S3; botocore tries again what may pass, three times or as often as AWS_MAX_ATTEMPTS says."""
 
 _PART = {"chunksize": 8 * 2**20}
 """Bytes of a part of a large object on S3."""
 
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "mtime", "LastModified", "last_modified", "created")
-"""What tells one content of an object from another, in the order of preference."""
+"""Fields that tell one content of an object from another, in the order of preference."""
 
 _MOST_COPIES: Final = 1000
 
@@ -59,7 +59,7 @@ _PAUSE = 20
 
 @dataclass(frozen=True)
 class Address:
-    """Where an object is, or all objects below a key.
+    """Address of an object, or of all objects below a key.
 
     Attributes:
         protocol: as fsspec calls the kind of storage, `s3` for one.
@@ -97,7 +97,7 @@ class Address:
 
     @property
     def parent(self) -> Address:
-        """What the object lies in."""
+        """Address of what the object lies in."""
         return Address(self.protocol, self.path.parent)
 
     def __truediv__(self, name: str) -> Address:
@@ -105,12 +105,12 @@ class Address:
         return Address(self.protocol, self.path / name)
 
     def __str__(self) -> str:
-        """As it is written."""
+        """The address as it is written."""
         return f"{self.protocol}://{self.path}"
 
 
 class ListedObject(NamedTuple):
-    """What a listing says of an object: its size in bytes, and a tag that differs where the content does."""
+    """Object in a listing: its size in bytes, and a tag that differs where the content does."""
 
     size: int
     tag: str
@@ -248,7 +248,7 @@ class LocalCopy:
 
 
 def cache_folder() -> Path:
-    """Where local copies are: `GRADSCORE_CACHE`, or `gradscore` where the system keeps what can be made again."""
+    """Folder of local copies: `GRADSCORE_CACHE`, or `gradscore` where the system keeps what can be made again."""
     given = os.environ.get("GRADSCORE_CACHE")
     if given:
         return Path(given).expanduser().absolute()
@@ -384,7 +384,7 @@ class WorkingCopy:
         self._next_look = 0.0
 
     def telling(self, tell: Callable[[str, int, int], None] | None = None) -> Callable[[str, int, int], None]:
-        """What an extraction tells how far it is: uploads what is new, then tells another."""
+        """Function that an extraction tells how far it is: uploads what is new, then tells another."""
 
         def upload_and_tell(split: str, done: int, total: int) -> None:
             if time.monotonic() >= self._next_look:
@@ -538,7 +538,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
 
 
 def _read_index(index: Path) -> dict[str, Known]:
-    """What an index says; nothing where there is none, or it is damaged, so that all is downloaded."""
+    """Entries of an index; nothing where there is none, or it is damaged, so that all is downloaded."""
     try:
         return {name: Known(*entry) for name, entry in parse_json(index.read_bytes())["files"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -552,7 +552,7 @@ def _entry(about: Mapping[str, Any]) -> ListedObject:
 
 
 def entry_at(address: Address) -> ListedObject | None:
-    """What is at an address; None where there is nothing."""
+    """Object at an address; None where there is nothing."""
     with _asking(address) as (files, path), suppress(FileNotFoundError):
         return _entry(files.info(path))
     return None
@@ -604,7 +604,7 @@ _BROKEN = ("HTTPClientError", "ClientPayloadError", "IncompleteRead", "Incomplet
 
 
 def _meaning(error: Exception, address: Address) -> str:
-    """What an error of fsspec or of what it asks stands for, and what to do; their packages need not be installed."""
+    """Meaning of an error of fsspec or of what it asks, and what to do; their packages need not be installed."""
     is_s3, kinds = address.protocol in S3, {kind.__name__ for kind in type(error).__mro__}
     where = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") if is_s3 else None
     at, endpoint = f" at {where}" if where else "", " and AWS_ENDPOINT_URL" if is_s3 else ""

@@ -200,7 +200,7 @@ class _Pair(NamedTuple):
         return bool(np.isclose(now, before, rtol=0.0, atol=rounding, equal_nan=True).all())
 
     def unchanged(self) -> _Pair:
-        """What is expected beside itself, where all else is rounding: it would move samples past a frozen threshold."""
+        """The expected scores twice, where all else is rounding: it would move samples past a frozen threshold."""
         return _Pair(self.before, self.before)
 
     def joined(self, ood: _Pair) -> _Pair:

@@ -155,7 +155,7 @@ def _diagnosed(
     interface: Interface,
     check: Callable[[Tensor], Iterator[Remark]] | None,
 ) -> Diagnosis:
-    """As `check_model`; `check` looks at finite logits of the batch, where there are labels to compare them with."""
+    """Diagnosis as of `check_model`; `check` looks at finite logits of the batch, where there are labels for them."""
     try:
         refuse_foreign(model, source="the model")
     except ModelError as error:

@@ -70,13 +70,13 @@ class Overlap:
     samples: int
 
     def __str__(self) -> str:
-        """How many samples are in both."""
+        """Sentence on how many samples are in both."""
         number = "1 sample is" if self.samples == 1 else f"{self.samples} samples are"
         return f"{number} both in {self.first.name} and in {self.second.name}"
 
     @property
     def consequence(self) -> str:
-        """What follows for the fits and the figures."""
+        """Consequence for the fits and the figures."""
         pair = (self.first, self.second)
         kinds = {info.kind for info in pair}
         if BANK in kinds:
@@ -109,12 +109,12 @@ class Copies:
 
     @property
     def phrase(self) -> str:
-        """How many copies there are."""
+        """Phrase of how many copies there are."""
         are = "is a copy of another" if self.copies == 1 else "are copies of others"
         return f"{self.copies} of {self.samples} samples {are} in it"
 
     def __str__(self) -> str:
-        """How many copies there are, and what follows."""
+        """Sentence on how many copies there are, and what follows."""
         if self.split.is_reported_ood:
             return f"{self.split.name}: {self.phrase}; each content counts once"
         count = "it counts as if it were" if self.copies == 1 else "they count as if they were"
@@ -149,7 +149,7 @@ def find_overlaps(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Overlap]:
 
 
 def duplicate_notices(found: Iterable[Overlap | Copies]) -> list[str]:
-    """One sentence for each overlap, or split with copies: how many samples, and what follows."""
+    """Sentences on overlaps and splits with copies, one for each: how many samples, and what follows."""
     return [
         f"duplicates: {each}; {each.consequence}" if isinstance(each, Overlap) else f"duplicates: {each}"
         for each in found
@@ -197,7 +197,7 @@ def shared_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Noti
 
 
 def count_distinct(values: pd.Series[str]) -> int:
-    """How many distinct contents there are."""
+    """Number of distinct contents."""
     return len(pc.unique(_column(values)))
 
 
@@ -208,7 +208,7 @@ def numbered(columns: Iterable[pd.Series[str]]) -> IntArray:
 
 
 class Numbered:
-    """Some contents, each with a number, so that sets of them are masks.
+    """Contents, each with a number, so that sets of them are masks.
 
     Args:
         columns: the contents, those of several columns together.
@@ -224,7 +224,7 @@ class Numbered:
         return np.asarray(found.to_numpy())
 
     def mask(self, numbers: Iterable[IntArray]) -> BoolArray:
-        """Which contents are among some, by number; the last entry, of contents without a number, is False."""
+        """Mask of the contents among some, by number; the last entry, of contents without a number, is False."""
         mask = np.zeros(len(self._values) + 1, dtype=bool)
         for each in numbers:
             mask[each] = True
@@ -239,7 +239,7 @@ def common(values: pd.Series[str], others: pd.Series[str]) -> pa.Array:
 
 
 def are_in(values: pd.Series[str], others: pd.Series[str]) -> BoolArray:
-    """Which contents (N,) of a column are in another, too."""
+    """Mask (N,) of the contents of a column that are in another, too."""
     return np.asarray(pc.is_in(_column(values), value_set=_column(others)).to_numpy())
 
 
@@ -271,7 +271,7 @@ class NearDuplicate:
 
 @dataclass(frozen=True, kw_only=True)
 class NearDuplicates:
-    """What a search found.
+    """Result of a search for near-duplicates.
 
     Attributes:
         pairs: split by split, in the order of the samples; those with images of `in_dist.fit` first.
@@ -405,7 +405,7 @@ def near_pairs(reported: Signatures, fit: Signatures) -> Iterator[tuple[int, int
 
 
 def _nearer_than_usual(shown: Signatures, known: Signatures, *, number: int) -> tuple[IntArray, IntArray, FloatArray]:
-    """Which of the shown images come near a known one.
+    """Pairs of shown and known images that are nearer than usual.
 
     Returns:
         Their places (n,), those of their neighbours (n, K), and how many of `number` images are expected to come as
@@ -475,7 +475,7 @@ def chance(distances: FloatArray, m: float) -> FloatArray:
 
 
 def _ratios(distances: FloatArray) -> FloatArray:
-    """Of distances to that of the last; 1 where even that is zero, since nothing there is nearer than usual."""
+    """Ratios of distances to the last; 1 where even that is zero, since nothing there is nearer than usual."""
     usual = distances[:, -1:]
     zero = usual == 0
     return np.asarray(np.where(zero, 1.0, distances / np.where(zero, 1.0, usual)))

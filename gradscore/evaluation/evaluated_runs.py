@@ -45,7 +45,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """What was found.
+    """Result of an evaluation.
 
     Attributes:
         records: those of `metrics.json`.
@@ -95,7 +95,7 @@ class EvaluationReport:
 
     @property
     def score_file(self) -> ScoreFile:
-        """The same, of which one data set is read at a time."""
+        """Scores in their file, of which one data set is read at a time."""
         return ScoreFile(self.path.parent)
 
     @property
@@ -105,7 +105,7 @@ class EvaluationReport:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What to read first; none where warnings say that no figure can be trusted."""
+        """Verdicts, to read first; none where warnings say that no figure can be trusted."""
         if self.warnings:
             return []
         return verdicts(self.records, groups=self.groups, complete=self.not_compared is None)

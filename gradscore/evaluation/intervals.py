@@ -86,7 +86,7 @@ class DifferenceTest:
 
 
 def placements(scores: ArrayLike, positive: ArrayLike) -> Placements | None:
-    """Where the samples of a data set stand among those of the other class.
+    """Placements of the samples of a data set among those of the other class.
 
     Args:
         scores: (N,) higher = more uncertain.
@@ -277,7 +277,7 @@ def _tested(difference: float, variance: float) -> DifferenceTest:
 
 
 def _influence(placed: Placements, truth: BoolArray) -> FloatArray:
-    """What each sample (N,) moves the AUROC by, times N."""
+    """Influence (N,) of each sample on the AUROC, times N."""
     area = placed.of_positives.mean()
     moved = np.empty(len(truth))
     moved[truth] = (placed.of_positives - area) / truth.mean()
@@ -339,7 +339,7 @@ def _with_more_or_less(area: _Area, values: FloatArray, truth: BoolArray) -> tup
 
 
 def _of_average_precision(values: FloatArray, hit: BoolArray) -> FloatArray:
-    """Of the mean over hits of h / n, where n samples are retrieved up to and including a hit, and h of them are hits.
+    """Influence on the mean over hits of h / n, where n samples are retrieved up to a hit, and h of them are hits.
 
     A hit adds its own precision, and others / n^2 to that of every hit from it on; another sample takes h / n^2 away.
     """
@@ -356,7 +356,7 @@ def _of_average_precision(values: FloatArray, hit: BoolArray) -> FloatArray:
 
 
 def _of_aurc(values: FloatArray, wrong: BoolArray) -> FloatArray:
-    """Of the mean of r_i, the share of wrong ones among the first i: (y - r_i) / i for each i from the sample on."""
+    """Influence on the mean of r_i, the share of wrong ones among the first i: (y - r_i) / i from the sample on."""
     n = len(values)
     place = np.arange(1.0, n + 1)
     risk = np.cumsum(_mean_of_ties(wrong.astype(np.float64), values)) / place

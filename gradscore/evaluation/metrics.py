@@ -191,7 +191,7 @@ def aurc(scores: ArrayLike, wrong: ArrayLike) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DoubleScoring:
-    """What two scores reach together, each with a threshold of its own, chosen on these very samples.
+    """Best figures of two scores together, each with a threshold of its own, chosen on these very samples.
 
     Attributes:
         f1: the largest F1 of accepting good samples, where all in-distribution ones are to be found.
@@ -240,7 +240,7 @@ def double_scoring(first: ArrayLike, second: ArrayLike, good: ArrayLike, in_dist
 
 
 def rarer_of(first: ArrayLike, second: ArrayLike, good: ArrayLike) -> FloatArray:
-    """One score (N,) of two, by which either may reject: minus the smaller p-value among good samples.
+    """Score (N,) by which either of two may reject: minus the smaller p-value among good samples.
 
     Args:
         first: (N,) higher = more likely to be rejected.

@@ -74,7 +74,7 @@ FITTED_WITH = "fitted_with"
 
 @dataclass(frozen=True)
 class SplitContent:
-    """What planning needs to know of a split.
+    """Content of a split, as far as planning needs it.
 
     Attributes:
         info: the split.
@@ -89,7 +89,7 @@ class SplitContent:
 
 @dataclass(frozen=True, kw_only=True)
 class MetaModelSpec:
-    """One meta model: what fits it and what it is reported on.
+    """Specification of a meta model: what fits it and what it is reported on.
 
     Attributes:
         task: `misclassification` or `ood`.
@@ -158,7 +158,7 @@ def make_specs(splits: Sequence[SplitContent], *, protocols: Collection[Protocol
 
 
 def first_half(content_hash: pd.Series[str]) -> BoolArray:
-    """Which samples are in the half that fits: (N,) bool, by content alone, so copies stay together."""
+    """Mask (N,) bool of the half of the samples that fits, by content alone, so copies stay together."""
     digests = (hashlib.sha256(f"0:{value}".encode()).digest() for value in content_hash)
     return np.array([digest[0] % 2 == 0 for digest in digests], dtype=bool)
 
@@ -358,11 +358,11 @@ class _SpecMaker:
         return self._splits[split].correct.fillna(False).to_numpy(dtype=bool)
 
     def _reported(self, target: SplitContent, rows: BoolArray | Literal[True] = True) -> RowMasks:
-        """Some rows of an OOD set, one of each content and none that is in the test split, beside the test samples."""
+        """Rows of an OOD set, one of each content and none that is in the test split, beside the test samples."""
         return {TEST: self._every[TEST], target.info.name: rows & self._counts[target.info.name]}
 
     def _content(self, splits: Iterable[SplitContent]) -> BoolArray:
-        """Which of the contents that are told apart some splits hold."""
+        """Mask of the contents that some splits hold."""
         return self._told_apart.mask(self._numbers[split.info.name] for split in splits)
 
 

@@ -166,11 +166,11 @@ class Extractor:
 
     @property
     def notices(self) -> list[str]:
-        """What the reader of the values should know."""
+        """Notices for the reader of the values."""
         return self.engine.notices
 
     def take_gradient_seconds(self) -> float:
-        """How long gradients took since this was asked for the last time."""
+        """Seconds that gradients took since this was asked for the last time."""
         found, self._gradient_seconds = self._gradient_seconds, 0.0
         return found
 
@@ -276,7 +276,7 @@ class Extractor:
         return np.concatenate(parts) if parts else np.empty((0, len(self.forward_names)))
 
     def _in_parts(self, inputs: Inputs, compute: Callable[[slice], FloatArray]) -> list[FloatArray]:
-        """What is computed of all inputs, by their places in order: of as many at a time as memory allows."""
+        """Values computed of all inputs, by their places in order: of as many at a time as memory allows."""
         found: list[FloatArray] = []
         start, count = 0, sample_count(inputs)
         with full_precision():
@@ -480,7 +480,7 @@ class ForwardPass:
                 )
 
     def caught(self, inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
-        """As `outputs`, and the penultimate features (N, D) float64 if they are wanted.
+        """Outputs as of `outputs`, and the penultimate features (N, D) float64 if they are wanted.
 
         The logits of the first batch that is more than a few samples are compared with those in other company, and
         those of some samples of the second, the fourth, the eighth and so on: a network may couple some batches only.
@@ -546,7 +546,7 @@ class ForwardPass:
 
 
 FAILURES = (Exception,)
-"""What models raise that cannot take their inputs: they are anyone's code, and may raise anything."""
+"""Errors of models that cannot take their inputs: they are anyone's code, and may raise anything."""
 
 
 def refusal(error: BaseException, inputs: Inputs) -> str:
@@ -652,6 +652,6 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
 
 
 def input_dtype(model: nn.Module) -> torch.dtype:
-    """What floating inputs of a model are converted to: the type of its first parameter of floating numbers."""
+    """Type that floating inputs of a model are converted to: that of its first parameter of floating numbers."""
     kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return next(kinds, torch.get_default_dtype())

@@ -49,17 +49,17 @@ MOVED = (
     "be those of other samples. Discard them, and compute them again in batches of one sample (batch_size=1), or let "
     "the network move rows by indexing, x[order], which is looked at in every batch"
 )
-"""What to do where a plan turns out to be wrong after it was trusted."""
+"""Advice where a plan turns out to be wrong after it was trusted."""
 
 NOT_LINEAR = (
     "losses a thousand times as large do not have gradients a thousand times as large: a hook or an autograd.Function "
     "changes gradients by their size, as a clamp does, so what a sample's gradient is depends on how its loss is "
     "scaled; take it out"
 )
-"""What is wrong with a network whose backward pass is not linear."""
+"""Message about a network whose backward pass is not linear."""
 
 LAST = 3
-"""How many of the last images of a batch are looked at apart from the others."""
+"""Number of the last images of a batch that are looked at apart from the others."""
 
 INDEPENDENCE_TOLERANCE = 1e-2
 """Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit.
@@ -517,7 +517,7 @@ def _refuse_dependence(
 
 
 def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
-    """What a model makes of a copy of its inputs: it may work in place on what it is given.
+    """Outputs of a model for a copy of its inputs: it may work in place on what it is given.
 
     Raises:
         EngineError: the model cannot take them; its own error is the cause.

@@ -84,7 +84,7 @@ ALONG_AN_AXIS = (
     "GatherBackward0", "ScatterAddBackward0", "ScatterBackward0", "ScatterReduceBackward0", "SortBackward0",
     "TopkBackward0",
 )  # fmt: skip
-"""Those that move elements along one axis: samples only if they lie there."""
+"""Nodes that move elements along one axis: samples only if they lie there."""
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,13 @@ def _settings(node_type: type[Node], kind: str) -> list[str]:
 
 
 def _takes_rows_of_a_parameter(node: Node, kind: str) -> bool:
-    """Whether it picks rows of a leaf, in which there are no samples."""
+    """Whether a node picks rows of a leaf, in which there are no samples."""
     source = node.next_functions[0][0]
     return kind == "IndexBackward0" and source is not None and source.name() == ACCUMULATE
 
 
 def _rows_moved(nodes: Sequence[tuple[Node, str]], samples: int) -> tuple[object, ...]:
-    """What numbers say of where rows go, equal for batches in which they go alike.
+    """Key of where numbers say that rows go, equal for batches in which they go alike.
 
     Args:
         nodes: those of `INDICES`, and their names, in a fixed order.
@@ -325,7 +325,7 @@ def backward_to(
     *,
     retain_graph: bool,
 ) -> None:
-    """One backward pass from `outputs` that hands the output gradients of each of `nodes` to `visit`, then drops them.
+    """Backward pass from `outputs` that hands the output gradients of each of `nodes` to `visit`, then drops them.
 
     A node that the pass has to execute on its way to another one is visited by a pre-hook, while its saved tensors are
     alive. The last ones on each way are only asked for, so that nothing behind them is computed.

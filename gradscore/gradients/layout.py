@@ -121,13 +121,13 @@ class Layout:
 
 
 def _alive(gradient: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Where along some axes, which come first in the result, a gradient has anything that is not zero."""
+    """Mask, along some axes, which come first in it, of where a gradient has anything that is not zero."""
     moved = (gradient != 0).movedim(axes, tuple(range(len(axes))))
     return moved.flatten(len(axes)).any(-1) if moved.dim() > len(axes) else moved
 
 
 def exponents(samples: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """One small number per sample, all different up to the span of the type, neighbours always different.
+    """Exponents, a small number per sample, all different up to the span of the type, neighbours always different.
 
     None is negative: gradients are more often too small for their type than too large.
 
@@ -150,7 +150,7 @@ Marks = dict[int, tuple[Tensor, Tensor]]
 
 
 def fingerprints(gradient: Tensor, samples: int) -> Marks:
-    """What tells the slices of a gradient apart.
+    """Marks that tell the slices of a gradient apart.
 
     Largest magnitude and sum both scale exactly with a slice that is scaled by a power of two; of complex numbers their
     parts do. That of a sparse weight has none, for it holds no samples.

@@ -245,14 +245,14 @@ class Convolved(PerSample):
         return len(self.kernel) <= 2 and self.left.shape[1] == 1 and self.device.type == "cpu"
 
     def by_groups(self) -> tuple[Tensor, Tensor]:
-        """Of one image per sample, (N, G, O, h, w) and (N, G, I, H, W); a line has height 1."""
+        """Arrays of one image per sample, (N, G, O, h, w) and (N, G, I, H, W); a line has height 1."""
         samples, _, channels, *size = self.image.shape
         groups = self.left.shape[2]
         left, image = self.left[:, 0], self.image.reshape(samples, groups, channels // groups, *size)
         return (left, image) if len(self.kernel) == 2 else (left.unsqueeze(3), image.unsqueeze(3))
 
     def sliding(self) -> kernels.Sliding:
-        """How the windows of `by_groups` slide, as the functions of `kernels` take it."""
+        """Settings of the windows of `by_groups`, as the functions of `kernels` take them."""
         return {
             "kernel": _two(self.kernel, 1),
             "stride": _two(self.stride, 1),
@@ -275,7 +275,7 @@ class Convolved(PerSample):
                     yield slice(rows.start + part.start, rows.start + part.stop), block
 
     def block_entries(self) -> list[Tensor] | None:
-        """Which entries of the flattened parameter the parts of `blocks` hold, in turn: (p,) int64 each.
+        """Entries of the flattened parameter that the parts of `blocks` hold, in turn: (p,) int64 each.
 
         None where blocks are cut otherwise.
         """

@@ -50,7 +50,7 @@ BATCHED = {"BaddbmmBackward0": (1, 2), "BmmBackward0": (0, 1)}
 """Products of batches of matrices, which keep these apart, and the inputs that are multiplied."""
 
 ATTENTION = "ScaledDotProduct"
-"""What the names of nodes of attention begin with, which keep what lies along the first axis apart."""
+"""Beginning of the names of nodes of attention, which keep what lies along the first axis apart."""
 
 TABLES = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 """Rows of a table; where that is none of the network's, rows of samples."""
@@ -71,7 +71,7 @@ THOUSAND = 1024.0
 
 @dataclass
 class Plan:
-    """What the probe found for one graph, whose nodes are named by their places in `Graph.order`.
+    """Plan for one graph, found by the probe; its nodes are named by their places in `Graph.order`.
 
     Attributes:
         uses: where each parameter's tensor meets the batch, place and slot, by parameter name. A parameter that went
@@ -368,7 +368,7 @@ def _deals_out(outputs: Tensor, grad_outputs: Tensor, graph: Graph, nodes: Conta
 
 
 def _inputs(node: Node, wanted: Container[Node]) -> Iterator[Edge]:
-    """Those of its inputs that are made by wanted nodes."""
+    """Edges to the inputs of a node that are made by wanted nodes."""
     for slot, (source, _) in enumerate(node.next_functions):
         if source is not None and source in wanted:
             yield Edge(node, slot)
@@ -413,7 +413,7 @@ PRODUCT_BUDGET = 1 << 22
 """Elements of gradients held at a time on the parameter's side: 16 MiB of float32, to bound memory rather than time."""
 
 NO_FAULT_OF_A_RULE = (MemoryError, torch.OutOfMemoryError, CheckpointError, CoupledSamplesError)
-"""What the machine or the model is to blame for: no other way of computing the gradients would help."""
+"""Errors of the machine or the model: no other way of computing the gradients would help."""
 
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 2e-3}
 """Largest accepted difference of a gradient from the reference, relative to its norm, by precision.

@@ -32,7 +32,7 @@ BILINEAR = ((1, 3), (0,), (1, 2), (2, 3))
 """The axes that `nn.Bilinear` adds to its first input, weight and second input, and those it sums over."""
 
 LSTM_MODE = 2
-"""What the node of a recurrent layer saves as `mode` if it is an LSTM."""
+"""Value of `mode` that the node of a recurrent layer saves if it is an LSTM."""
 
 
 class NotCoveredError(Exception):

@@ -16,7 +16,7 @@ from .quantity import MODEL
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not well.
+    """Finding: one thing that is not well.
 
     Attributes:
         kind: what it is, a word or three: "dead layer".
@@ -46,7 +46,7 @@ SCOPE = (
     "layers, dead units and layers, exploding and vanishing gradients, and outputs that are constant or certain beyond "
     "all measure"
 )
-"""What `diagnose` and `examine` can name."""
+"""Scope of `diagnose` and `examine`: all that they can name."""
 
 INPUT = "(input)"
 """Stands for a layer in findings about the data."""
@@ -322,7 +322,7 @@ def described(figures: ModelFigures, site: str) -> str:
 
 
 def _upstream(figures: ModelFigures, cause: str, among: set[str]) -> tuple[str, ...]:
-    """Which of some layers lie before a layer, with nothing but such layers between."""
+    """Names of those of some layers that lie before a layer, with nothing but such layers between."""
     found = {cause}
     for site in reversed(figures.layers):
         if site in among and figures.behind.get(site, set()) & found:

@@ -115,7 +115,7 @@ SMALL = 0.1
 
 
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
-    """Where a parameter goes that holds a branch back; None for any other."""
+    """Values to which a parameter moves that holds a branch back; None for any other."""
     values = parameter.detach()
     first = values.flatten()[0].item() if values.numel() else 1.0
     if not abs(first) <= SMALL or not bool((values == first).all()):
@@ -204,7 +204,7 @@ def affects_outputs(model: nn.Module, site: str, run: Callable[[], object]) -> b
 
 
 FILL = 1e-2
-"""What frozen parameters that are all zero are filled with, so that they let a change through."""
+"""Value that frozen parameters of zeros alone are filled with, so that they let a change through."""
 
 
 @contextmanager

@@ -257,7 +257,7 @@ class _Histograms(SampleGradientQuantity):
 
 
 class GradHist1d(_Histograms):
-    """How often which gradient value occurs: every element of every sample's gradient, by parameter.
+    """Histogram of gradient values: every element of every sample's gradient, by parameter.
 
     Args:
         bins: number of bins.
@@ -302,7 +302,7 @@ class GradHist1d(_Histograms):
 
 
 class GradHist2d(_Histograms):
-    """How often which gradient value occurs at which parameter value.
+    """Histogram of gradient values by parameter values.
 
     The first axis is an element of a sample's gradient, the second the value of the same entry of the parameter.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAGE = "report.html"
 TABLES = ("figures.parquet", "histograms.parquet", "histograms_2d.parquet")
-"""What an inspection writes, the first always."""
+"""File names of the tables of an inspection, the first always written."""
 
 FILES = (PAGE, *TABLES)
 
@@ -52,13 +52,13 @@ SIGNAL_MAPS = (
 )
 
 SIGNAL_BINS = 61
-"""As many as the histograms of gradients have."""
+"""Number of bins, as of the histograms of gradients."""
 
 SIGNAL_DECADES = 8
 """Decades below the largest ratio that the maps show: one estimated from N samples is noise below 1/N."""
 
 BANDS = {"std": "one standard deviation", "min-max": "extremes", "Q1-Q3": "quartiles"}
-"""What ranges are called in captions."""
+"""Names of ranges in captions."""
 
 
 def write_inspection(inspection: Inspection, folder: Path, *, name: str) -> ToolFiles:
@@ -190,7 +190,7 @@ def _signal(groups: Mapping[str, Quantity], order: Sequence[str], samples: Mappi
 
 
 HeatMap = dict[str, Any]
-"""What `heat_map` takes."""
+"""Arguments of `heat_map`."""
 
 
 def _alike(heats: Iterable[HeatMap]) -> list[Plot]:
@@ -201,7 +201,7 @@ def _alike(heats: Iterable[HeatMap]) -> list[Plot]:
 
 
 def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[HeatMap]:
-    """How the ratios of entries are distributed, by parameter; undefined ones are left out."""
+    """Heat maps of the ratios of entries, by parameter; undefined ones are left out."""
     logs: dict[str, dict[str, FloatArray]] = {}
     for name, quantity in groups.items():
         if isinstance(quantity, MeanGSNR):
@@ -293,7 +293,7 @@ def _write_tables(inspection: Inspection, folder: Path) -> list[Path]:
 
 
 def _tables_of(quantity: Quantity) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What a table has of a quantity beside its figures: name of the table, layer, and columns."""
+    """Rows of tables about a quantity beside its figures: name of the table, layer, and columns."""
     if isinstance(quantity, GradHist1d):
         for layer, histogram in quantity.histograms.items():
             edges = histogram.edges[0]

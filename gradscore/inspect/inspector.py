@@ -316,7 +316,7 @@ class Inspector:
             self._loop.push(name.replace("_", " "), value)
 
     def findings(self) -> list[Finding]:
-        """What was not well at the steps that `health` names, each cause once, with the step it was seen at first.
+        """Findings at the steps that `health` names, each cause once, with the step it was seen at first.
 
         Raises:
             ConfigError: no step was to be looked at.
@@ -406,7 +406,7 @@ class Inspector:
         return [each for each in self.quantities if isinstance(each, kind) and (module is None or each.wants(module))]
 
     def _due(self, kind: type[Any], module: nn.Module | None = None) -> list[Any]:
-        """Those that look at this step."""
+        """Quantities of a kind that look at this step."""
         return [quantity for quantity in self._of(kind, module) if quantity.schedule(max(0, self.step))]
 
     def _before(self, module: nn.Module, inputs: object) -> None:
@@ -493,7 +493,7 @@ def chosen_layers(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Mod
 
 
 def chosen(named: Mapping[str, Named], patterns: Sequence[str], what: str) -> dict[str, Named]:
-    """What matches one of some shell patterns, by name; `ConfigError` for a pattern that matches nothing."""
+    """Entries that match one of some shell patterns, by name; `ConfigError` for a pattern that matches nothing."""
     for pattern in patterns:
         if named and not any(fnmatchcase(name, pattern) for name in named):
             raise ConfigError(f"{pattern!r} matches no {what}; there are {', '.join(list(named)[:8])} ...")

@@ -325,7 +325,7 @@ def _add_units(layer: LayerFigures, values: Tensor) -> None:
 
 
 def _compare_statistics(layer: LayerFigures, module: Any, given: Tensor) -> None:
-    """How far a batch is from the running statistics of a batch norm that has been trained and is in eval mode."""
+    """Compares a batch with the running statistics of a batch norm that has been trained and is in eval mode."""
     tracked = module.num_batches_tracked
     if module.training or module.running_mean is None or tracked is None or not int(tracked) or given.dim() < 2:
         return

@@ -46,7 +46,7 @@ def _is_multiple(steps: int, step: int) -> bool:
 
 
 class Row(NamedTuple):
-    """One figure: which measure of which layer, which statistic of it, and its value."""
+    """Figure: which measure of which layer, which statistic of it, and its value."""
 
     measure: str
     layer: str
@@ -81,7 +81,7 @@ def layer_of(site: str) -> tuple[str, int]:
 
 
 def model_order(names: Sequence[str]) -> Callable[[str], tuple[int, int]]:
-    """What sorts names, and calls of layers, into the order of a model; others come last.
+    """Key that sorts names, and calls of layers, into the order of a model; others come last.
 
     Args:
         names: of layers and parameters in that order.

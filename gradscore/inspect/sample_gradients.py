@@ -65,7 +65,7 @@ def feeding(
     *,
     scale: Tensor | None = None,
 ) -> Iterator[Sink]:
-    """What takes the gradients of a batch to quantities, for `Engine.stream` or `Engine.backward`.
+    """Sink that takes the gradients of a batch to quantities, for `Engine.stream` or `Engine.backward`.
 
     A parameter that the losses do not depend on, or that is frozen, is not looked at.
 
@@ -103,7 +103,7 @@ fast. From a quarter of it to sixteen times as many a step of a small CNN took t
 
 
 class Aligned(NamedTuple):
-    """Some columns of the gradients of some samples.
+    """Columns of the gradients of some samples.
 
     Attributes:
         values: (n, p).

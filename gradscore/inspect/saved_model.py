@@ -59,7 +59,7 @@ QUANTITIES: Registry[Callable[[], Quantity]] = Registry(
         "parameter_norm": lambda: ParameterNorm(**KEPT, normalize=True),
     },
 )
-"""What makes a new quantity, by name, set up for saved models.
+"""Makers of quantities, by name, set up for saved models.
 
 Zero is zero, since a saved model has no noise that hides it.
 """
@@ -73,7 +73,7 @@ SHOWN_TO_ENGINE = 4
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found.
+    """Result of an inspection.
 
     Attributes:
         groups: quantities by group of samples; those of one class hold the same bins in every group.

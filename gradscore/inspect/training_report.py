@@ -47,11 +47,11 @@ COLUMNS = {
     "histograms": ["quantity", "layer", "epoch", "step", "low", "high", "bin_count"],
     "findings": ["step", "kind", "layer", "sentence"],
 }
-"""Of the tables of a run."""
+"""Columns of the tables of a run."""
 
 
 class Drawing(BaseModel, frozen=True):
-    """How a quantity is drawn; see `Quantity`."""
+    """Settings of how a quantity is drawn; see `Quantity`."""
 
     title: str
     captions: dict[str, str]
@@ -62,7 +62,7 @@ class Drawing(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What an inspector saw of a run.
+    """Record of a run that an inspector watched.
 
     Attributes:
         name: of the run.
@@ -98,7 +98,7 @@ LOSS, RATE = "loss", "learning rate"
 
 
 class TrainingLoop(ExplicitCall):
-    """What a training loop says of itself: its loss, its learning rate, and whatever it pushes."""
+    """Quantity of what a training loop says of itself: its loss, its learning rate, and whatever it pushes."""
 
     name = "training loop"
     title = "Loss and learning rate"
@@ -334,7 +334,7 @@ def _histograms(record: TrainingRecord) -> Iterator[Plot]:
 
 
 def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str) -> Plot | None:
-    """How often which value occurred, epoch by epoch; bins of any width are spread evenly over those they cover."""
+    """Histogram of values, epoch by epoch; bins of any width are spread evenly over those they cover."""
     epochs = sorted(set(bins["epoch"]))
     if len(epochs) < 2:
         return None

@@ -183,7 +183,7 @@ def normed_products(values: Tensor, centres: Tensor, scales: Tensor, factors: Te
 
 
 def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
-    """The same as `row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
+    """`row_sums` of the elements of left[n] @ right[n].T, which are never written to memory.
 
     Args:
         left: (n, o, s).
@@ -200,7 +200,7 @@ def product_sums(left: Tensor, right: Tensor) -> Doubles | None:
 
 
 class Sliding(TypedDict):
-    """How windows slide over images.
+    """Settings of windows that slide over images.
 
     Attributes:
         kernel: window size.
@@ -216,7 +216,7 @@ class Sliding(TypedDict):
 
 
 def window_sums(left: Tensor, image: Tensor, **sliding: Unpack[Sliding]) -> Doubles | None:
-    """The same as `row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
+    """`row_sums` of per-sample weight gradients of a convolution, which are never written to memory.
 
     Args:
         left: (n, g, o, h, w): gradients at the positions, by groups of channels.
@@ -396,7 +396,7 @@ def run_on(count: int, items: int, loop: Native, *words: int, scratch: int = 0) 
 
 @contextmanager
 def threads(elements: int) -> Iterator[int]:
-    """How many threads to use for some work, as many as PyTorch does.
+    """Number of threads to use for some work, as many as PyTorch does.
 
     One where another thread of this process has the others already, and in a process forked from one that may have had
     them, where they no longer exist.

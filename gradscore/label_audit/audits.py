@@ -30,7 +30,7 @@ SMALLEST = 8
 
 
 PLAIN = ExtractConfig()
-"""How samples are computed where nothing else is said."""
+"""Settings of how samples are computed where nothing else is said."""
 
 
 @np.errstate(under="ignore")
@@ -207,7 +207,7 @@ PixelsOf = Callable[[int], Pixels | None]
 
 PAGE = "audit.html"
 FILES = ("audit.csv", "audit.parquet", PAGE)
-"""What `write_audit` writes."""
+"""Names of the files of `write_audit`."""
 
 
 def write_audit(

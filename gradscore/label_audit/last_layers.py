@@ -71,7 +71,7 @@ def cross_fitted(
     seed: int,
     content: NDArray[np.str_] | None = None,
 ) -> FloatArray:
-    """What the other samples say of each: log probabilities of the classes, each as frequent as the root of its labels.
+    """Log probabilities of the classes of each sample by the others, each as frequent as the root of its labels.
 
     A logistic regression is fitted to four fifths of the samples and judges the last one, five times over. Of the four
     fifths it leaves out the tenth of each class whose label is doubted most, by fits to three fifths: so neither the
@@ -173,7 +173,7 @@ def _once(labels: IntArray, content: NDArray[np.str_] | None) -> BoolArray:
 
 
 def _is_kept(losses: FloatArray, labels: IntArray) -> BoolArray:
-    """Which samples stay: all but the tenth of each class whose label is doubted most."""
+    """Mask of the samples that stay: all but the tenth of each class whose label is doubted most."""
     kept = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = labels == label

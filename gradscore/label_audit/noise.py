@@ -28,11 +28,11 @@ STEPS = 50
 """Steps of expectation and maximisation; the count moves by less than a hundredth of itself afterwards."""
 
 Z_95 = 1.959964
-"""How many standard deviations hold 95 % of normal noise."""
+"""Standard deviations that hold 95 % of normal noise."""
 
 
 class WrongLabels(NamedTuple):
-    """How many labels are wrong, the ends of the 95 % interval, and how many at most if mistakes are close calls."""
+    """Number of wrong labels, the ends of the 95 % interval, and the most there are if mistakes are close calls."""
 
     estimate: int
     low: int
@@ -41,7 +41,7 @@ class WrongLabels(NamedTuple):
 
 
 def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> WrongLabels:
-    """How many of the labels are wrong.
+    """Estimates the number of wrong labels.
 
     Each label is taken for the true class, or for another one that it was mistaken for; the true class has the
     probabilities of other samples' last layers, at a temperature that makes the labels most likely, and is as frequent
@@ -98,7 +98,7 @@ def _error(without: list[float]) -> float:
 
 
 def _mistakes(true: FloatArray, labels: IntArray, as_alike: bool) -> tuple[float, float]:
-    """How many labels are mistaken, and the log-likelihood of all.
+    """Number of mistaken labels, and the log-likelihood of all.
 
     Args:
         true: (N, K) probabilities of the true classes.
@@ -123,7 +123,7 @@ def _mistakes(true: FloatArray, labels: IntArray, as_alike: bool) -> tuple[float
 
 
 def chances(log_odds: FloatArray) -> FloatArray:
-    """How probable it is that a label is wrong (N,), 0 where it fits best.
+    """Probability (N,) that each label is wrong, 0 where it fits best.
 
     Where label and another class are close, the label often fits worse though it is right, and the less often the
     further they are apart. Wrong labels are there at any distance. So the odds that another class fits better are taken
@@ -153,7 +153,7 @@ def chances(log_odds: FloatArray) -> FloatArray:
 
 
 def suspects(log_odds: FloatArray) -> BoolArray:
-    """Which labels to look at: those that hold most of the wrong ones and few others.
+    """Mask of the labels to look at: those that hold most of the wrong ones and few others.
 
     As many of the least fitting ones as promise the highest F1, by their `chances`. Where few are wrong for certain,
     noise is where classes are close, and all that fit another class better are suspected.

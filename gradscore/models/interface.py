@@ -30,7 +30,7 @@ _PASSED_ON = {
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """How to talk to a classifier.
+    """Interface of a classifier: how to talk to it.
 
     Attributes:
         num_classes: K as a configuration says it; None where a program gives the model, and these as arguments.
@@ -65,7 +65,7 @@ class Interface:
 
     @contextmanager
     def attached(self, model: nn.Module) -> Iterator[None]:
-        """As `attach`, for a while; a model that takes batches and returns logits already is left as it is."""
+        """Attaches for a while, as `attach`; a model that takes batches and returns logits already is left as it is."""
         if any(isinstance(getattr(hook, "__self__", None), Interface) for hook in model._forward_hooks.values()):
             yield
             return
@@ -111,7 +111,7 @@ class Interface:
         return torch.cat([torch.zeros_like(logit), logit], dim=1)
 
     def _of_classes(self, found: Tensor) -> Tensor:
-        """The same where it is (N, K) of several classes; what other tasks have is refused."""
+        """Output where it is (N, K) of several classes; what other tasks have is refused."""
         if found.dim() == 2 and found.shape[1] != 1:
             return found
         if found.dim() <= 2:
@@ -158,7 +158,7 @@ OTHER_MODELS = (
     "gradscore scores classifiers; of any other model, gradscore.features(model, batches, losses=FUNCTION) has the "
     "gradients of a loss of your own (gradscore docs language-models)"
 )
-"""What is supported, and what there is for models of other tasks."""
+"""Message on what is supported, and what there is for models of other tasks."""
 
 
 def _of_another_task(returned: object) -> str:

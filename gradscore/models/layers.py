@@ -20,7 +20,7 @@ from ..errors import ConfigError, ModelError
 from ..system import FloatArray, closest
 
 Granularity = Literal["parameter", "module", "model"]
-"""What a group is: each parameter, each module that owns some, or the whole model."""
+"""Groups of parameters: each parameter, each module that owns some, or the whole model."""
 
 LAST_LAYER = "@last"
 """Stands for the parameters of the model's last layer among the patterns of `features.parameters`."""
@@ -127,7 +127,7 @@ class LastLayer:
 
     @property
     def head(self) -> Head:
-        """Its weights."""
+        """Weights of the layer."""
         weight = self.module.weight.detach().cpu().double().numpy()
         found = torch.zeros(len(weight), device="cpu") if self.module.bias is None else self.module.bias
         bias = found.detach().cpu().double().numpy()

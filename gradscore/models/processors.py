@@ -103,7 +103,7 @@ class FolderProcessor:
 
     @cached_property
     def _longest_position(self) -> int:
-        """What the model has places for, where its configuration says so; RoBERTa keeps the first two to itself."""
+        """Number of positions of the model, where its configuration says so; RoBERTa keeps the first two to itself."""
         config = self._read("AutoConfig")
         places = getattr(config, "max_position_embeddings", None)
         kept = 2 if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert") else 0

@@ -54,10 +54,10 @@ PYTHON = "python"
 CONFIG = "config.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json")
 TASKS = ("ForImageClassification", "ForSequenceClassification", "ForAudioClassification", "ForVideoClassification")
-"""What the name of a classifier of transformers has in it."""
+"""Parts of the names of classifiers of transformers."""
 
 _UNNAMED = "LABEL_"
-"""How transformers calls classes that nobody named."""
+"""Beginning of the names that transformers gives to classes that nobody named."""
 
 
 def anchored_source(source: str, info: ValidationInfo) -> str:
@@ -111,7 +111,7 @@ class ModelConfig(Section):
 
     @property
     def classes(self) -> int:
-        """How many classes there are, K."""
+        """Number of classes, K."""
         return max(2, self.num_classes)
 
 
@@ -129,7 +129,7 @@ def source_path(source: str) -> Path | None:
 
 
 def at_path(source: str, path: Path) -> str:
-    """The same source with another file or folder in it."""
+    """Source with another file or folder in it."""
     kind = source.partition(":")[0]
     function = f":{source.rpartition(':')[2]}" if kind == PYTHON else ""
     return f"{kind}:{path.as_posix()}{function}"
@@ -148,7 +148,7 @@ def to_be_named(source: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """What is asked of a source.
+    """Arguments of a model source.
 
     Attributes:
         name: what follows the kind in `model.source`.
@@ -376,7 +376,7 @@ def _refuse_weights(request: ModelRequest, *arguments: str) -> None:
 
 
 def _made(make: Callable[[], object], source: str, arguments: Mapping[str, Any]) -> nn.Module:
-    """What a factory returns, which was called with these arguments."""
+    """Module that a factory returns, which was called with these arguments."""
     try:
         model = make()
     except ModelError:
@@ -457,7 +457,7 @@ class BuiltModel:
 
 
 NO_CHECKPOINT = "model.checkpoint is null"
-"""What is noted of a network whose weights, random ones perhaps, come from the code that makes it."""
+"""Note on a network whose weights, random ones perhaps, come from the code that makes it."""
 
 LIVE = "object"
 """Stands for a kind of source where a program gave the model itself; what follows is the name of its class."""

@@ -39,7 +39,7 @@ NAMING_KEYS = ("classes", "class_names", "idx_to_class", "class_to_idx")
 """Keys under which training scripts put the names of classes beside the weights."""
 
 PARALLEL = "module."
-"""What names begin with where several devices trained the model."""
+"""Beginning of names where several devices trained the model."""
 
 READING_ERRORS = (
     *(OSError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
@@ -50,13 +50,13 @@ READING_ERRORS = (
 Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "pointer", "unknown"]
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-"""How files of weights are called."""
+"""Suffixes of files of weights."""
 
 _PART = re.compile(r"^(.*)-\d{5}-of-(\d{5})")
 """A file of weights that were saved in parts."""
 
 _LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
-"""What files of `torch.save` began with before they were zip archives."""
+"""First bytes of files of `torch.save` before they were zip archives."""
 
 _PROGRAM_BEFORE = "serialized_exported_program.json"
 """Beside what a program of `torch.export` lay before it had a folder of its own in the archive."""
@@ -164,7 +164,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 
 def format_of(path: Path) -> Format:
-    """What a file is by its content.
+    """Format of a file, by its content.
 
     Raises:
         OSError: it cannot be read.
@@ -195,12 +195,12 @@ def _format_of_archive(path: Path) -> Format:
 
 
 def _other(path: Path) -> str:
-    """Where the weights in a file may go: beside it, since they are not to replace it."""
+    """Path for the weights in a file: beside it, since they are not to replace it."""
     return str(path.with_name(f"{path.stem}_weights.pt"))
 
 
 def _read(path: Path) -> tuple[object, bool]:
-    """What a file holds, and whether there are stand-ins in it."""
+    """Content of a file, and whether there are stand-ins in it."""
     if not path.exists():
         raise ModelError(f"checkpoint {path} does not exist")
     try:
@@ -230,7 +230,7 @@ class _Array(StandIn):
 
 
 def _load(path: Path) -> tuple[object, bool]:
-    """What `torch.save` wrote, and whether there are stand-ins in it, for objects beside plain values.
+    """Content of a file of `torch.save`, and whether there are stand-ins in it, for objects beside plain values.
 
     Nothing of these objects runs: the unpickler of `weights_only` reads the file, which refuses modules that touch
     files, processes and the like whatever it is told to take.
@@ -257,7 +257,7 @@ def _load(path: Path) -> tuple[object, bool]:
 
 
 _ARRAY = ("numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct")
-"""What makes an array of a pickle."""
+"""Functions that make an array of a pickle."""
 
 
 def _other_classes(path: Path) -> list[str]:
@@ -269,7 +269,7 @@ def _other_classes(path: Path) -> list[str]:
 
 
 def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
-    """What a file of `torch.save` holds beside plain weights."""
+    """Reason why a file of `torch.save` is not read: what it holds beside plain weights."""
     if re.search("operand|load key|magic|truncated|ran out", str(error), re.IGNORECASE):
         reason = re.search(r"WeightsUnpickler error: ([^\n]+)", str(error))  # the rest advises to run the file
         return f"cannot be read: {reason.group(1) if reason else 'no pickle of weights'}; is it damaged?"
@@ -284,7 +284,7 @@ def _why_not(error: pickle.UnpicklingError, path: Path) -> str:
 
 
 def _state_dict(content: object, path: Path, *, has_objects: bool) -> tuple[object, Keys, tuple[str, ...]]:
-    """What is there itself, what a usual key names, or the only mapping of tensors in mappings or a list of them.
+    """State dict: what is there itself, what a usual key names, or the only mapping of tensors in mappings or lists.
 
     Returns:
         It; the keys that lead to it; and other keys there with weights of the same names.
@@ -441,12 +441,12 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
 
 
 def misfits(problems: Mapping[str, Sequence[str]]) -> str:
-    """How weights do not fit a model, from names by what is wrong with them; empty where they do."""
+    """Message on how weights do not fit a model, from names by what is wrong with them; empty where they do."""
     return "; ".join(f"{len(names)} {kind}: {some(names)}" for kind, names in problems.items() if names)
 
 
 def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """What all names of `state` begin with, and fit those of the model without; empty where there is no such thing."""
+    """Prefix of all names of `state` without which they fit the model; empty where there is none."""
     first = next(iter(state))
     for ending in wanted:
         prefix = first.removesuffix(ending)
@@ -462,7 +462,7 @@ def _fits(names: set[str], wanted: Mapping[str, Tensor]) -> bool:
 
 
 def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """What `model.prefix` would make some of the names fit: those whose shapes fit as well, if there are any."""
+    """Advice on the `model.prefix` that would make some of the names and shapes fit, if there is one."""
     first = next(iter(wanted), "")
     inside = {
         prefix: {each.removeprefix(prefix): value.shape for each, value in state.items() if each.startswith(prefix)}
@@ -481,7 +481,7 @@ def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) ->
 
 
 def read_weights(path: Path) -> StateDict:
-    """What a checkpoint holds; formats as for `load_checkpoint`.
+    """State dict of a checkpoint; formats as for `load_checkpoint`.
 
     Args:
         path: the file, or a folder.
@@ -522,7 +522,7 @@ _MOST_LOOKED_AT = 1000
 
 
 def memory_state(model: nn.Module) -> list[object]:
-    """What changes where a program goes on with a model: its weights, what is frozen, and hooks.
+    """State that changes where a program goes on with a model: its weights, what is frozen, and hooks.
 
     Of each tensor it has where it lies, how often it was written to, and its sum, since PyTorch does not count what is
     written through `.data`. Hooks of an interface come and go with every call and do not count.
@@ -544,7 +544,7 @@ def memory_state(model: nn.Module) -> list[object]:
 
 
 def attribute_state(model: nn.Module) -> list[object]:
-    """What else a program may change of a model: attributes of its modules, what they run, and hooks of all modules.
+    """State that a program may change besides: attributes of modules, what they run, and hooks of all modules.
 
     Of the attributes those count that are plain values or tensors, or hold some in lists, tuples or dictionaries.
     """
@@ -587,7 +587,7 @@ def _comparable(value: object, tensors: list[Tensor], *, depth: int = 3) -> obje
 
 
 def _writes(tensor: Tensor) -> int | None:
-    """How often a tensor was written to; None where PyTorch does not count it."""
+    """Number of writes to a tensor; None where PyTorch does not count it."""
     return None if tensor.is_inference() else tensor._version
 
 

@@ -88,7 +88,7 @@ FAR = 2.0
 """Terms that have moved by more than this, in their root mean squares, count as logarithms: a line goes wrong there."""
 
 Z_90 = 1.644854
-"""How many standard deviations hold 90 % of normal noise."""
+"""Standard deviations that hold 90 % of normal noise."""
 
 COVERED = 0.9
 
@@ -243,7 +243,7 @@ def _mixed(terms: Terms, parts: list[tuple[float, _WeightedSet]]) -> KnownWindow
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What the process learns from, whatever its settings.
+    """Observations that the process learns from, whatever its settings.
 
     Attributes:
         groups: the kinds of shift and OOD sets in each window.
@@ -296,7 +296,7 @@ class Observations:
 
 
 class LeftOut(NamedTuple):
-    """What is said of windows by a process that does not know their group.
+    """Estimates of windows by a process that does not know their group.
 
     Attributes:
         group: a kind of shift, or an OOD set.
@@ -313,7 +313,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProcess:
-    """What is known of the accuracy of windows with other terms.
+    """Gaussian process of the accuracy of windows, by their terms.
 
     Attributes:
         known: windows whose accuracy is known.
@@ -383,7 +383,7 @@ class GaussianProcess:
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
-        """What is said of each group's windows without them."""
+        """Estimates of each group's windows without them."""
         known, weighted, found = self.known, self.inverse @ self.known.targets, []
         for group in sorted({group for groups in known.groups for group in groups}):
             places = [place for place, groups in enumerate(known.groups) if group in groups]
@@ -422,7 +422,7 @@ class GaussianProcess:
 
 
 def _inverse(matrix: FloatArray) -> FloatArray:
-    """Of a symmetric positive definite matrix, by its Cholesky factor: a third of the work of any other one."""
+    """Inverse of a symmetric positive definite matrix, by its Cholesky factor: a third of the work of any other one."""
     factor, failed = dpotrf(matrix, clean=False)
     if failed:
         raise np.linalg.LinAlgError(f"not positive definite at row {failed}")
@@ -444,7 +444,7 @@ def _inputs(moved: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def _sizes(accuracy: FloatArray, variance: FloatArray, inputs: FloatArray) -> FloatArray:
-    """How large errors of accuracies (n,) are, up to a factor.
+    """Sizes of errors of accuracies (n,), up to a factor.
 
     Args:
         accuracy: the estimates.
@@ -497,7 +497,7 @@ class Sums:
 
     @classmethod
     def mixed(cls, parts: Sequence[tuple[float, Self]]) -> Self:
-        """Of samples of which these shares, which add up to 1, come from these sets."""
+        """Sums of samples of which these shares, which add up to 1, come from these sets."""
         return cls(
             values=np.sum([share * each.values for share, each in parts], axis=0),
             classes=np.sum([share * each.classes for share, each in parts], axis=0),
@@ -508,7 +508,7 @@ class Sums:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What is looked at.
+    """Terms that the process looks at.
 
     Attributes:
         scores: the scale of the scores and the confidence of the calibration samples.
@@ -530,7 +530,7 @@ class Terms:
 
     @classmethod
     def of(cls, known_sets: KnownSets) -> Self:
-        """What is looked at with these calibration samples."""
+        """Terms of these calibration samples."""
         known = known_sets.calibration
         names = sorted(name for name in known.columns if name == CONFIDENCE or name.startswith("score_"))
         features = sorted(name for name in known.columns if name.startswith(FEATURE))
@@ -596,12 +596,12 @@ class Terms:
 
     @property
     def optional(self) -> slice:
-        """Which terms help with some networks alone: those of the gradients."""
+        """Terms that help with some networks alone: those of the gradients."""
         return slice(1 + self._plain - len(self.depth.names), 1 + self._plain)
 
     @property
     def _plain(self) -> int:
-        """How many values are terms as they are."""
+        """Number of values that are terms as they are."""
         return 3 * len(self.scores.names) + len(self.depth.names)
 
     def _values(self, columns: Mapping[str, FloatArray]) -> FloatArray:
@@ -625,7 +625,7 @@ def _along_depth(columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
 
 
 def _beyond(shares: FloatArray, there: FloatArray, noise: FloatArray) -> float:
-    """How many samples are in classes beyond what is there, less the noise of such shares."""
+    """Share of samples in classes beyond what is there, less the noise of such shares."""
     return float(np.sqrt(np.maximum(np.maximum(shares - there, 0.0) ** 2 - noise, 0.0)).sum())
 
 

@@ -12,13 +12,13 @@ from ..errors import DataError
 from ..system import FloatArray, is_whole
 
 CLASSES = "predicted class"
-"""What the stream of the predicted classes is called."""
+"""Name of the stream of the predicted classes."""
 
 CERTAIN = 9
 """The power of ten from which on chance is no explanation."""
 
 NOTABLE = 0.02
-"""How much a share has to move for the sentence to be about it."""
+"""Least change of a share for the sentence to be about it."""
 
 
 FAR_FROM_CHANCE = 6.0
@@ -68,7 +68,7 @@ class Suspicious:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What is said of a window.
+    """Figures of a window.
 
     Attributes:
         name: its number from 1 on.
@@ -245,7 +245,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def describe_chance(power: float) -> str:
-    """How sure a decimal logarithm of an e-value is."""
+    """Words for how sure a decimal logarithm of an e-value is."""
     if power >= CERTAIN:
         return "certain"
     if power >= 4:

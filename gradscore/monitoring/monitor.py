@@ -42,10 +42,10 @@ NOT_LEARNT = (
     "the bundle was made without --monitor, so what P(wrong) is worth under shift was not learnt, and no accuracy can "
     "be estimated; gradscore bundle --monitor learns it"
 )
-"""What is said of a bundle without shifted copies."""
+"""Notice on a bundle without shifted copies."""
 
 NO_IMAGES = "samples that are no images have no estimated accuracy: changes are noticed without it"
-"""What is said of one for which there can be none."""
+"""Notice on a bundle for which there can be no estimated accuracy."""
 
 SUSPICIOUS = 5
 """Samples of a window to look at."""
@@ -85,7 +85,7 @@ _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
 
 _Version = Literal[14]
-"""Of the format of a state."""
+"""Version of the format of a state."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
 
@@ -150,7 +150,7 @@ class Monitor:
 
     @property
     def notices(self) -> list[str]:
-        """What its user should know of the windows so far."""
+        """Notices on the windows so far."""
         windows = self.windows
         applies = {
             f"{self._state.repeated:,} samples are counted twice: they have the names and scores of the call before; "
@@ -187,7 +187,7 @@ class Monitor:
 
     @property
     def changes(self) -> list[Change]:
-        """What changed so far, in order, each with the alarms that speak for it."""
+        """Changes so far, in order, each with the alarms that speak for it."""
         return changes_of(self.windows, usual=self._accuracy.usual)
 
     def update(self, table: pd.DataFrame) -> list[Window]:
@@ -303,7 +303,7 @@ class Monitor:
         return found
 
     def _window(self, state: State, *, complete: bool) -> tuple[Window, dict[str, Stream]]:
-        """What is said of the pending rows, and the streams after them."""
+        """Figures of the pending rows, and the streams after them."""
         rows = pd.DataFrame(dict(state.pending))
         scored = rows[(rows["decision"] != "error").to_numpy()]
         values = {name: scored[name].to_numpy(dtype=np.float64) for name in state.streams}
@@ -340,7 +340,7 @@ class Monitor:
         return window, streams
 
     def _suspicious(self, scored: pd.DataFrame) -> list[Suspicious]:
-        """Those with the smallest p-value of any detector."""
+        """Samples with the smallest p-value of any detector."""
         columns = [f"p_value_{name}" for name in self.bundle.detectors]
         least = scored[columns].min(axis=1).to_numpy(dtype=np.float64)
         found = []
@@ -370,7 +370,7 @@ def _numbers(column: pd.Series[Any]) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a monitor knows.
+    """State of a monitor.
 
     Attributes:
         bundle: hash of what it compares with; a state belongs to one bundle.
@@ -425,7 +425,7 @@ _STORED = TypeAdapter(_StateFile)
 
 
 def mark_of(path: Path) -> str | None:
-    """What tells the content of a state from any other; None where there is no file."""
+    """Mark that tells the content of a state from any other; None where there is no file."""
     if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe would wait for who writes to it
         raise MonitorError(f"{path}: wanted a file for the state, got a device or a pipe; give the path of a file")
     try:

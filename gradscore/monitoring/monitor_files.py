@@ -151,7 +151,7 @@ def _marks(windows: Sequence[Window]) -> list[float]:
 
 
 def json_lines(windows: Sequence[Window], changes: Sequence[Change]) -> str:
-    """One line of JSON for each window, in order, each with the sentences of the changes that were noticed in it."""
+    """Lines of JSON, one for each window, in order, each with the sentences of the changes noticed in it."""
     said = [[each.sentence for each in changes if each.raised == window.name] for window in windows]
     return "".join(
         json.dumps({**asdict(window), "changes": sentences}, allow_nan=False, ensure_ascii=False) + "\n"

@@ -55,7 +55,7 @@ _TAIL, _FAR_TAIL = 0.5, 0.2
 """Exponents of bets on the ends: values that are rare pay the inverse root of their p-value, or almost all of it."""
 
 NOVELTY = "novelty"
-"""What the stream of the novelty is called."""
+"""Name of the stream of the novelty."""
 
 SHARES = {NOVELTY: 0.5, CLASSES: 0.1}
 """Shares of alpha: half of it the novelty has, which sees most. What is left the other streams share."""
@@ -110,7 +110,7 @@ def _wider(slope: float) -> Callable[[FloatArray], FloatArray]:
 
 @dataclass(frozen=True)
 class Bet:
-    """What is staked on.
+    """Bet that a stream stakes on.
 
     Attributes:
         says: what changed if it wins, after the name of a stream.
@@ -138,12 +138,12 @@ BETS: tuple[Bet, ...] = (
 )
 
 SAYS = (*(bet.says for bet in BETS), "has other shares of values")
-"""What changed, by bet; the last one has learnt from the ranks before which of them come more often."""
+"""Sentences on what changed, by bet; the last one has learnt from the ranks before which of them come more often."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """What is known of a stream so far.
+    """State of a stream so far.
 
     Attributes:
         edges: (B - 1,) between the bins, ascending.

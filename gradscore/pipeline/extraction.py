@@ -76,7 +76,7 @@ MOVED = 0.02
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What is in a split and what it took.
+    """Summary of a split: what is in it and what it took.
 
     Attributes:
         name: the split.
@@ -115,7 +115,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class ExtractSummary:
-    """What an extraction did.
+    """Summary of an extraction.
 
     Attributes:
         run: the run folder.
@@ -191,12 +191,12 @@ def extract(
 
 
 KEPT = "; the same run folder keeps what is there"
-"""What a user is told of a sample that ends an extraction."""
+"""Ending of the message about a sample that ends an extraction."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run is made of.
+    """Plan of a run: all that it is made of.
 
     Attributes:
         config: the settings.
@@ -254,7 +254,7 @@ class RunPlan:
 
     @property
     def notices(self) -> list[str]:
-        """What the reader of the values should know, as far as they are computed."""
+        """Notices for the reader of the values, as far as they are computed."""
         autocast = self.config.features.autocast
         ran = [] if autocast is None else [f"features.autocast: the network ran in {autocast}, which all features show"]
         return [*self.model_notices, *self.extractor.notices, *ran]
@@ -302,7 +302,7 @@ NO_BANK = Notice(
     "give the network without",
     "caution",
 )
-"""What is said where a bank is of no use."""
+"""Notice where a bank is of no use."""
 
 LOOKED_AT = 16
 """Samples, from the first to the last, of which those that can be read are looked at."""
@@ -366,7 +366,7 @@ def resolved_features(
 
 
 def _settled(config: Config, model: nn.Module, fit: SampleDataset) -> tuple[Config, list[str]]:
-    """As `resolved`, with the samples to fit on as a configuration opens them."""
+    """Configuration as of `resolved`, with the samples to fit on as a configuration opens them."""
     if config.features.penultimate != AUTO and config.data.auxiliary == []:
         return config, []
     few = {place: each for place in _spread(len(fit), LOOKED_AT) if isinstance(each := fit[place], Sample)}
@@ -454,7 +454,7 @@ class OpenSplit:
 
     @property
     def notices(self) -> list[str]:
-        """How the model was built, and which samples were skipped so far."""
+        """Notices on how the model was built, and on samples skipped so far."""
         empty = [bad.empty for bad in self.skipped if bad.empty]
         gaps = [f"{empty_rows(empty, len(self.dataset))}, and were skipped; {FILL}"] if empty else []
         others = [f"{bad.id} was skipped" for bad in self.skipped if not bad.empty]
@@ -578,7 +578,7 @@ def finished_split(
 
 
 def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummary]) -> ExtractSummary:
-    """What an extraction did, when its run is written."""
+    """Summary of an extraction, when its run is written."""
     folder = RunFolder(writer.path)
     return ExtractSummary(
         run=writer.path,

@@ -220,7 +220,7 @@ def _of_function(extractor: LossExtractor, data: Any, progress: Progress | None)
 
 
 def _names(value: Any) -> Any:
-    """One name or several as a list; what is neither is refused with the other settings."""
+    """List of one name or several; what is neither is refused with the other settings."""
     if isinstance(value, str):
         return [value]
     names = list(value) if isinstance(value, Iterable) else value

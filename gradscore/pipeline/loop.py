@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Pace:
-    """What of a split was computed.
+    """Progress: what of a split was computed.
 
     Attributes:
         samples: how many.
@@ -137,7 +137,7 @@ class _Cutter:
                 yield self._cut()
 
     def rest(self) -> Iterator[Cut]:
-        """What is left when no more samples come, in a batch that need not be full."""
+        """Last samples when no more come, in a batch that need not be full."""
         if self._waiting:
             yield self._cut()
 
@@ -155,7 +155,7 @@ class _Cutter:
 
 @dataclass(frozen=True)
 class Values:
-    """What was found in the N samples of a batch: logits, features and whatever else there are columns of.
+    """Values of the N samples of a batch: logits, features and whatever else there are columns of.
 
     Attributes:
         first: (N, F) float64.
@@ -294,7 +294,7 @@ def write_rows(
 
 
 GIVEN_SPLIT = "given"
-"""What the samples of a table without a run folder are called."""
+"""Name of the split of a table without a run folder."""
 
 
 def check_labelled(

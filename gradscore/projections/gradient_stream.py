@@ -73,12 +73,12 @@ class GradientStream:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(iter(self.engine.parameters.values())).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What is made of gradients: float64 if the first parameter is, else float32."""
+        """Type of what is made of gradients: float64 if the first parameter is, else float32."""
         return torch.promote_types(next(iter(self.engine.parameters.values())).dtype, torch.float32)
 
     def batches(self) -> Iterator[Batch]:

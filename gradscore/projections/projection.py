@@ -120,7 +120,7 @@ class Projection:
         self.dim, self.seed = int(dim), int(seed)
 
     def blank(self, samples: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """What the projections of `samples` samples are added up in, one row each."""
+        """Zeros that the projections of `samples` samples are added up in, one row each."""
         return torch.zeros(samples, self.dim + kernels.RUN, dtype=dtype, device=device)
 
     def finished(self, sums: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class Projection:
         return found
 
     def sink(self, sums: Tensor) -> Sink:
-        """What adds the gradients of a batch to `sums`; see `Engine.stream`."""
+        """Sink that adds the gradients of a batch to `sums`; see `Engine.stream`."""
 
         def take(name: str, rows: slice, gradient: PerSample) -> None:
             self.add(name, gradient, sums[rows])

@@ -34,7 +34,7 @@ PRODUCTS_AT_A_TIME = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What was projected, and how.
+    """Settings of a projection: what was projected, and how.
 
     Attributes:
         dim: numbers for each sample.
@@ -134,7 +134,7 @@ class Projections:
         )
 
     def __repr__(self) -> str:
-        """What was projected, and how, in one line."""
+        """Description of what was projected, and how, in one line."""
         about = self.about
         return f"Projections(N={len(self)}, dim={about.dim}, loss={about.loss!r})"
 
@@ -221,7 +221,7 @@ class Projections:
 
     @checked
     def own_places(self, queries: Projections | None = None) -> tuple[IntArray, IntArray]:
-        """Which of some samples are among these, by name and content, and where.
+        """Places of common samples, by name and content, among the queries and among these samples.
 
         Args:
             queries: M samples; these samples themselves by default.
@@ -312,7 +312,7 @@ SCALE = "scale"
 
 
 class ProjectionManifest(BaseModel):
-    """What a folder says of its shards.
+    """Manifest of a folder of projections and its shards.
 
     Attributes:
         format: version of the layout of such folders.

@@ -73,7 +73,7 @@ NEGLIGIBLE = 0.01
 """Share of all weight below which gradients weigh nothing."""
 
 ENDS = np.array([0.0, 1.0])
-"""Of axes of shares."""
+"""Ends of axes of shares."""
 
 REJECTED = 0.05
 """Share of false alarms for which the answer says what is caught."""
@@ -442,7 +442,7 @@ class ScoreTable:
 
 
 def score_tables(records: Records, answer: Answer, groups: Mapping[str, Sequence[str]]) -> list[ScoreTable]:
-    """What every score reaches: on wrong predictions, and on OOD sets under each protocol."""
+    """Tables of all scores: on wrong predictions, and on OOD sets under each protocol."""
     tables = []
     for dataset in records.datasets(MISCLASSIFICATION, IN_DIST_ONLY):
         metrics = {"auroc": ("AUROC", "")} | METRICS | {"aurc": ("AURC", "")}

@@ -39,7 +39,7 @@ GREY = "#8b9096"
 """For what is there to compare with."""
 
 MARK = "#b45309"
-"""Of a step at which something happened."""
+"""Colour of a step at which something happened."""
 
 MAX_POINTS = 300
 """Points of a curve: one for every second pixel of a plot."""
@@ -48,7 +48,7 @@ MANY_ROWS = 30
 """Heat maps of names with more rows than this have lower ones."""
 
 WIDTH = 5.4
-"""Of a figure, in inches."""
+"""Width of a figure, in inches."""
 
 PIXELS_PER_INCH = 90
 """Heights of plots are given in pixels."""
@@ -67,7 +67,7 @@ STYLE: dict[Any, Any] = {
 }
 
 PACKAGES = ("jinja2", "matplotlib")
-"""What pages need: the extra `report`."""
+"""Packages that pages need: the extra `report`."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 """Templates that all pages share; `base.html.jinja` is a page of plots by itself."""
@@ -411,7 +411,7 @@ def _longest(ticks: Ticks) -> int:
 
 
 def _ends(ticks: Ticks) -> tuple[float, float]:
-    """Where an axis begins and ends."""
+    """Ends of an axis."""
     if not _is_numbers(ticks):
         return -0.5, len(ticks) - 0.5
     half = (ticks[1] - ticks[0]) / 2 if len(ticks) > 1 else 0.5
@@ -479,7 +479,7 @@ def write_page(
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFiles:
-    """What a tool wrote.
+    """Files that a tool wrote.
 
     Attributes:
         tables: files of figures.
@@ -539,7 +539,7 @@ def render(template: Path, content: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> object:
-    """What is filled in: signs that a terminal would obey stand as escapes, lines stay lines."""
+    """Value to fill in: signs that a terminal would obey stand as escapes, lines stay lines."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "\n".join(map(printable, value.split("\n")))

@@ -32,10 +32,10 @@ FEWEST = 16
 """No network of these packages has fewer parameters and buffers."""
 
 _WRAPPED = ("net.", "model.", "module.", "network.")
-"""What training loops call their network, as an attribute of theirs."""
+"""Attributes under which training loops hold their network."""
 
 _COPIES = ("student.", "teacher.", "ema.", "ema_model.", "model_ema.")
-"""What they call one of several networks."""
+"""Attributes under which they hold one of several networks."""
 
 _OF_TRAINING = re.compile(r"(^|_)(criterion|loss|losses|metrics?|acc|accuracy|f1|auc|auroc|confmat|n_averaged)(_|$)")
 """In what they call losses, metrics and counters."""
@@ -107,7 +107,7 @@ def unwrapped(
 
 
 def layers_of(state: Shapes) -> set[str]:
-    """What a network calls its layers."""
+    """Names of the layers of a network."""
     return {name.partition(".")[0] for name in state}
 
 

@@ -39,16 +39,16 @@ from ..models import OTHER_MODELS, ModelConfig, class_names
 from ..system import as_address, is_address, some
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-"""How files of weights are called."""
+"""Suffixes of files of weights."""
 
 PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
-"""How files are called that Python pickled, a network among other things, unless `torch.save` wrote them."""
+"""Suffixes of files that Python pickled, a network among other things, unless `torch.save` wrote them."""
 
 PROGRAM_SUFFIX = ".pt2"
-"""How programs of `torch.export` are called."""
+"""Suffix of programs of `torch.export`."""
 
 JSON_LINES = ".jsonl"
-"""How files of samples are called that no kind of source reads."""
+"""Suffix of files of samples that no kind of source reads."""
 
 DEEPEST = 5
 """So many folders below those that are named are looked into."""
@@ -57,10 +57,10 @@ OPENED = 50
 """So many images are opened to see what they have in common."""
 
 FACTORIES = ("build", "build_model", "make_model", "create_model", "get_model", "net", "model")
-"""What functions that build a network are called, the likeliest first."""
+"""Usual names of functions that build a network, the likeliest first."""
 
 CLASSES = "num_classes"
-"""What the argument of these is called that is the number of classes."""
+"""Name of the argument of these that is the number of classes."""
 
 ROLES = {
     "bank": ("train", "training", "trainval", "trainset", "bank"),
@@ -69,13 +69,13 @@ ROLES = {
     "calibration": ("calibration", "calib"),
     "ood": ("ood", "out", "outliers", "unknown", "strange"),
 }
-"""What folders and tables of a part are called."""
+"""Usual names of folders and tables, by the part they have."""
 
 TO_DECIDE = ("new", "inbox", "incoming", "unlabelled", "unlabeled")
 """Names of folders of new samples, which `gradscore score` is to decide on."""
 
 TASKS = {"ForSequenceClassification": "texts", "ForImageClassification": "images"}
-"""What the names of classifiers have in them, and what these take."""
+"""Parts of the names of classifiers, and what these take."""
 
 TITLE = b"<title>gradscore: "
 """Pages of gradscore have it."""
@@ -84,7 +84,7 @@ FEW = 4
 """A column of text has classes where it has so many times as many rows as values."""
 
 FORM = "say which columns hold what under data: {source: csv:..., arguments: {inputs: COLUMN, labels: COLUMN}}"
-"""What to do where the names of columns do not say it."""
+"""Advice where the names of columns do not say what they hold."""
 
 _CALLED_ID = re.compile(r"(?:^|_|\W)id$|[a-z]I[dD]$|^ID$", re.ASCII)
 
@@ -114,7 +114,7 @@ class SampleSet:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a file of samples."""
+        """Whether the set is a file of samples."""
         return not self.files
 
     @property
@@ -124,12 +124,12 @@ class SampleSet:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the set."""
         return self.path.stem if self.is_table else self.path.name
 
     @property
     def role(self) -> str | None:
-        """What its name says that its samples are for; None if it says nothing."""
+        """Part that its name says the samples are for; None if it says nothing."""
         return next((role for role, names in ROLES.items() if self.name.lower() in names), None)
 
     @property
@@ -160,7 +160,7 @@ class Factory:
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in the places that were named."""
+    """Content of the places that were named."""
 
     checkpoints: tuple[Path, ...]
     images: tuple[SampleSet, ...]

@@ -35,14 +35,14 @@ from .folders import (
 Shapes = Mapping[str, tuple[int, ...]]
 
 SOURCE = {"images": "folder", "texts": "csv", "rows": "csv", "arrays": "npz"}
-"""Where samples lie, as far as it is not known."""
+"""Kind of source of samples, as far as their place is not known."""
 
 WANTED = {
     "rows": "labelled rows (with arguments: {labels: COLUMN}, unless the column of labels is called label)",
     "arrays": "labelled arrays under the names of the parameters of forward",
     "samples": "labelled samples (folder:DIR of images, csv:FILE or npz:FILE; see gradscore docs data)",
 }
-"""What is asked for, where the noun alone does not say it."""
+"""Samples to ask for, where the noun alone does not say it."""
 
 COLUMN = 48
 """Comments begin here where there is room."""
@@ -172,7 +172,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
 
 
 def _noun(shapes: Shapes, paths: Sequence[Path], tables: Mapping[str, object]) -> str:
-    """What to ask for where no samples can be used: what the files there hold, else what the network takes."""
+    """Noun of what to ask for where no samples can be used: what the files there hold, else what the network takes."""
     if tables:
         return next(iter(tables))
     if paths:
@@ -199,7 +199,7 @@ def _propose_program(made: Proposal, programs: Sequence[Path], likely: Collectio
 
 
 def _only(likely: Collection[int]) -> int | None:
-    """How many classes samples have, where all labelled sets have as many and a network may tell them apart."""
+    """Number of classes, where all labelled sets have as many and a network may tell them apart."""
     return min(likely) if len(likely) == 1 and min(likely) > 1 else None
 
 

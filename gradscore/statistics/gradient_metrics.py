@@ -266,7 +266,7 @@ class GradientMetricCollector:
 
     @property
     def notices(self) -> list[str]:
-        """What was computed the slow way or has no gradient, and why."""
+        """Notices on what was computed the slow way or has no gradient, and why."""
         return self._engine.notices
 
     def __call__(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
@@ -373,7 +373,7 @@ class GradientMetricCollector:
 
     @property
     def data(self) -> Tensor:
-        """What the metrics hold at the moment, concatenated, (dim,)."""
+        """Values that the metrics hold at the moment, concatenated, (dim,)."""
         parts = [metric.data for metric in self.metrics]
         return torch.cat([part.to(parts[0].device) for part in parts])
 

@@ -30,7 +30,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Wanted:
-    """What has to be computed for some statistics.
+    """Moments that have to be computed for some statistics.
 
     Attributes:
         extrema: largest and smallest element.
@@ -46,7 +46,7 @@ class Wanted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what one compiled loop gives: of p-norms that of order 1 alone."""
+        """Whether one compiled loop gives all that is wanted: of p-norms that of order 1 alone."""
         return set(self.orders) <= {1.0}
 
 
@@ -97,7 +97,7 @@ class Moments:
 
     @classmethod
     def of_rows(cls, rows: kernels.RowMoments, count: Array, wanted: Wanted) -> Moments:
-        """What a kernel found of rows of elements; of p-norms that of order 1 alone."""
+        """Moments that a kernel found of rows of elements; of p-norms that of order 1 alone."""
         norms = dict.fromkeys(wanted.orders, rows.magnitudes)
         return cls(wanted, count, rows.maximum, rows.minimum, rows.mean, rows.deviation, norms)
 
@@ -224,7 +224,7 @@ def measure_exactly(block: Tensor, wanted: Wanted) -> Moments:
 
 
 def measure_together(blocks: Sequence[Tensor], wanted: Wanted) -> Moments:
-    """As `measure_exactly` of several blocks, by as few calls as there can be.
+    """Moments of several blocks as of `measure_exactly`, by as few calls as there can be.
 
     Args:
         blocks: (n, p) with p of at least one, which may differ from block to block; at least one of them.
@@ -326,7 +326,7 @@ def measure(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 def _is_small(gradient: PerSample) -> bool:
-    """Whether it is faster to write a gradient out; not where windows of images are many times its size.
+    """Whether a gradient is faster written out; not where windows of images are many times its size.
 
     A MobileNet with six such layers took 0.56 s for a batch, and takes 0.43 s.
     """
@@ -403,7 +403,7 @@ class PivotedSums(NamedTuple):
 
     @classmethod
     def of(cls, block: Tensor, wanted: Wanted, pivot: Tensor | None = None) -> PivotedSums:
-        """Those of elements (n, p); with the pivot (n,) of other elements of the same samples, if there were any."""
+        """Sums of elements (n, p); with the pivot (n,) of other elements of the same samples, if there were any."""
         nothing = block.new_zeros(len(block), dtype=torch.float64)
         if pivot is None:
             pivot = block[:, 0].double() if wanted.mean else nothing
@@ -466,7 +466,7 @@ def _on_accelerator(gradient: PerSample, wanted: Wanted) -> Moments:
 
 
 def sums_or_moments(gradient: PerSample, wanted: Wanted) -> PivotedSums | Moments:
-    """What an accelerator makes of the gradients' blocks.
+    """Sums or moments of the gradients' blocks on an accelerator.
 
     Args:
         gradient: of N samples, of one element at least.
@@ -551,7 +551,7 @@ def of_all_unwritten(several: Sequence[UnwrittenSums], elements: Sequence[int], 
 
 
 def _on_cpu(gradient: PerSample, wanted: Wanted) -> Moments:
-    """What has no closed form and is not small."""
+    """Moments of what has no closed form and is not small."""
     if _is_for_scalar_products(gradient, wanted):
         return _norms_by_scalar_products(gradient, wanted)
     return _from_sums(gradient, wanted)

@@ -138,7 +138,7 @@ def find_statistic(name: str, *, where: str = "statistic") -> Statistic:
 
 
 def needs(names: Sequence[str]) -> Wanted:
-    """What has to be computed for statistics, by name."""
+    """Moments that have to be computed for statistics, by name."""
     found = {name: find_statistic(name) for name in names}
     return Wanted(
         extrema=any(each.extrema for each in found.values()),

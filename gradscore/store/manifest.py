@@ -55,7 +55,7 @@ class _Settings(StoredRecord):
 
 
 class CodeInputs(StoredRecord):
-    """What a file of code may make; None where none does."""
+    """Hash of the code of a file, if there is any that makes something."""
 
     code_sha256: str | None
 
@@ -81,7 +81,7 @@ class AugmentationInputs(CodeInputs):
 
 
 class FeatureInputs(_Settings):
-    """What is computed; `groups` are the parameters of each feature group, `penultimate` is a layer."""
+    """Inputs of features: `groups` are the parameters of each feature group, `penultimate` is a layer."""
 
     groups: dict[str, list[str]]
     penultimate: str | None
@@ -89,7 +89,7 @@ class FeatureInputs(_Settings):
 
 
 class ExtractInputs(_Settings):
-    """How it is computed."""
+    """Settings of how features are computed."""
 
     batch_size: int
     on_error: str
@@ -106,7 +106,7 @@ class RunInputs(StoredRecord):
     extract: ExtractInputs
 
     def common(self) -> dict[str, Any]:
-        """Those that concern all splits."""
+        """Inputs that concern all splits."""
         return self.model_dump(exclude={"data": True, "extract": {"batch_size", "on_error"}})
 
 
@@ -154,7 +154,7 @@ class SplitEntry(StoredRecord):
 
 
 class Manifest(StoredRecord):
-    """What a run folder says of itself.
+    """Manifest of a run folder.
 
     Attributes:
         format: the version of the layout.
@@ -277,7 +277,7 @@ def describe_inputs(
 
 
 def describe_network(config: Config) -> dict[str, dict[str, Any]]:
-    """What makes the model, but for its weights, and what its inputs go through before, in plain JSON values."""
+    """Description, in plain JSON values, of what makes the model, but for its weights, and of its preprocessing."""
     model, preprocessing = config.model, config.preprocessing
     return {
         "model": {
@@ -345,7 +345,7 @@ def _short(text: str, start: int) -> str:
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs between the inputs of a run and those it goes on with.
+    """Differences between the inputs of a run and those it goes on with.
 
     Attributes:
         common: what concerns all splits, each as `differences` says it: a run of others is another run.
@@ -360,14 +360,14 @@ class Changes:
     added: list[str] = field(default_factory=list)
 
     def sentences(self, is_there: Callable[[str], bool] = lambda _split: True) -> list[str]:
-        """What is done about splits that there is something of; nothing where only splits were added."""
+        """Sentences on what is done about splits that there is something of; none where only splits were added."""
         again = [f"{name} is computed anew: {reason}" for name, reason in self.stale.items() if is_there(name)]
         gone = [name for name in self.removed if is_there(name)]
         return [*again, *(f"{name} is no longer asked for: its table was removed" for name in gone)]
 
 
 def find_changes(manifest: Manifest, config: Config, inputs: RunInputs) -> Changes:
-    """What changed since a run with this manifest was made.
+    """Changes since a run with this manifest was made.
 
     Args:
         manifest: of the run.
@@ -411,7 +411,7 @@ def other_inputs(path: Path, found: Sequence[str]) -> StoreError:
 
 
 def _instead(folder: Path) -> str:
-    """What to do where a folder is no run: name the one inside it, or make one."""
+    """Advice where a folder is no run: name the one inside it, or make one."""
     inside = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
     if inside is not None:
         return f"did you mean {inside}?"

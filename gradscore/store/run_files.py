@@ -68,7 +68,7 @@ class ShardRows:
 
 
 class ShardNote(StoredRecord):
-    """What a shard says about itself.
+    """Note of a shard about itself.
 
     The counts are of its rows: all, those with a label, those predicted right, those with a value that is not finite.
     """
@@ -100,12 +100,12 @@ def refuse_run_files(path: Path, *, option: str) -> None:
 
 
 def split_folder(run: Path, split_name: str) -> Path:
-    """Where the shards of a split of a run lie."""
+    """Folder of the shards of a split of a run."""
     return run / "features" / split_name
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """Where shard `number` of the split in `folder` lies."""
+    """Path of shard `number` of the split in `folder`."""
     return folder / f"part-{number:05d}.parquet"
 
 
@@ -203,7 +203,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What a look at every file of a run folder found.
+    """Result of a look at every file of a run folder.
 
     Attributes:
         intact: the files with the content that was recorded.
@@ -398,5 +398,5 @@ def _write(run: Path, checksums: Mapping[str, str]) -> None:
 
 
 def checksum_lines(checksums: Mapping[str, str]) -> str:
-    """What `SHA256SUMS` says, given checksums by relative path."""
+    """Content of `SHA256SUMS`, given checksums by relative path."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(checksums.items()))

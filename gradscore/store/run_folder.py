@@ -65,7 +65,7 @@ from .run_files import (
 HEAD = "head.safetensors"
 
 PARTIAL = "partial"
-"""Where processes that share the work on a run say what each has written; gone when the run is finished."""
+"""Folder where processes that share a run say what each has written; gone when the run is finished."""
 
 
 def write_head(run: Path, head: Head) -> None:
@@ -154,17 +154,17 @@ class RunFolder:
 
     @property
     def meta_path(self) -> Path:
-        """Where the meta models lie."""
+        """Folder of the meta models."""
         return self.path / "meta"
 
     @property
     def inputs_path(self) -> Path:
-        """Where lies what makes the inputs of the meta models."""
+        """Folder of what makes the inputs of the meta models."""
         return self.meta_path / "inputs"
 
     @property
     def evaluation_path(self) -> Path:
-        """Where figures and reports lie."""
+        """Folder of figures and reports."""
         return self.path / "evaluation"
 
     @property
@@ -248,7 +248,7 @@ class RunFolder:
         return once, pd.concat([same, second], axis=1)
 
     def signatures(self, split_name: str) -> NDArray[np.uint8] | None:
-        """What near-duplicates are found by, (N, 192); None where the samples of a split are no images.
+        """Signatures (N, 192) that find near-duplicates; None where the samples of a split are no images.
 
         Raises:
             StoreError: as `read`.
@@ -450,7 +450,7 @@ class RunWriter:
             yield cls(path, manifest, told)
 
     def existing(self, split_name: str, numbers: Iterable[int]) -> dict[int, ShardNote]:
-        """Those of these shards of a split that are there, by number; `StoreError` names a damaged one."""
+        """Notes of these shards of a split, of those that are there, by number; `StoreError` names a damaged one."""
         folder = split_folder(self.path, split_name)
         paths = {number: shard_path(folder, number) for number in numbers}
         return {number: read_note(path) for number, path in paths.items() if path.exists()}

@@ -29,10 +29,10 @@ WORDS: dict[object, str] = {
     Callable: "one function",
     nn.Module: "a torch.nn.Module",
 }
-"""What messages call kinds of arguments; others are called by their names."""
+"""Words for kinds of arguments in messages; others are called by their names."""
 
 NUMBERS = {int, float, NoneType}
-"""What an annotation names where a number is wanted, and maybe none."""
+"""Names in an annotation where a number is wanted, and maybe none."""
 
 _LONGEST = 60
 """So many characters of an argument are shown."""
@@ -67,7 +67,7 @@ def checked(function: Called) -> Called:
 
 
 def checked_but(*left: str) -> Callable[[Called], Called]:
-    """As `checked`, but that the function checks arguments of these names itself, unless they are nested tensors."""
+    """Checks as `checked`, but for arguments of these names, unless they are nested tensors."""
     return lambda function: _checked(function, left)
 
 
@@ -154,7 +154,7 @@ def _words(kind: Any) -> str:
 
 
 def _shown(value: object) -> str:
-    """What was given: itself where it is short, and its kind."""
+    """Text of what was given: itself where it is short, and its kind."""
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     if not isinstance(value, str | bytes | int | float | list | tuple | dict | set | NoneType):
         return kind

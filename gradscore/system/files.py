@@ -31,10 +31,10 @@ GIT_IGNORE = ".gitignore"
 """Keeps a new folder of results out of git; it is its user's, to change or delete."""
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""What a file of a few lines begins with that stands for one in the storage of Git LFS."""
+"""Beginning of a file of a few lines that stands for one in the storage of Git LFS."""
 
 OF_LFS = "a pointer of Git LFS in place of the file; fetch the file itself: git lfs pull"
-"""What such a file is, and what to do."""
+"""Message about such a file, and what to do."""
 
 _SUFFIX = ".tmp"
 _NUMBERS = count()
@@ -98,7 +98,7 @@ def clear_page(page: Path, *others: Path) -> None:
 
 
 def followed(path: Path) -> Path:
-    """Where a file goes that a user named: where a link leads, even if nothing is there yet.
+    """Path of a file that a user named: where a link leads, even if nothing is there yet.
 
     What `replacing` refuses stays as it is.
     """
@@ -342,10 +342,10 @@ def first_fault(error: ValidationError) -> str:
 
 _TEXT = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
 _AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):(?:/(.*))?", re.DOTALL)
-"""What `Path` makes of an address: one slash after the colon, or none where nothing follows."""
+"""Pattern of an address as `Path` makes it: one slash after the colon, or none where nothing follows."""
 
 _MEANT = re.compile(r"(s3a?|gc?s|az|abfss?|file):(/*)(.*)", re.DOTALL | re.IGNORECASE)
-"""What is meant as an address, however it is written."""
+"""Pattern of texts that are meant as an address, however they are written."""
 
 
 def is_address(given: str | Path) -> bool:
@@ -368,7 +368,7 @@ def as_address(given: str | Path) -> str:
 
 
 def address_problem(written: str) -> str:
-    """What keeps a text that is meant as an address from being one, and what to give; empty for all other texts.
+    """Reason why a text that is meant as an address is none, and what to give; empty for all other texts.
 
     A `Path` made of the text no longer shows it.
 

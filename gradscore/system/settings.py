@@ -71,7 +71,7 @@ def no_yes_or_no(value: Any) -> Any:
 
 
 Arguments = Annotated[dict[str, Any], BeforeValidator(no_yes_or_no)]
-"""What a function of somebody's is called with, by name."""
+"""Arguments of a function of somebody's, by name."""
 
 
 class Section(BaseModel):
@@ -141,7 +141,7 @@ AnchoredPath = Annotated[
 
 
 class Influence(Enum):
-    """What comes out otherwise when a setting changes."""
+    """Results that come out otherwise when a setting changes."""
 
     FEATURES = "the values of feature tables"
     MODELS = "the meta models fitted on feature tables"
@@ -165,7 +165,7 @@ Elsewhere = Annotated[Value, Influence.ELSEWHERE]
 
 
 def influence_of(section: type[Section], name: str) -> Influence | None:
-    """What a setting is declared to influence; None if it is not declared."""
+    """Influence that a setting is declared to have; None if it is not declared."""
     return next((entry for entry in section.model_fields[name].metadata if isinstance(entry, Influence)), None)
 
 
@@ -265,7 +265,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return len(self._entries)
 
     def _problem(self, name: str) -> str:
-        """What keeps a name from being used, if anything."""
+        """Reason why a name cannot be used, if any."""
         if name in self.reserved:
             return "this name means something else already"
         return "" if _NAME.fullmatch(name) else "wanted a name of letters, digits and _.-"

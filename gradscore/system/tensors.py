@@ -26,11 +26,11 @@ NESTED = (
     "got a nested tensor, whose samples have shapes of their own; pad them to one shape, as to_padded_tensor(0.0) "
     "does, with a mask where the model takes one"
 )
-"""What is said of samples that are one."""
+"""Message about samples that are nested tensors."""
 
 
 def is_whole(value: object) -> TypeIs[int | np.integer[Any]]:
-    """Whether it is an integer of Python's or NumPy's; a truth value, which Python takes for one, is none.
+    """Whether a value is an integer of Python's or NumPy's; a truth value, which Python takes for one, is none.
 
     Example:
         >>> is_whole(3), is_whole(np.int64(3)), is_whole(True), is_whole(3.0)
@@ -72,12 +72,12 @@ def sample_count(inputs: Inputs) -> int:
 
 
 def each_input(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
-    """The same inputs with every tensor changed: moved to a device, cut to some rows."""
+    """Inputs with every tensor changed: moved to a device, cut to some rows."""
     return change(inputs) if isinstance(inputs, Tensor) else {name: change(each) for name, each in inputs.items()}
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
-    """Some of the samples, by their places or a mask, which may lie on another device."""
+    """Subset of the samples, by their places or a mask, which may lie on another device."""
     return each_input(inputs, lambda tensor: tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)])
 
 
@@ -97,7 +97,7 @@ def magnitudes(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def described(inputs: Inputs) -> str:
-    """Their shapes, for messages: of a sample, without N.
+    """Shapes of inputs, for messages: of a sample, without N.
 
     Example:
         >>> described({"input_ids": torch.ones(3, 8)})
@@ -109,7 +109,7 @@ def described(inputs: Inputs) -> str:
 
 
 def finite_rows(inputs: Inputs) -> Tensor:
-    """Which samples (N,) hold finite numbers alone.
+    """Mask (N,) of the samples that hold finite numbers alone.
 
     Example:
         >>> finite_rows({"tokens": torch.ones(2, 8), "length": torch.tensor([8.0, torch.inf])}).tolist()
