@@ -303,8 +303,8 @@ class _Reader:
             )
         if found.shape != (size,):
             how = "an iterable gives batches: put single samples into a DataLoader"
-            if found.shape == (size, 1):
-                how = "give labels[:, 0]"
+            if found.ndim == 2 and found.shape[0] == size:
+                how = "give labels[:, 0]" if found.shape[1] == 1 else "of one-hot rows, give labels.argmax(1)"
             raise DataError(
                 f"{self.name}: wanted one label for each of {size} samples, got labels of shape {found.shape}; {how}"
             )

@@ -220,8 +220,9 @@ class Preprocessing:
         setting = next((name for name in images_alone if getattr(self.config, name) is not None), None)
         if setting is not None:
             raise DataError(
-                f"preprocessing.{setting} is for images of 8 bits, and the samples are {describe_raw(raw)}: give such "
-                "images, or, for samples that go to the model as they are, leave the setting out"
+                f"preprocessing.{setting} is for images of 8 bits with 1 or 3 channels, (H, W) or (H, W, C), and the "
+                f"samples are {describe_raw(raw)}: give such images, or, for samples that go to the model as they are, "
+                "leave the setting out"
             )
         if isinstance(raw, Mapping):
             return {name: self._of_values(values) for name, values in raw.items()}

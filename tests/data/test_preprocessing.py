@@ -101,7 +101,12 @@ def test_a_single_number_normalises_numbers_as_well() -> None:
 
 UNFIT = {
     "whole numbers": ({"mean": 0.5, "std": 0.2}, np.arange(4), "preprocessing.mean is for images and floats"),
-    "an image of floats": ({"resize": 8}, np.ones((8, 8, 3), np.float32), "8 bits, .*: give such images, or"),
+    "pixels of four channels": ({"resize": 8}, np.ones((8, 8, 4), np.uint8), "1 or 3 channels, .* uint8 of shape"),
+    "an image of floats": (
+        {"resize": 8},
+        np.ones((8, 8, 3), np.float32),
+        "8 bits with 1 or 3 channels, .*: give such images, or",
+    ),
 }
 
 

@@ -169,7 +169,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "floats with an axis of one": (lambda: (X, Y[:, None].float()), r"of one column by labels\[:, 0\]\.long\(\)"),
     "labels with an axis of one": (lambda: (X, Y[:, None]), r"got labels of shape \(6, 1\); give labels\[:, 0\]"),
     "labels in two entries": (lambda: {"x": X, "labels": Y, "label": Y}, "both 'labels' and 'label' are in a mapping"),
-    "one-hot labels": (lambda: (X, torch.eye(3)[Y].long()), r"got labels of shape \(6, 3\)"),
+    "one-hot labels": (
+        lambda: (X, torch.eye(3)[Y].long()),
+        r"got labels of shape \(6, 3\); of one-hot rows, give labels\.argmax\(1\)",
+    ),
     "named labels": (
         lambda: (X, ["a"] * 6),
         "wanted labels as whole numbers.* names by their places among the classes",

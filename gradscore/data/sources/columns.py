@@ -243,8 +243,8 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         other = next((column for column in columns if not is_number(schema.field(column).type)), None)
         if other is not None:
             raise DataError(
-                f"{table.where}: column {other!r} holds {schema.field(other).type}, wanted numbers, as in the samples "
-                "to fit on; correct or remove the values that are no numbers"
+                f"{table.where}: column {other!r} holds {_no_number(table.rows.column(other))}, wanted numbers, as in "
+                "the samples to fit on; correct or remove the values that are no numbers"
             )
     elif request.columns is not None and request.columns[0] in schema.names:
         columns, kind = list(request.columns), "text"
@@ -407,9 +407,22 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def _no_number(values: pa.ChunkedArray) -> str:
+    """What a column holds that is no number: the first such text and its row, else the type of all."""
+    if not is_text(values.type):
+        return str(values.type)
+    for row, text in enumerate(values.to_pylist()):
+        try:
+            float(text or 0)
+        except ValueError:
+            return f"{text!r} in row {row}"
+    return "numbers as text"
+
+
 def is_number(kind: Any) -> bool:
     """Whether a column of this Arrow type holds numbers or truth values."""
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+    types = pa.types
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind))
 
 
 def _is_encoded(kind: Any) -> bool:

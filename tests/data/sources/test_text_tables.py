@@ -2,11 +2,14 @@
 
 import gzip
 import math
+from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gradscore.data import open_source
@@ -165,3 +168,21 @@ def test_a_row_without_a_name_is_refused_where_names_are_read(tmp_path: Path) ->
     (tmp_path / "t.csv").write_text("id,a\nx,1\n,2\n")
     with pytest.raises(DataError, match="row 1 has a missing value in column 'id', which names the samples"):
         open_source(f"csv:{tmp_path}/t.csv")
+
+
+TEXTS = {"-": r"'-' in row 1", "twelve": "'twelve' in row 1"}
+
+
+@pytest.mark.parametrize(("text", "said"), TEXTS.items())
+def test_a_value_that_is_no_number_is_named_where_numbers_are_wanted(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "t.csv").write_text(f"a,b\n1,2\n3,{text}\n")
+    with pytest.raises(DataError, match=f"column 'b' holds {said}, wanted numbers, as in the samples to fit on"):
+        open_source(f"csv:{tmp_path / 't.csv'}", {}, columns=["a", "b"])
+
+
+def test_decimals_are_numbers(tmp_path: Path) -> None:
+    """As tables of databases have them."""
+    values = [Decimal("1.25"), Decimal("-3.5"), None]
+    pq.write_table(pa.table({"a": values, "b": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet")
+    source = open_source(f"parquet:{tmp_path / 't.parquet'}", {}, columns=["a", "b"])
+    np.testing.assert_array_equal(np.stack([source.sample(place) for place in (0, 1)]), [[1.25, 1], [-3.5, 2]])
