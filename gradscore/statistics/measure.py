@@ -64,7 +64,7 @@ class Moments:
         maximum: (N,), -inf for no elements.
         minimum: (N,), inf for no elements.
         mean: (N,).
-        deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept; `l2` and
+        _deviation: (N,): root of the sum of squared deviations from the mean, or from zero if no mean is kept; `l2` and
             `std` are the same either way.
         norms: (N,) for every order.
     """
@@ -74,7 +74,7 @@ class Moments:
     maximum: Array
     minimum: Array
     mean: Array
-    deviation: Array
+    _deviation: Array
     norms: dict[float, Array]
 
     @classmethod
@@ -111,7 +111,9 @@ class Moments:
         """Roots (N,) of the sums of squares; needs `deviation` among what is kept."""
         assert self.wanted.deviation, "a statistic of the root of the sum of squares says l2=True"
         return (
-            self.xp.hypot(self.deviation, self.mean * self.xp.sqrt(self.count)) if self.wanted.mean else self.deviation
+            self.xp.hypot(self._deviation, self.mean * self.xp.sqrt(self.count))
+            if self.wanted.mean
+            else self._deviation
         )
 
     @property
@@ -119,7 +121,7 @@ class Moments:
         """Standard deviations (N,), over one less than the number of elements; needs `deviation` and `mean`."""
         assert self.wanted.deviation, "a statistic of the standard deviation says std=True"
         assert self.wanted.mean, "a statistic of the standard deviation says std=True"
-        return self.deviation / self.xp.sqrt((self.count - 1).clip(min=1))
+        return self._deviation / self.xp.sqrt((self.count - 1).clip(min=1))
 
     @property
     def device(self) -> torch.device:
@@ -153,7 +155,7 @@ class Moments:
             change(*[each.maximum for each in every]),
             change(*[each.minimum for each in every]),
             change(*[each.mean for each in every]),
-            change(*[each.deviation for each in every]),
+            change(*[each._deviation for each in every]),
             {order: change(*[each.norms[order] for each in every]) for order in self.norms},
         )
 
@@ -174,12 +176,12 @@ class Moments:
             self.maximum[rows] = xp.maximum(self.maximum[rows], other.maximum)
             self.minimum[rows] = xp.minimum(self.minimum[rows], other.minimum)
         if self.wanted.deviation:
-            self.deviation[rows] = xp.hypot(self.deviation[rows], other.deviation)
+            self._deviation[rows] = xp.hypot(self._deviation[rows], other._deviation)
         if self.wanted.mean:
             share = xp.where(total > 0, theirs / total.clip(min=1), 0.0)
             difference = other.mean - self.mean[rows]
             if self.wanted.deviation:
-                self.deviation[rows] = xp.hypot(self.deviation[rows], difference * xp.sqrt(mine * share))
+                self._deviation[rows] = xp.hypot(self._deviation[rows], difference * xp.sqrt(mine * share))
             self.mean[rows] += difference * share
         for order, norm in self.norms.items():
             norm[rows] = _join_norms(xp, norm[rows], other.norms[order], order)
@@ -364,11 +366,11 @@ def of_outer_products(left: Moments, right: Moments) -> Moments:
     if wanted.mean:
         found.mean = left.mean * right.mean
     if wanted.deviation:
-        found.deviation = left.deviation * right.deviation
+        found._deviation = left._deviation * right._deviation
         if wanted.mean:
             # Sum of squares of a b about its mean: every term is positive, so nothing cancels.
-            found.deviation = xp.hypot(found.deviation, left.deviation * right.mean * xp.sqrt(right.count))
-            found.deviation = xp.hypot(found.deviation, right.deviation * left.mean * xp.sqrt(left.count))
+            found._deviation = xp.hypot(found._deviation, left._deviation * right.mean * xp.sqrt(right.count))
+            found._deviation = xp.hypot(found._deviation, right._deviation * left.mean * xp.sqrt(left.count))
     return found
 
 
@@ -639,7 +641,7 @@ def _of_sums(sums: FloatArray, elements: Array, wanted: Wanted) -> Moments:
     if wanted.mean:
         found.mean = sums[..., TOTAL] / elements
     if wanted.deviation:
-        found.deviation = np.sqrt(np.maximum(sums[..., SQUARES] - elements * found.mean**2, 0))
+        found._deviation = np.sqrt(np.maximum(sums[..., SQUARES] - elements * found.mean**2, 0))
     return found
 
 
@@ -668,7 +670,7 @@ def _improve(found: Moments, place: int | tuple[int, int], better: Moments) -> N
     if found.wanted.mean:
         found.mean[place] = better.mean[0]
     if found.wanted.deviation:
-        found.deviation[place] = better.deviation[0]
+        found._deviation[place] = better._deviation[0]
     for order, norm in better.norms.items():
         found.norms[order][place] = norm[0]
 
@@ -716,8 +718,8 @@ def _norms_by_scalar_products(gradient: Factored, wanted: Wanted) -> Moments:
     floor = SQUARABLE[left.dtype][0] ** 2 * largest.view(samples, groups).amax(1)
     doubtful = ~(squares.isfinite() & (squares > floor) & (squares >= TRUSTED * alone))
     found = Moments.of_zeros(samples, prod(gradient.shape), wanted, gradient.device)
-    found.deviation = squares.clamp(min=0).sqrt().numpy()
+    found._deviation = squares.clamp(min=0).sqrt().numpy()
     if doubtful.any():
         again = Factored(gradient.left[doubtful], gradient.right[doubtful], gradient.shape)
-        found.deviation[doubtful.numpy()] = _from_sums(again, wanted).deviation
+        found._deviation[doubtful.numpy()] = _from_sums(again, wanted)._deviation
     return found

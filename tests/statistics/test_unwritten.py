@@ -31,7 +31,7 @@ def test_sums_of_all_elements():
     np.testing.assert_allclose(found.maximum, truth.max(1), rtol=1e-6)
     np.testing.assert_allclose(found.minimum, truth.min(1), rtol=1e-6)
     np.testing.assert_allclose(found.mean, truth.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(found.deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
+    np.testing.assert_allclose(found._deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
     np.testing.assert_allclose(found.norms[1.0], np.abs(truth).sum(1), rtol=1e-6)
 
 
@@ -51,14 +51,14 @@ def test_samples_whose_sums_lost_digits_are_measured_again_and_no_others():
     gradient.left[2] *= 1e-24
     found, truth = sums_to_wait(gradient, ALL), written(gradient)
     assert sorted(found.better) == [1, 2]
-    assert found.better[1].deviation == 0
-    np.testing.assert_allclose(found.better[2].deviation, truth[2].std() * np.sqrt(truth.shape[1]), rtol=1e-6)
+    assert found.better[1]._deviation == 0
+    np.testing.assert_allclose(found.better[2]._deviation, truth[2].std() * np.sqrt(truth.shape[1]), rtol=1e-6)
     parameters = {"weight": torch.empty(G * OUT, INNER)}
     pool = Pool(parameters, {"all": ["weight"]}, ALL, samples=N, device=torch.device("cpu"))
     pool.take("weight", slice(0, N), gradient)
     pooled = pool.finished().of(0)
     np.testing.assert_allclose(pooled.mean, truth.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(pooled.deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
+    np.testing.assert_allclose(pooled._deviation, truth.std(1) * np.sqrt(truth.shape[1]), rtol=1e-6)
     np.testing.assert_allclose(pooled.norms[1.0], np.abs(truth).sum(1), rtol=1e-6)
 
 
@@ -113,7 +113,7 @@ def test_a_vector_that_two_parameters_share_is_measured_once(monkeypatch):
     assert [tuple(each.shape) for each in seen] == [(N, OUT), (N, INNER), (N, OUT)]
     wide = (outer.double() * inner.double().transpose(2, 3)).flatten(1).numpy()
     np.testing.assert_allclose(found["weight"].mean, wide.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(found["weight"].deviation, wide.std(1) * np.sqrt(wide.shape[1]), rtol=1e-12)
+    np.testing.assert_allclose(found["weight"]._deviation, wide.std(1) * np.sqrt(wide.shape[1]), rtol=1e-12)
     for name in ("bias", "scale"):
         np.testing.assert_allclose(found[name].maximum, outer.flatten(1).amax(1), rtol=0)
         np.testing.assert_allclose(found[name].norms[1.0], outer.double().flatten(1).sum(1), rtol=1e-12)
