@@ -27,7 +27,7 @@ from ..models import (
     refuse_foreign,
     refuse_probabilities,
 )
-from ..pipeline import cut, open_datasets
+from ..pipeline import NO_BANK, cut, open_datasets, resolved_features
 from ..statistics import reduce_gradients
 from ..store import raw_labels
 from ..system import (
@@ -324,6 +324,9 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
+    if config.data.in_dist.bank and not any(each.topic in OF_OUTPUTS for each in found.problems):
+        penultimate = resolved_features(config.features, model, inputs).penultimate
+        more += [] if penultimate else [warning("bank", str(NO_BANK))]
     forward = ForwardPass(model, device=device, num_classes=classes)
     for name, dataset in datasets.items():
         is_tried = name != split and not any(each.topic in OF_OUTPUTS for each in found.problems)

@@ -25,6 +25,9 @@ def linear():
 
 def random():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+def log_softmax():
+    return nn.Sequential(*linear(), nn.LogSoftmax(1))
 """
 CONFIG = """
 model: {source: "python:net.py:linear", checkpoint: null, num_classes: 10}
@@ -230,6 +233,14 @@ def test_classes_without_samples_are_said(config_file: Path) -> None:
     assert "warning: classes: in_dist.fit and in_dist.test have none in common" in found
     assert "warning: classes: in_dist.test has no sample of 2 of 10: 0, 1\n" in found
     assert "classes" not in doctor(config_file).stdout
+
+
+@pytest.mark.parametrize(("net", "is_said"), [("linear", False), ("log_softmax", True)])
+def test_a_bank_that_nothing_is_compared_with_is_said(config_file: Path, net: str, is_said: bool) -> None:
+    bank = ("--set", "data.in_dist.bank={source: 'sklearn:digits', select: {start: 100, stop: 120}}")
+    found = doctor(config_file, "--set", f"model.source=python:net.py:{net}", *bank).stdout
+    assert ("warning: bank: the bank was left out: " in found) == is_said
+    assert "warning: bank" not in doctor(config_file, "--set", "model.source=python:net.py:log_softmax").stdout
 
 
 def test_quiet_says_no_notes(config_file: Path) -> None:
