@@ -112,7 +112,8 @@ class Batch:
         if isinstance(self.inputs, Tensor):
             return self.inputs
         raise DataError(
-            f"samples are keyword inputs ({', '.join(self.inputs)}), and this takes one tensor for each sample"
+            f"samples are keyword inputs ({', '.join(self.inputs)}), and this takes one tensor for each sample; an "
+            "Inspector of gradscore.inspect watches any model in a loop of yours (gradscore docs inspect)"
         )
 
     def pin_memory(self) -> Batch:

@@ -4,9 +4,10 @@ import signal
 import time
 
 import pytest
+import torch
 from torch.utils.data import get_worker_info
 
-from gradscore.data import BadSample, collate, load_batches, naming_lost_workers
+from gradscore.data import BadSample, Batch, collate, load_batches, naming_lost_workers
 from gradscore.errors import DataError
 
 
@@ -77,3 +78,12 @@ def test_a_worker_that_is_killed_while_it_hands_over_a_batch(
 def test_connections_that_samples_need_are_no_lost_workers(workers: int) -> None:
     with pytest.raises(ConnectionRefusedError, match="no server for sample 0"):
         load(workers, Refused())
+
+
+def test_where_one_tensor_is_wanted_keyword_inputs_are_told_another_way() -> None:
+    inputs = {"ids": torch.zeros(1, 3), "mask": torch.ones(1, 3)}
+    batch = Batch(ids=["a"], inputs=inputs, labels=torch.tensor([0]), content_hashes=["0"])
+    with pytest.raises(
+        DataError, match=r"keyword inputs \(ids, mask\), .*; an Inspector of gradscore\.inspect watches"
+    ):
+        _ = batch.tensor
