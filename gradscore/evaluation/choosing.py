@@ -44,7 +44,7 @@ from .protocols import MetaModelSpec
 from .score_tables import MISCLASSIFICATION_MODEL, baselines_of, ood_place
 
 if TYPE_CHECKING:
-    from .fits import Prepared, SomeRows
+    from .fits import ModelFits, Prepared, SomeRows
 
 DEPLOYABLE = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
@@ -69,11 +69,11 @@ class ScoreChooser:
     Args:
         run: a finished run folder.
         prepared: the inputs of its samples.
-        common: the spec of the samples that chose the penalties of all OOD models, if there was one.
+        fits: fits the models, and knows what chose the penalties of all OOD models.
     """
 
-    def __init__(self, run: RunFolder, prepared: Prepared, common: MetaModelSpec | None) -> None:
-        self._run, self._prepared, self._inputs, self._common = run, prepared, prepared.inputs, common
+    def __init__(self, run: RunFolder, prepared: Prepared, fits: ModelFits) -> None:
+        self._run, self._prepared, self._inputs, self._fits = run, prepared, prepared.inputs, fits
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
         self._inputs_by_samples: dict[tuple[str, ...], MetaInputs] = {}
@@ -95,10 +95,11 @@ class ScoreChooser:
         if not spec.has_two_classes:
             return ScoreChoice()
         models = {META: model, **regressions}
-        if spec.task != "ood" or spec.protocol == "known" or self._common is None:
+        common = None if spec.task != "ood" or spec.protocol == "known" else self._fits.chosen_on
+        if common is None:
             choice = self._judged(spec, models)
         else:
-            choice = self._in_common = self._in_common or self._judged(self._common, models)
+            choice = self._in_common = self._in_common or self._judged(common, models)
         start = _start_alone(model)
         if choice.score == META and start is not None:
             choice = replace(choice, score=start)  # it is that baseline, which costs less

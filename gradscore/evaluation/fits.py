@@ -151,7 +151,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
         inputs = prepared.inputs
         write_files(run.inputs_path, inputs.files())
         fits = ModelFits(found.common, prepared, run.config.meta)
-        chooser = ScoreChooser(run, prepared, fits.chosen_on)
+        chooser = ScoreChooser(run, prepared, fits)
         for spec in found.specs:
             folder = run.meta_path / spec.label
             model = None

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from written_runs import rows_of, written_run
 
-from gradscore.evaluation import choosing, evaluate_run, fit_run
+from gradscore.evaluation import choosing, evaluate_run, fit_run, fits
 from gradscore.meta import MetaInputs, ScoreChoice, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
@@ -209,6 +209,13 @@ def test_enough_auxiliary_sets_choose_for_all_models_but_that_of_known_sets(tmp_
     assert known[0]["judged"] != known[1]["judged"]
     assert all(choice == choices[0] for choice in choices)
     assert (choices[0]["score"], choices[0]["judged_by"]) == ("meta", "sets")
+
+
+def test_where_all_models_are_kept_no_samples_are_scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5, auxiliary=3)
+    wanted = [each.spec.label for each in fit_run(run).models]
+    monkeypatch.setattr(fits.Prepared, "rows", lambda *_: pytest.fail("nothing is to be fitted"))
+    assert fit_run(run).kept == wanted
 
 
 def test_too_few_auxiliary_sets_do_not_choose_alone(tmp_path: Path) -> None:
