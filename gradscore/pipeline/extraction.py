@@ -580,20 +580,16 @@ def finished_split(
 def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummary]) -> ExtractSummary:
     """Summary of an extraction, when its run is written."""
     folder = RunFolder(writer.path)
+    stored = [NO_BANK if each == NO_BANK else each for each in writer.manifest.notices]  # which keeps no levels
     return ExtractSummary(
         run=writer.path,
         device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest.feature_count,
-        notices=[*label_warnings(folder), *_zero_losses(folder), *_with_levels(writer.manifest.notices)],
+        notices=[*label_warnings(folder), *_zero_losses(folder), *notes(stored)],
         was_complete=writer.was_complete,
         changes=list(writer.changes),
     )
-
-
-def _with_levels(stored: Iterable[str]) -> list[Notice]:
-    """Notices of a manifest, which keeps no levels."""
-    return notes(NO_BANK if each == NO_BANK else each for each in stored)
 
 
 def _zero_losses(run: RunFolder) -> Iterator[Notice]:
