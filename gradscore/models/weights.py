@@ -13,6 +13,7 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -401,8 +402,6 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
         )
     state = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
     problems = {
-        "missing": [name for name in wanted if name not in state and not name.endswith(COUNTER)],
-        "unexpected": [name for name in state if name not in wanted],
         "of another shape": [
             f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"
             for name in wanted
@@ -414,10 +413,17 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
             if name in state and wanted[name].is_floating_point() and not state[name].is_floating_point()
         ],
     }
-    if misfit := misfits(problems):
+    missing = [name for name in wanted if name not in state and not name.endswith(COUNTER)]
+    unexpected = [name for name in state if name not in wanted]
+    if (missing or unexpected) and not any(problems.values()):
+        try:
+            missing, unexpected = _left_over(model, state)
+        except RuntimeError as error:  # another shape under a translated name
+            raise ModelError(f"checkpoint {path} does not fit the model: {error}") from error
+    if misfit := misfits({"missing": missing, "unexpected": unexpected, **problems}):
         raise ModelError(
-            f"checkpoint {path} does not fit the model: {misfit}. "
-            f"Check model.source, model.arguments and the number of classes{_prefix_advice(found, wanted)}"
+            f"checkpoint {path} does not fit the model: {misfit}. Check model.source, model.arguments and the number "
+            f"of classes{_prefix_advice(found, wanted)}{_parametrised_advice(missing, unexpected)}"
         )
     model.load_state_dict(state, strict=False)
     notices, where = [], called or str(path)
@@ -459,6 +465,28 @@ def _common_prefix(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) ->
 
 def _fits(names: set[str], wanted: Mapping[str, Tensor]) -> bool:
     return {name for name in wanted if not name.endswith(COUNTER)} <= names <= wanted.keys()
+
+
+def _left_over(model: nn.Module, state: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Names missing and unexpected once modules have translated earlier ones of theirs, as weight_norm does."""
+    before = deepcopy(model.state_dict())
+    try:
+        missing, unexpected = model.load_state_dict(dict(state), strict=False)
+    finally:
+        model.load_state_dict(before)
+    return [name for name in missing if not name.endswith(COUNTER)], unexpected
+
+
+def _parametrised_advice(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """Advice where only the model, or only the file, holds a weight as weight_norm or another parametrisation does."""
+    marks = (".weight_g", ".weight_v", ".weight_orig", ".parametrizations.")
+    for names, where in ((missing, "the model"), (unexpected, "the file")):
+        if held := [name for name in names if any(mark in f".{name}" for mark in marks)]:
+            return (
+                f"; {where} holds a weight in parts ({held[0]}), as weight_norm and other parametrisations do: build "
+                "the model with those that it was trained with"
+            )
+    return ""
 
 
 def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:

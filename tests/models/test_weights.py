@@ -427,6 +427,29 @@ class Wrapped(nn.Module):
         self.module = nn.Linear(3, 2)
 
 
+def test_names_that_modules_translate_are_loaded(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        old = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2)))
+    torch.save(old.state_dict(), tmp_path / "model.pt")
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)))
+    assert load_checkpoint(model, tmp_path / "model.pt") == []
+    torch.testing.assert_close(model(torch.eye(3)), old(torch.eye(3)))
+    other = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
+    with pytest.raises(ModelError, match="size mismatch"):
+        load_checkpoint(other, tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("in_file", [True, False], ids=["file", "model"])
+def test_a_parametrised_weight_on_one_side_is_named(tmp_path: Path, in_file: bool) -> None:
+    plain, normed = nn.Linear(3, 2), nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    saved, model = (normed, plain) if in_file else (plain, normed)
+    torch.save(saved.state_dict(), tmp_path / "model.pt")
+    message = f"the {'file' if in_file else 'model'} holds a weight in parts (parametrizations.weight.original0)"
+    with pytest.raises(ModelError, match=re.escape(message)):
+        load_checkpoint(model, tmp_path / "model.pt")
+
+
 def test_names_that_begin_with_module_in_the_model_too_stay(tmp_path: Path) -> None:
     state = Wrapped().state_dict()
     torch.save(state, tmp_path / "model.pt")
