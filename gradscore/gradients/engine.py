@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
+from torch.backends import mha
 from torch.utils.checkpoint import CheckpointError
 
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, GradscoreError, reason
@@ -522,9 +523,13 @@ def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
     Raises:
         EngineError: the model cannot take them; its own error is the cause.
     """
+    fast = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)  # an encoder takes it without gradients alone, and in bf16 other rounding with it
     try:
         return model(each_input(images, Tensor.clone))
     except (GradscoreError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model is anyone's code, and may raise anything
         raise EngineError(f"the model cannot take {sample_count(images)} of its inputs: {reason(error)}") from error
+    finally:
+        mha.set_fastpath_enabled(fast)

@@ -286,8 +286,8 @@ class RunFolder:
             recorded = self._recorded.get(path.relative_to(self.path).as_posix())
             if recorded is not None and self._sha256_of(path) != recorded:
                 raise StoreError(
-                    f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; run the same "
-                    "extract command again, which makes it anew"
+                    f"{path}: not the file that was recorded in {CHECKSUMS}: damaged, or of another run; delete it and "
+                    "extract again"
                 )
             schema = schema or table.schema
             if table.schema != schema:

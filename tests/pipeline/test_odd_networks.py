@@ -255,3 +255,13 @@ def test_values_are_those_of_a_program_without_a_default_device() -> None:
     assert found.equals(wanted)
     assert unlabelled.filter(like="entropy").equals(wanted.filter(like="entropy"))
     np.testing.assert_array_equal(projected, gradscore.project(model, X, dim=64).values)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_encoder_in_bf16_is_not_taken_for_one_of_coupled_samples(seed: int) -> None:
+    torch.manual_seed(seed)
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0, batch_first=True)
+    model = nn.Sequential(encoder, nn.Flatten(), nn.Linear(48, 4)).eval()
+    found = gradscore.features(model, torch.randn(32, 6, 8), losses=["uniform"], autocast="bf16")
+    assert np.isfinite(found.filter(like="uniform").to_numpy()).all()
+    assert torch.backends.mha.get_fastpath_enabled()
