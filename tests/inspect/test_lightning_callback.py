@@ -79,9 +79,9 @@ def batches():
 
 @pytest.fixture
 def fit(batches, tmp_path):
-    def run(module, *callbacks, logger=False):
+    def run(module, *callbacks, logger=False, epochs=EPOCHS, ckpt_path=None):
         trainer = Trainer(
-            max_epochs=EPOCHS,
+            max_epochs=epochs,
             accelerator="cpu",
             callbacks=list(callbacks),
             logger=logger,
@@ -91,7 +91,8 @@ def fit(batches, tmp_path):
             enable_model_summary=False,
             default_root_dir=tmp_path,
         )
-        trainer.fit(module, DataLoader(batches, batch_size=None), DataLoader(batches[:1], batch_size=None))
+        loaders = DataLoader(batches, batch_size=None), DataLoader(batches[:1], batch_size=None)
+        trainer.fit(module, *loaders, ckpt_path=ckpt_path)
         return module
 
     return run
@@ -276,3 +277,10 @@ def test_without_lightning(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'gradscore\[lightning\]'"):
         importlib.import_module("gradscore.inspect.lightning_callback")
+
+
+def test_a_resumed_fit_goes_on_counting_epochs(fit, tmp_path):
+    fit(Module(), epochs=1).trainer.save_checkpoint(tmp_path / "last.ckpt")
+    watch = InspectorCallback([OutputNorm()])
+    fit(Module(), watch, ckpt_path=tmp_path / "last.ckpt")
+    assert {figure.epoch for figure in watch.inspector.history} == {1}
