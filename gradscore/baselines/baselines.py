@@ -305,7 +305,7 @@ BASELINES: Registry[Baseline] = Registry(
     wanted=Baseline,
     reserved=(
         *("task", "protocol", "dataset", "split", "sample_id", "content_hash", "label", "prediction", "positive"),
-        *("probability", "chosen", "chosen_apart", "meta", "logit_lr", "score_lr", "classifier"),
+        *("probability", "chosen", "chosen_apart", "meta", "score_lr", "classifier"),
     ),  # other columns of the tables of an evaluation
 )
 """Baselines by name, in the order of reports; higher = more likely wrong or out of distribution."""

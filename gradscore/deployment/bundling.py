@@ -24,7 +24,6 @@ from ..config import Config
 from ..data import CALIBRATION, FIT, TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, EvaluationError, ModelError
 from ..evaluation import (
-    LOGIT_LR,
     SCORE_LR,
     FitIdentities,
     MetaModelSpecs,
@@ -353,7 +352,7 @@ def wanted_scores(given: Iterable[str], inputs: MetaInputs) -> dict[str, str]:
         BundleError: no such score or detector, or two for one detector.
     """
     found: dict[str, str] = {}
-    known = [META, SCORE_LR, LOGIT_LR, *inputs.baselines.names]
+    known = [META, SCORE_LR, *inputs.baselines.names]
     for text in given:
         detector, equals, name = text.rpartition("=")
         if equals and detector not in DETECTORS:
@@ -466,6 +465,18 @@ def usual_rows(contents: pd.Series[str], fitted: pd.Series[str]) -> IntArray:
     return np.asarray(ordered[((np.arange(count) + 0.5) * (len(kept) / count)).astype(np.int64)])
 
 
+_OF_FEATURES = "leave out the features before the last layer, which hardly differ (features.penultimate: false)"
+
+_TO_LEAVE_OUT = {
+    "gradients": "leave these parameters out (features.parameters)",
+    "logits": "leave the meta model out (with --score, or score=, give a baseline)",
+    "penultimate": _OF_FEATURES,
+    "neighbours": _OF_FEATURES,
+    "augmentations": "leave the augmentations out (features.augmentations: [])",
+}
+"""What to do where a score changes with its batch, by the group of the input that it changes through."""
+
+
 def check_batches(
     detectors: Mapping[str, CalibratedScore],
     columns: list[str],
@@ -495,11 +506,9 @@ def check_batches(
         gap = np.abs(after.by(model) - before.by(model)).max(initial=0.0)
         if gap > most and isinstance(model, MetaModel):
             moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
-            worst = [model.inputs.names[place] for place in np.argsort(-moved, kind="stable")[:3]]
-            cause = (
-                f"mostly through {', '.join(worst)}; leave these parameters out (features.parameters), and extract "
-                "into another folder"
-            )
+            worst = np.argsort(-moved, kind="stable")[:3]
+            names = ", ".join(model.inputs.names[place] for place in worst)
+            cause = f"mostly through {names}; {_TO_LEAVE_OUT[model.inputs.groups[worst[0]]]}, and extract anew"
             if (moving := moved_logits(one, other)) > LOGITS_MOVED:
                 cause = (
                     f"since the logits do, by up to {100 * moving:.2g} %: outputs of the network depend on the other "

@@ -28,7 +28,6 @@ from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs
 from .records import CLASSIFIER, COMPARED, Record, Records, Verdict
 from .score_tables import (
-    LOGIT_LR,
     SCORE_LR,
     ScoreFile,
     positive_of,

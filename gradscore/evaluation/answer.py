@@ -28,12 +28,11 @@ from .records import (
     is_group,
     with_single_sets,
 )
-from .score_tables import LOGIT_LR, SCORE_LR
+from .score_tables import SCORE_LR
 
 WORDS = {
     META: "the meta model",
     SCORE_LR: "the regression on all scores without gradients",
-    LOGIT_LR: "the regression on scores of the logits",
     CHOSEN_APART: "the score chosen without knowing the set",
 }
 """What a sentence calls scores that are no baselines."""

@@ -41,7 +41,7 @@ from ..meta import (
 from ..store import RunFolder, read_head
 from ..system import FloatArray, IntArray
 from .protocols import MetaModelSpec
-from .score_tables import MISCLASSIFICATION_MODEL, baselines_of, ood_place
+from .score_tables import MISCLASSIFICATION_MODEL, SCORE_LR, ood_place, scores_seen
 
 if TYPE_CHECKING:
     from .fits import ModelFits, Prepared, SomeRows
@@ -81,26 +81,24 @@ class ScoreChooser:
         # Without a bank, baselines are fitted anew.
         self._twice = prepared.twice if self._has_bank else replace(prepared.twice, baselines=(None, None, None))
 
-    def choose(self, spec: MetaModelSpec, model: MetaModel, regressions: Mapping[str, MetaModel]) -> ScoreChoice:
+    def choose(self, spec: MetaModelSpec, models: Mapping[str, MetaModel]) -> ScoreChoice:
         """Chooses between a meta model and scores without gradients.
 
         Args:
-            spec: what the model was fitted on.
-            model: the meta model.
-            regressions: those fitted beside it, without gradients.
+            spec: what the models were fitted on.
+            models: the meta model, and the regression beside it, by name.
 
         Returns:
             The choice; the meta model where nothing could be held out.
         """
         if not spec.has_two_classes:
             return ScoreChoice()
-        models = {META: model, **regressions}
         common = None if spec.task != "ood" or spec.protocol == "known" else self._fits.chosen_on
         if common is None:
             choice = self._judged(spec, models)
         else:
             choice = self._in_common = self._in_common or self._judged(common, models)
-        start = _start_alone(model)
+        start = _start_alone(models[META])
         if choice.score == META and start is not None:
             choice = replace(choice, score=start)  # it is that baseline, which costs less
         if choice.score in models:
@@ -151,10 +149,10 @@ class ScoreChooser:
         scaled = inputs.of_known(samples.gradients[held_out], table)
         model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, *_penalties(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
-        for name, names in baselines_of(spec, inputs).items():
-            if name in models:
-                alone = fit_on_scores(inputs, fitted, *_penalties(models[name]), names=names)
-                scores[name] = _with_alarms_of(models[name], alone, fitted).of_scaled(scaled)
+        if SCORE_LR in models:
+            regression = models[SCORE_LR]
+            alone = fit_on_scores(inputs, fitted, *_penalties(regression), names=scores_seen(spec, inputs))
+            scores[SCORE_LR] = _with_alarms_of(regression, alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
     def _inputs_of(self, ordinary: SomeRows) -> MetaInputs:

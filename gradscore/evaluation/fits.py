@@ -56,7 +56,7 @@ from .protocols import (
     rows_that_fit,
     subsampling_notices,
 )
-from .score_tables import SCORE_LR, baselines_of, refuse_not_finite
+from .score_tables import SCORE_LR, refuse_not_finite, scores_seen
 
 MOST_LOST = 0.02
 """Accuracy that an augmentation may cost the classifier: one that costs more shows it other classes, as mirrored digits
@@ -108,9 +108,9 @@ class FitReport:
 def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) -> FitReport:
     """Fits the meta models of a run and writes them to `meta/<task>/<protocol>/<name>/`.
 
-    What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have those beside them that see less: a
-    logistic regression on the scores of the logits alone, in `logit_lr/`, and on all scores, in `score_lr/`.
-    Each says in its notes what it was fitted on, and which score to use in its place (see `ScoreChooser`). Models that
+    What makes their inputs lies in `meta/inputs/`. Models fitted on two classes have the same regression without
+    gradients beside them, in `score_lr/`. Each says in its notes what it was fitted on, and which score to use in its
+    place (see `ScoreChooser`). Models that
     the configuration no longer asks for are removed; those that would be fitted to the same samples with the same
     settings are kept.
 
@@ -165,16 +165,17 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                     progress(spec.label)
                 shutil.rmtree(folder, ignore_errors=True)
                 try:
-                    model, baselines = fits.fit(spec)
+                    fitted = fits.fit(spec)
                 except EvaluationError as error:
                     skipped.append(f"{spec.label}: {error}")
                     continue
-                choice = chooser.choose(spec, model, baselines)
+                model = fitted.pop(META)
+                choice = chooser.choose(spec, {META: model, **fitted})
                 judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
                 model = _with_notes(identities.noted(model, spec), {"choice": asdict(choice), **judged})
-                for name, baseline in baselines.items():
-                    write_files(folder / name, baseline.files())
-                write_files(folder, model.files())  # last, so that a model that is there has its baselines
+                for name, regression in fitted.items():
+                    write_files(folder / name, regression.files())
+                write_files(folder, model.files())  # last, so that a model that is there has its regression
             models.append(Fitted(spec, model))
     if not models:
         raise EvaluationError(f"{run.path}: no meta model can be fitted: {'; '.join(skipped)}")
@@ -532,8 +533,8 @@ class ModelFits:
     def _axes_in_common(self) -> FloatArray | None:
         return None if self._common is None else leading_axes(self._common.scaled[:, self._inputs.of_gradients])
 
-    def fit(self, spec: MetaModelSpec) -> tuple[MetaModel, dict[str, MetaModel]]:
-        """Fits the model of a spec, and models that see less, by the name of their score: what it has to beat.
+    def fit(self, spec: MetaModelSpec) -> dict[str, MetaModel]:
+        """Fits the model of a spec, and the one without gradients that it has to beat, by the name of their score.
 
         Raises:
             EvaluationError: samples of one class only, or too few of them.
@@ -542,29 +543,23 @@ class ModelFits:
         if not spec.has_two_classes:
             model = fit_one_class(self._inputs, rows.scaled)
             common = self._common
-            if common is None:
-                return model, {}
-            area = mean_area(model.of_scaled(common.scaled), common.target, common.sets)
-            return _with_notes(model, {"judged_by": "sets", "judged": area}), {}
+            if common is not None:
+                area = mean_area(model.of_scaled(common.scaled), common.target, common.sets)
+                model = _with_notes(model, {"judged_by": "sets", "judged": area})
+            return {META: model}
         axes = self._axes_in_common
         if axes is None:
             axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
-        chosen = self._choice(spec, rows, axes, None)
-        model = _with_notes(fit_logistic(self._inputs, rows, *chosen.penalties, axes=axes), chosen.notes())
-        choices = {
-            name: (names, self._choice(spec, rows, _NO_AXES, names))
-            for name, names in baselines_of(spec, self._inputs).items()
-        }
-        baselines = {
-            name: fit_on_scores(self._inputs, rows, *choice.penalties, names=names)
-            for name, (names, choice) in choices.items()
-        }
+        chosen = {META: self._choice(spec, rows, axes, None)}
+        model = fit_logistic(self._inputs, rows, *chosen[META].penalties, axes=axes)
+        models = {META: _with_notes(model, chosen[META].notes())}
+        if names := scores_seen(spec, self._inputs):
+            chosen[SCORE_LR] = self._choice(spec, rows, _NO_AXES, names)
+            models[SCORE_LR] = fit_on_scores(self._inputs, rows, *chosen[SCORE_LR].penalties, names=names)
         if spec.task == "ood":
-            model = add_alarms(model, rows, alarm_weights(self._inputs, chosen.left_out))
-            if SCORE_LR in baselines:
-                of_scores = alarm_weights(self._inputs, choices[SCORE_LR][1].left_out)
-                baselines[SCORE_LR] = add_alarms(baselines[SCORE_LR], rows, of_scores)
-        return model, baselines
+            weights = {name: alarm_weights(self._inputs, choice.left_out) for name, choice in chosen.items()}
+            models = {name: add_alarms(model, rows, weights[name]) for name, model in models.items()}
+        return models
 
     def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""

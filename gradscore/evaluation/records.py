@@ -30,7 +30,7 @@ from .intervals import (
     wilson,
 )
 from .metrics import METRICS, aurc, brier, double_scoring, expected_calibration_error, rarer_of
-from .score_tables import LOGIT_LR, SCORE_LR, JointlyScoredSet, ScoredSet
+from .score_tables import SCORE_LR, JointlyScoredSet, ScoredSet
 
 FEW_SAMPLES = 20
 """Fewer samples than this of either class are few.
@@ -301,7 +301,7 @@ def _of_data(scored: ScoredSet) -> Record:
 
 def _is_compared(name: str) -> bool:
     """Whether `meta` is compared with a score: what logits and penultimate features give without gradients."""
-    return name in (LOGIT_LR, SCORE_LR) or plain_name(name) in BASELINES
+    return name == SCORE_LR or plain_name(name) in BASELINES
 
 
 def _rank_alike(first: FloatArray, second: FloatArray) -> bool:

@@ -33,8 +33,8 @@ from ..meta import (
     chosen_model,
     read_notes,
 )
-from ..store import RunFolder
-from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some
+from ..store import RunFolder, refuse_other_content
+from ..system import BoolArray, FloatArray, IntArray, file_sha256, replacing, sha256, some, writing
 from .protocols import MetaModelSpec, RowMasks
 
 NAME = "scores.parquet"
@@ -63,11 +63,9 @@ an OOD sample as if one in two were; missing for models without log-odds."""
 SET_KEY = ["task", "protocol", "dataset"]
 """The columns that tell one reported data set from another."""
 
-LOGIT_LR = "logit_lr"
-"""Score, and folder beside the meta model, of a logistic regression on the scores of logits alone."""
-
 SCORE_LR = "score_lr"
-"""The same on all scores that the meta model sees: what it gains over this one, it gains by gradients."""
+"""Score, and folder beside the meta model, of the same regression without gradients: what the meta model gains over it,
+it gains by them."""
 
 MISCLASSIFICATION_MODEL = "misclassification/in_dist_only/all"
 """Where the misclassification model lies, which also scores covariate-shifted sets."""
@@ -188,17 +186,16 @@ class ScoreTables:
         self._run, self._folder_of_files = run, files
         self.inputs = MetaInputs.load(run.inputs_path)
         """What makes the inputs of the models."""
-        places = [run.meta_path / spec.label / name for spec in specs for name in (".", LOGIT_LR, SCORE_LR)]
+        places = [run.meta_path / spec.label / name for spec in specs for name in (".", SCORE_LR)]
         self._models = {place: MetaModel.load(place, self.inputs) for place in places if place.is_dir()}
         for folder, spec in ((self._folder(spec), spec) for spec in specs):
-            missing = [name for name in baselines_of(spec, self.inputs) if folder / name not in self._models]
-            if folder in self._models and missing:
+            beside = folder / SCORE_LR
+            if folder in self._models and beside not in self._models and scores_seen(spec, self.inputs):
                 raise StoreError(
-                    f"{folder / missing[0]}: missing, though the meta model beside it has to beat it; run "
+                    f"{beside}: missing, though the meta model beside it has to beat it; run "
                     f"`gradscore fit-meta {quote(str(run.path))}` again"
                 )
-        there = {place.name for place in self._models}
-        self._regressions = [name for name in (LOGIT_LR, SCORE_LR) if name in there]
+        self._has_regressions = any(place.name == SCORE_LR for place in self._models)
         self._described: dict[str, pd.DataFrame] = {}
         self._scores: dict[str, dict[Place, FloatArray]] = {}
         self._plans: list[_Plan] = []
@@ -277,12 +274,12 @@ class ScoreTables:
     def _places(self, spec: MetaModelSpec) -> dict[str, Place]:
         """Where the scores of the data sets of a spec come from, by name."""
         folder = self._folder(spec)
-        regressions = {name: folder / name for name in self._regressions}
-        of_model: dict[str, Place] = {META: folder, **regressions}
+        regression: dict[str, Place] = {SCORE_LR: folder / SCORE_LR} if self._has_regressions else {}
+        of_model: dict[str, Place] = {META: folder, **regression}
         apart, chosen = ScoreChoice.of_notes(self._models[folder].notes, where=folder).score, self._choice(spec).score
         places: dict[str, Place] = {CHOSEN: of_model.get(chosen, chosen), META: folder}
         places |= {} if apart == chosen else {CHOSEN_APART: of_model.get(apart, apart)}
-        places |= regressions
+        places |= regression
         return places | {name: name for name in self.inputs.baselines.compared}
 
     def _scored_set(self, plan: _Plan) -> ScoredSet:
@@ -327,7 +324,7 @@ class ScoreTables:
         if split not in self._scores:
             places: list[Place] = [*self._models, *self.inputs.baselines.compared]
             samples = self._run.sizes[split]
-            with TemporaryFile(dir=self._folder_of_files) as file:
+            with writing(self._folder_of_files), TemporaryFile(dir=self._folder_of_files) as file:
                 for _ in places:
                     file.write(np.zeros(samples).data)  # a full disk is an error here, a crash in a memory map
                 columns = np.asarray(np.memmap(file, np.float64, mode="r+", shape=(len(places), samples)))
@@ -376,15 +373,11 @@ def _probability(plan: _Plan, decision: FloatArray) -> FloatArray:
     return plan.deciding.probability(decision, at_prevalence=plan.spec.task != "ood")
 
 
-def baselines_of(spec: MetaModelSpec, inputs: MetaInputs) -> dict[str, list[str]]:
-    """The regressions that a spec's model has to beat, by name: the names of the inputs that each of them sees."""
+def scores_seen(spec: MetaModelSpec, inputs: MetaInputs) -> list[str]:
+    """The inputs of the regression that a spec's model has to beat: those without gradients; none if there is none."""
     if not spec.has_two_classes:
-        return {}
-    groups = dict(zip(inputs.names, inputs.groups, strict=True))
-    of_logits = [name for name, group in groups.items() if group == "logits"]
-    scores = [name for name, group in groups.items() if group != "gradients"]
-    wanted = {LOGIT_LR: of_logits} | ({SCORE_LR: scores} if scores != of_logits else {})
-    return {name: names for name, names in wanted.items() if names}
+        return []
+    return [name for name, group in zip(inputs.names, inputs.groups, strict=True) if group != "gradients"]
 
 
 def score_columns(table: pd.DataFrame) -> list[str]:
@@ -446,7 +439,7 @@ def read_scores(run: RunFolder) -> pd.DataFrame:
         likely wrong or OOD.
 
     Raises:
-        StoreError: they are missing, damaged, or older than the features or meta models.
+        StoreError: they are missing, not those that were recorded, or older than the features or meta models.
     """
     file = ScoreFile(run.evaluation_path)
     known, now = file.made_of(), made_of(run)
@@ -462,6 +455,7 @@ def read_scores(run: RunFolder) -> pd.DataFrame:
             f"{run.evaluation_path}: not of what the run holds now: {' and '.join(found)} changed since; "
             f"run `{first}gradscore evaluate {quote(str(run.path))}`"
         )
+    refuse_other_content(run.path, [f"{run.evaluation_path.name}/{NAME}"], again="evaluate again")
     return file.table()
 
 

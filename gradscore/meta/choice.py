@@ -39,7 +39,7 @@ class ScoreChoice:
     """The score to use, and what it was chosen by.
 
     Attributes:
-        score: `meta`, a regression without gradients (`score_lr`, `logit_lr`), or a baseline.
+        score: `meta`, the regression without gradients (`score_lr`), or a baseline.
         judged_by: `sets` or `samples` that were held out; None where nothing could be, which leaves the meta model.
         judged: the mean AUROC of each score on what was held out, the highest first.
         gain: mean AUROC by which the meta model is ahead of the best score without gradients there; None likewise.

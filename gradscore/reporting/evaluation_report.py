@@ -18,7 +18,6 @@ from ..data import TEST
 from ..evaluation import (
     CLASSIFIER,
     COMPARED,
-    LOGIT_LR,
     PAGE,
     Answer,
     EvaluationReport,
@@ -63,7 +62,7 @@ FOOTER = (
     "the scores of every sample in scores.parquet."
 )
 
-OURS, BASELINE, LOGITS = PALETTE[0], PALETTE[1], PALETTE[2]
+OURS, BASELINE = PALETTE[0], PALETTE[1]
 """Colours of the chosen score, what it is compared with, and the regression on scores of the logits."""
 
 SCORES_SHOWN = 10
@@ -212,15 +211,13 @@ def _misclassification_plots(evaluation: EvaluationReport, records: Records) -> 
         best = records.best_baseline(MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         if best is None:
             continue
-        names = ["positive", "probability", CHOSEN, best, LOGIT_LR]
+        names = ["positive", "probability", CHOSEN, best]
         key = (MISCLASSIFICATION, IN_DIST_ONLY, dataset)
         block = evaluation.score_file.columns(*key, list(dict.fromkeys(names)))
         wrong, values = positive_of(block), block[CHOSEN].to_numpy(dtype=np.float64)
         colours = {CHOSEN: OURS}
         if evaluation.answer.score(MISCLASSIFICATION) != best:
             colours[best] = BASELINE
-        if LOGIT_LR in block and block[LOGIT_LR].notna().all():
-            colours[LOGIT_LR] = LOGITS
         yield curves(
             [*(_roc(block[name], wrong, _named(name), shade) for name, shade in colours.items()), _rejected()],
             name="misclassification-roc",

@@ -110,7 +110,7 @@ def test_keeps_the_score_of_every_sample(said: Said) -> None:
     blocks = table.groupby(["task", "protocol", "dataset"], sort=False).size()
     assert blocks["misclassification", "in_dist_only", "in_dist.test"] == SIZE
     assert blocks["ood", "leave_one_dataset_out", "far"] == 2 * SIZE
-    assert score_columns(table) == ["chosen", "meta", "logit_lr", *score_names("logits")]
+    assert score_columns(table) == ["chosen", "meta", "score_lr", *score_names("logits")]
 
 
 def test_writes_a_report_without_the_images_it_cannot_find(said: Said) -> None:
@@ -299,10 +299,10 @@ def test_advice_trusts_code_that_the_run_names(fitted: Path, monkeypatch, settin
 
 def test_a_baseline_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(fitted, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
-    shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "logit_lr")
+    shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "score_lr")
     result = CliRunner().invoke(app, ["evaluate", str(run)])
     assert result.exit_code == 2
-    assert "misclassification/in_dist_only/all/logit_lr: missing, though" in result.stderr
+    assert "misclassification/in_dist_only/all/score_lr: missing, though" in result.stderr
     assert not (run / "evaluation").exists()
     assert CliRunner().invoke(app, ["fit-meta", str(run)]).exit_code == 0
     assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == 0

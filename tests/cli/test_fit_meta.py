@@ -40,7 +40,7 @@ def test_says_how_many_models(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, f"5 meta models: {run / 'meta'}")
 
 
-def test_writes_every_model_and_a_logit_regression_beside_those_of_two_classes(fitted: Path) -> None:
+def test_writes_every_model_and_a_regression_without_gradients_beside_those_of_two_classes(fitted: Path) -> None:
     models = {path.parent.relative_to(fitted / "meta").as_posix() for path in fitted.glob("meta/*/*/*/model.json")}
     of_two = {
         "misclassification/in_dist_only/all",
@@ -51,13 +51,13 @@ def test_writes_every_model_and_a_logit_regression_beside_those_of_two_classes(f
     assert models == of_two | {"ood/in_dist_only/all"}
     beside = {
         path.parents[1].relative_to(fitted / "meta").as_posix()
-        for path in fitted.glob("meta/*/*/*/logit_lr/model.json")
+        for path in fitted.glob("meta/*/*/*/score_lr/model.json")
     }
     assert beside == of_two
 
 
-def test_the_logit_regression_sees_scores_of_logits_alone(fitted: Path) -> None:
-    model = meta_model(fitted, f"{OOD}/logit_lr")
+def test_the_regression_beside_it_sees_no_gradients(fitted: Path) -> None:
+    model = meta_model(fitted, f"{OOD}/score_lr")
     weights = zip(model.inputs.names, model.arrays["coefficients"], strict=True)
     assert {group_of(name) for name, weight in weights if weight} == {"logits"}
 

@@ -61,7 +61,7 @@ def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, smal
 
 
 def test_it_holds_what_its_scores_look_at_alone(small_run: Path, small_bundle: Path) -> None:
-    made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=doctor", "wrong=logit_lr"], trust_code=True)
+    made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=doctor", "wrong=score_lr"], trust_code=True)
     inputs = {name for name, each in BASELINES.items() if each.is_input}
     assert set(made.inputs.baselines.learned) - inputs == {"doctor"}
     assert set(read_bundle(small_bundle).inputs.baselines.learned) <= inputs

@@ -265,6 +265,17 @@ def test_a_score_that_depends_on_the_batch_is_refused(small_bundle: Path, column
         check_batches(bundle.detectors, bundle.columns, in_pairs=noisy, **options)
 
 
+def test_features_that_a_score_changes_through_are_told_from_parameters(make_run) -> None:
+    run = RunFolder(make_run(bank={"start": 500, "stop": 800}, evaluate=False))
+    bundle = make_bundle(run, alpha=0.1, trust_code=True)
+    noisy = bundle.self_test.answers.copy()
+    noisy[:, [name.startswith("penultimate") for name in bundle.columns]] *= 5.0
+    with pytest.raises(BundleError, match=r"through baseline/.*features\.penultimate: false"):
+        check_batches(
+            bundle.detectors, bundle.columns, together=bundle.self_test.answers, in_pairs=noisy, most=0.05
+        )  # fmt: skip
+
+
 def test_a_bundle_is_not_made_of_scores_that_depend_on_the_batch(small_run: Path, monkeypatch) -> None:
     monkeypatch.chdir(small_run.parent)
     monkeypatch.setattr(bundling, "BATCH_TOLERANCE", -1.0)

@@ -164,7 +164,7 @@ def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line
         ScoreChoice.of_notes(json.loads((path / "model.json").read_text())["notes"]).judged
         for path in (run / "meta/ood/known/all", report.run.meta_path / "ood/auxiliary/all")
     )
-    of_models = {"meta", "score_lr", "logit_lr"}  # their penalties are chosen by auxiliary sets, which `shapes` joins
+    of_models = {"meta", "score_lr"}  # their penalties are chosen by auxiliary sets, which `shapes` joins
     assert {name: found[name] for name in found.keys() - of_models} == {
         name: wanted[name] for name in wanted.keys() - of_models
     }

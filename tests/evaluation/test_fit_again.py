@@ -3,13 +3,15 @@
 import shutil
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from gradscore.deployment import make_bundle
 from gradscore.errors import ConfigError, StoreError
-from gradscore.evaluation import evaluate_run, fit_run, protocols, stored_verdicts
+from gradscore.evaluation import evaluate_run, fit_run, protocols, read_scores, stored_verdicts
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.main import app
 
@@ -53,7 +55,7 @@ def test_fewer_protocols_leave_fewer_models(report_copy: RunFolder) -> None:
 
 DAMAGES = {
     "a flipped bit": lambda folder: flip(folder / "arrays.safetensors"),
-    "a model without its baseline": lambda folder: shutil.rmtree(folder / "logit_lr"),
+    "a model without its baseline": lambda folder: shutil.rmtree(folder / "score_lr"),
     "another file": lambda folder: (folder / "notes.txt").write_text("mine"),
 }  # fmt: skip
 
@@ -92,6 +94,17 @@ def test_damaged_figures_are_refused_before_a_bundle_tells_of_them(report_copy: 
     figures.write_text(figures.read_text().replace('"dataset"', '"datasep"', 1))
     with pytest.raises(StoreError, match=r"metrics\.json: not the content .*or evaluate again"):
         stored_verdicts(report_copy)
+
+
+def test_changed_scores_are_refused_before_anything_compares_them(report_copy: RunFolder) -> None:
+    fit_run(report_copy)
+    evaluate_run(report_copy)
+    path = report_copy.evaluation_path / "scores.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("chosen")
+    pq.write_table(table.set_column(place, table.field(place), pc.negate(table.column(place))), path)
+    with pytest.raises(StoreError, match=r"scores\.parquet: not the content .*or evaluate again"):
+        read_scores(report_copy)
 
 
 def test_another_version_of_a_package_fits_again(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

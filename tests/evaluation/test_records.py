@@ -10,9 +10,9 @@ from gradscore.errors import ConfigError
 from gradscore.evaluation import records
 from gradscore.evaluation.intervals import paired_delong
 from gradscore.evaluation.records import CLASSIFIER, group_records
-from gradscore.evaluation.score_tables import LEADING, LOGIT_LR
+from gradscore.evaluation.score_tables import LEADING, SCORE_LR
 
-BASELINES = ["chosen", "logit_lr", "msp"]
+BASELINES = ["chosen", "score_lr", "msp"]
 
 
 def block(*, task="ood", protocol="leave_one_dataset_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
@@ -71,7 +71,7 @@ def test_records_say_what_they_are_about():
 def test_misclassification_has_every_figure():
     assert [metric for _, score, metric in OF_WRONG if score == "chosen"] == [
         "auroc", "aupr_in", "aupr_out", "fpr95_ood_positive", "fpr95_id_positive", "aurc", "brier", "ece",
-        "auroc_gain_over_logit_lr", "auroc_gain_over_msp",
+        "auroc_gain_over_score_lr", "auroc_gain_over_msp",
     ]  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_one_class_gives_values_of_none():
 
 
 def test_a_score_that_a_data_set_lacks_has_no_record():
-    assert not any(score == "logit_lr" for _, score, _ in by_key(score_records(OOD.assign(logit_lr=np.nan))))
+    assert not any(score == "score_lr" for _, score, _ in by_key(score_records(OOD.assign(score_lr=np.nan))))
 
 
 def test_the_mean_of_a_group_weighs_sets_alike():
@@ -195,7 +195,7 @@ def test_nothing_to_remark():
     assert remarks(WRONG, list(OF_WRONG.values())) == []
 
 
-@pytest.mark.parametrize("name", [*LEADING, "chosen", "meta", LOGIT_LR, CLASSIFIER])
+@pytest.mark.parametrize("name", [*LEADING, "chosen", "meta", SCORE_LR, CLASSIFIER])
 def test_a_score_cannot_be_called_like_what_stands_beside_it(name):
     with pytest.raises(ConfigError, match=f"baseline '{name}': this name means something else already"):
         baselines.BASELINES.add(name, baselines.BASELINES["msp"])

@@ -1,5 +1,7 @@
 """Reports do not depend on how much of a run is held at a time, and nothing is left of what they are made of."""
 
+import errno
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pyarrow as pa
 import pytest
 from score_files import scored_sets_of
 
+from gradscore.errors import OutputError
 from gradscore.evaluation import EvaluationReport, ScoreFile, evaluate_run, fit_run, score_tables
 from gradscore.evaluation.metrics import aurc, double_scoring, rarer_of
 from gradscore.evaluation.records import score_records
@@ -27,6 +30,15 @@ def test_small_parts_give_the_figures_and_scores_of_whole_tables_and_leave_nothi
     assert parts.notices == report_evaluation.notices
     pd.testing.assert_frame_equal(parts.scores, report_evaluation.scores, check_exact=True)
     assert sorted(report_copy.path.rglob("*")) == before
+
+
+def test_a_disk_without_space_is_named(report_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_where: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(score_tables, "TemporaryFile", full)
+    with pytest.raises(OutputError, match=rf"^{re.escape(str(report_copy.path))}: .*free some space"):
+        evaluate_run(report_copy)
 
 
 def test_figures_are_those_of_the_written_table_in_its_order(report_copy: RunFolder) -> None:
