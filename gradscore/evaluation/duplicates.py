@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
+from ..columns import logit_columns
 from ..data import BANK, CALIBRATION, FIT, SIGNATURE_SIDE, TEST, SplitInfo, base_split, planned_splits
 from ..notices import Notice
 from ..store import RunFolder
@@ -43,6 +44,10 @@ NEIGHBOURS = 10
 
 FEWEST = 2 * NEIGHBOURS
 """Fewer fit images than this do not tell what is usual."""
+
+CROWDED, FEW_CROWDED = 0.5, 50
+"""Share of the way from usual to all at which samples are called crowded, and how many are needed to tell. Seen: 0.04
+at most on eight networks, 0.32 where samples of one hand stand together."""
 
 FALSE_ALARMS = 0.1
 """Images expected to be called near-duplicates in a reported set that has none."""
@@ -311,6 +316,45 @@ class NearDuplicates:
         table = pd.DataFrame([[getattr(pair, column) for column in columns] for pair in self.pairs], columns=columns)
         with replacing(run.evaluation_path / NAME) as temporary:
             write_csv(table, temporary)
+
+
+def crowded_fit_notices(run: RunFolder) -> list[Notice]:
+    """A caution where samples of `in_dist.fit` lie nearer to one another than samples drawn one by one would.
+
+    Of n and m distinct samples that are exchangeable, the nearest to one of the n is among these with a probability of
+    (n - 1) / (n + m - 1), whatever they are: near-copies raise that share, and so do several samples of one source.
+    Folds that part them judge a fit by what it has seen. Near is by logits; of many samples `ENOUGH_FOR_A_MEDIAN` are
+    asked.
+
+    Args:
+        run: a finished run folder.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    sizes = run.sizes
+    other = next((name for name in (CALIBRATION, TEST) if name in sizes), None)
+    if other is None or max(sizes[FIT], sizes[other]) > MOST_IMAGES:
+        return []
+    columns = ["content_hash", *logit_columns(run.columns(FIT))]
+    fit, others = (run.read(name, columns).drop_duplicates("content_hash") for name in (FIT, other))
+    others = others[~others["content_hash"].isin(fit["content_hash"])]
+    if len(fit) < FEW_CROWDED or others.empty:
+        return []
+    points, apart = (each[columns[1:]].to_numpy(dtype=np.float64) for each in (fit, others))
+    asked = points[np.unique(np.linspace(0, len(points) - 1, ENOUGH_FOR_A_MEDIAN).astype(np.int64))]
+    own = NearestNeighbors(n_neighbors=2).fit(points).kneighbors(asked)[0][:, 1]
+    foreign = NearestNeighbors(n_neighbors=1).fit(apart).kneighbors(asked)[0][:, 0]
+    share = float((own < foreign).mean() + (own == foreign).mean() / 2)
+    usual = (len(points) - 1) / (len(points) + len(apart) - 1)
+    if share - usual < CROWDED * (1 - usual):
+        return []
+    text = (
+        f"{100 * share:.0f} % of {FIT} are nearer, by their logits, to another of its samples than to any of {other}, "
+        f"where {100 * usual:.0f} % would be of samples drawn one by one: near-copies, or several samples of one "
+        "source, make fits look better than they are, and probabilities too sure; keep one of each, and draw both "
+        "splits at random from the same data"
+    )
+    return [Notice(text, "caution")]
 
 
 def find_near_duplicates(run: RunFolder) -> NearDuplicates:

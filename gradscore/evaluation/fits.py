@@ -46,7 +46,7 @@ from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, IntArray, some
 from .choosing import ScoreChooser, ordinary_of
-from .duplicates import common, duplicate_notices, numbered
+from .duplicates import common, crowded_fit_notices, duplicate_notices, numbered
 from .protocols import (
     FitIdentities,
     MetaModelSpec,
@@ -183,7 +183,14 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
     return FitReport(
         models,
         skipped,
-        [*label_warnings(run), *found.copied_sets, *class_notices(run), *_few(run, models), *notes(notices)],
+        [
+            *label_warnings(run),
+            *found.copied_sets,
+            *class_notices(run),
+            *crowded_fit_notices(run),
+            *_few(run, models),
+            *notes(notices),
+        ],
         run.meta_path,
         kept,
         list(inputs.left_out),
