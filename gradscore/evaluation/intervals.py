@@ -188,7 +188,8 @@ class _Mean:
     Attributes:
         value: the mean.
         variance: DeLong's.
-        carrying: how many samples of the class with fewer of them have a part in the value.
+        carrying: how many samples of the class with fewer of them have a part in the value; of sets of several sizes
+            mostly those of the small ones, which most of the variance comes from (Satterthwaite, 1946).
         positives: as many independent samples of equal weight would have the positives' part of the variance.
         negatives: negatives of every set.
     """
@@ -205,14 +206,15 @@ class _Mean:
         if len(negatives) > 1:
             raise EvaluationError(f"mean AUROC: wanted the same negatives in each set, got {negatives} of them")
         share = 1 / len(sets)
-        sizes = np.array([len(each.of_positives) for each in sets])
+        sizes = np.array([len(each.of_positives) for each in sets], dtype=np.float64)
+        alike = (1 / sizes).sum() ** 2 / (1 / sizes**3).sum()
         variances = np.array([each.of_positives.var(ddof=1) for each in sets]) / sizes
-        parts = [each.of_positives * share / len(each.of_positives) for each in sets]
+        parts = np.concatenate([each.of_positives for each in sets])
         shared = np.mean([each.of_negatives for each in sets], axis=0)
         return cls(
             value=float(np.mean([each.of_positives.mean() for each in sets])),
             variance=float(share**2 * variances.sum() + shared.var(ddof=1) / len(shared)),
-            carrying=min(_effective_count(np.concatenate(parts)), _effective_count(shared)),
+            carrying=min(alike * _effective_count(parts) / len(parts), _effective_count(shared)),
             positives=float(1 / (share**2 / sizes).sum()),
             negatives=negatives[0],
         )

@@ -127,6 +127,14 @@ def test_the_mean_covers_the_true_value_about_as_often_as_it_says():
     assert 0.91 <= np.mean([each.low <= truth_value <= each.high for each in intervals]) <= 0.985
 
 
+@pytest.mark.parametrize(("sizes", "most"), [((10, 1000), 1.0), ((30, 1000), 1.0), ((60, 60, 60), 0.985)])
+def test_the_mean_over_a_small_set_and_a_large_one_covers_the_true_value(sizes, most):
+    """Most of its variance is of the small set, which shows none where all its samples rank high."""
+    shift = np.sqrt(2) * norm.ppf(0.98)
+    drawn = (placed(*sets(seed=seed, sizes=sizes, negatives=500, shift=shift)) for seed in range(200))
+    assert 0.9 <= np.mean([each.low <= 0.98 <= each.high for each in map(mean_auroc_interval, drawn)]) <= most
+
+
 def test_sets_with_other_negatives_are_refused():
     one, other = sets(seed=4, sizes=(20,)), sets(seed=4, sizes=(20,), negatives=50)
     with pytest.raises(EvaluationError, match=r"same negatives in each set, got \[50, 100\]"):
