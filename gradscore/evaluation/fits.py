@@ -250,8 +250,11 @@ def class_notices(run: RunFolder) -> list[Notice]:
         (FIT, labelled, "the model knows", pd.Series(range(run.config.model.classes)), FEW_UNSEEN, of_model),
     )
     notices = []
-    if test is not None and (test < 0).all():
-        notices.append(Notice(f"{TEST} has no labels, so nothing is said of wrong predictions there", "caution"))
+    judged = [info.name for info in run.splits() if info.name == TEST or info.kind == "shifted"]
+    if bare := [name for name in judged if (run.read(name, columns=["label"])["label"] < 0).all()]:
+        have = "has" if len(bare) == 1 else "have"
+        nothing = f"{some(bare)} {have} no labels, so nothing is said of wrong predictions there"
+        notices.append(Notice(nothing, "caution"))
     for split, known, others_have, others, allowed, therefore in compared:
         if known is None or known.empty or others is None:
             continue

@@ -83,6 +83,17 @@ def test_each_run_keeps_its_own_truth(tmp_path):
     assert found.test.difference == pytest.approx(found.other - found.first)
 
 
+@pytest.mark.parametrize(("positives", "told"), [(8, True), (15, False)])
+def test_few_positives_of_two_truths_are_said(tmp_path, positives, told):
+    first, other = (A.assign(positive=(np.arange(N) + shift) % N < positives) for shift in (0, 3))
+    assert any(f"of {positives} positives" in each for each in compared(tmp_path, first, other).notices) == told
+
+
+def test_few_positives_of_one_truth_are_not_said(tmp_path):
+    few = A.assign(positive=np.arange(N) < 8)
+    assert compared(tmp_path, few, few.assign(chosen=-few["chosen"])).notices == []
+
+
 def test_data_sets_of_one_run_only_are_said(tmp_path):
     both = pd.concat([B, table(seed=2, dataset="extra")])
     (said,) = compared(tmp_path, A, both).notices

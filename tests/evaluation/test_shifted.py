@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from meta_models import WRONG, meta_model
@@ -52,6 +53,13 @@ def test_scores_are_those_of_the_misclassification_model(run: RunFolder, evaluat
     model = meta_model(run, WRONG)
     found = evaluation.scores.query("task == 'shifted' and dataset == 'blurred'")["meta"]
     assert found.to_numpy() == pytest.approx(model.decision(run.read("shifted.blurred")))
+
+
+def test_a_set_without_labels_is_said_to_have_none(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 1), dtype=np.uint8)
+    np.savez(tmp_path / "bare.npz", images=images)
+    run = RunFolder(make_run(shifted=[{"name": "bare", "source": f"npz:{tmp_path}/bare.npz"}], evaluate=False))
+    assert "shifted.bare has no labels, so nothing is said of wrong predictions there" in evaluate_run(run).notices
 
 
 def test_duplicates_are_counted_and_left_out(run: RunFolder, evaluation: EvaluationReport) -> None:
