@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from rich.markup import escape
@@ -24,7 +25,6 @@ BUG = 70
 
 
 _WRITTEN = "gradscore: arguments as they are written"
-_NOWHERE = "gradscore: standard output led nowhere from the beginning"
 
 
 class _ErrorsAsMessages(Group):
@@ -32,7 +32,6 @@ class _ErrorsAsMessages(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_WRITTEN] = [*args]
-        ctx.meta[_NOWHERE] = _is_nowhere(sys.stdout)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -42,10 +41,8 @@ class _ErrorsAsMessages(Group):
         except BaseException as error:
             if isinstance(error, typer.BadParameter):
                 error.message = error.message.removeprefix("Value error, ")  # of Pydantic, by which Typer reads choices
-            if isinstance(error, SystemExit) and _is_nowhere(sys.stdout) and not ctx.meta[_NOWHERE]:
-                raise  # Rich's, whose reader has gone: see main
-            if isinstance(error, BrokenPipeError) or type(error).__module__.partition(".")[0] in ("click", "typer"):
-                raise  # see main; or how a command ends, or wrong usage
+            if type(error).__module__.partition(".")[0] in ("click", "typer"):
+                raise  # how a command ends, or wrong usage
             message, code = _said(error)
             typer.echo(message, err=True)
             raise typer.Exit(code) from None
@@ -172,17 +169,40 @@ def main() -> None:
     Exits with 0 (fine), 1 (a test failed), 2 (unusable input), 3 (undecided), 70 (a bug) or 130 (interrupted).
     """
     _open_closed_streams()
-    nowhere = _is_nowhere(sys.stdout)
+    sys.stdout = cast(TextIO, _OutputWithoutReader(sys.stdout))
     escape_remarks_of_others()
     wait_asleep()
-    try:
-        app(prog_name="gradscore")
-    except SystemExit as end:
-        # Whoever read the output has seen enough of it (gradscore ... | head). Typer and Rich then end with 1: one puts
-        # a wrapper in the place of standard output, the other leads it nowhere.
-        if type(sys.stdout).__name__ == "PacifyFlushWrapper" or (_is_nowhere(sys.stdout) and not nowhere):
-            end.code = 0
-        raise
+    app(prog_name="gradscore")
+
+
+class _OutputWithoutReader:
+    """Standard output that leads nowhere once its reader has seen enough (gradscore ... | head).
+
+    The command goes on and ends with an exit code of its own: a failed gate fails.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._without_reader():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._without_reader():
+            self._stream.flush()
+
+    @contextmanager
+    def _without_reader(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _open_closed_streams() -> None:
@@ -190,10 +210,3 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # for as long as it runs
-
-
-def _is_nowhere(stream: TextIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), Path(os.devnull).stat())
-    except (OSError, ValueError):
-        return False

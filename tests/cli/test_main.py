@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -133,6 +134,19 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_command_without_a_reader_ends_with_its_own_code(small_run: Path, tmp_path: Path, is_json: bool) -> None:
+    run = shutil.copytree(small_run, tmp_path / "run")
+    (run / "evaluation" / "metrics.csv").write_text("damaged")
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "gradscore_cli", "verify", str(run), *(["--json"] if is_json else [])]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, "Error" in done.stderr) == (2, False)
 
 
 @pytest.mark.slow
