@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -18,7 +18,7 @@ from gradscore.errors import ConfigError, GradscoreError
 from gradscore.notices import printable
 
 from .options import INTERRUPTED, Command, Group, wait_asleep
-from .output import escape_remarks_of_others, printable_lines
+from .output import documents_alone, escape_remarks_of_others, printable_lines
 
 BUG = 70
 """The exit code of what was not foreseen, as in sysexits.h."""
@@ -37,7 +37,8 @@ class _ErrorsAsMessages(Group):
     def invoke(self, ctx: Any) -> Any:
         try:
             _check_addresses(ctx.meta[_WRITTEN])
-            return super().invoke(ctx)
+            with documents_alone() if "--json" in ctx.meta[_WRITTEN] else nullcontext():
+                return super().invoke(ctx)
         except BaseException as error:
             if isinstance(error, typer.BadParameter):
                 error.message = error.message.removeprefix("Value error, ")  # of Pydantic, by which Typer reads choices
@@ -169,14 +170,14 @@ def main() -> None:
     Exits with 0 (fine), 1 (a test failed), 2 (unusable input), 3 (undecided), 70 (a bug) or 130 (interrupted).
     """
     _open_closed_streams()
-    sys.stdout = cast(TextIO, _OutputWithoutReader(sys.stdout))
+    sys.stdout, sys.stderr = (cast(TextIO, _Lasting(each)) for each in (sys.stdout, sys.stderr))
     escape_remarks_of_others()
     wait_asleep()
     app(prog_name="gradscore")
 
 
-class _OutputWithoutReader:
-    """Standard output that leads nowhere once its reader has seen enough (gradscore ... | head).
+class _Lasting:
+    """A standard stream that leads nowhere once its reader has seen enough (gradscore ... | head).
 
     The command goes on and ends with an exit code of its own: a failed gate fails.
     """

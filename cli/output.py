@@ -9,13 +9,15 @@ import json
 import logging
 import math
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -29,6 +31,9 @@ from gradscore.notices import Notice, called, printable, storable
 
 if TYPE_CHECKING:
     from gradscore.pipeline import Progress
+
+_documents: ContextVar[TextIO | None] = ContextVar("documents", default=None)
+"""Where JSON documents go: where standard output leads, if None."""
 
 FOLDED = 10
 """At most so many notices are printed at once."""
@@ -52,10 +57,6 @@ class Terminal(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: every text passes here, cells of tables too."""
         return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
-
-    def on_broken_pipe(self) -> None:
-        """Passes on that the reader has seen enough, which `main` knows from an error."""
-        raise  # Console calls this where it catches BrokenPipeError
 
     def show(self, table: Table) -> None:
         """Prints a table in which nothing is cut: names are folded, and lines are longer where that is not enough."""
@@ -128,7 +129,18 @@ class Output:
     def document(self, content: Any) -> None:
         """The results as JSON, where that is wanted."""
         if self.as_json:
-            typer.echo(json_text(content))
+            typer.echo(json_text(content), file=_documents.get())
+
+
+@contextmanager
+def documents_alone() -> Iterator[None]:
+    """Keeps standard output for documents: what the code of a model prints, say, goes to standard error."""
+    token = _documents.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _documents.reset(token)
 
 
 def folded(lines: Sequence[str], *, rest: str, shown: int = FOLDED) -> list[str]:

@@ -119,6 +119,16 @@ def test_scores_as_json(small_bundle: Path, tmp_path: Path) -> None:
     assert {"sample_id", "decision", "probability_wrong", "p_value_ood"} <= found["samples"][0].keys()
 
 
+def test_what_the_code_of_a_model_prints_is_no_part_of_a_document(make_run) -> None:
+    run = make_run(evaluate=False)
+    with (run.parent / "net.py").open("a") as file:
+        file.write("\nprint('here is a model')\n")
+    result = CliRunner().invoke(app, ["doctor", str(run / "config.yaml"), "--trust-code", "--json"])
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)
+    assert "here is a model" in result.stderr
+
+
 def test_quiet_leaves_results(own_run: Path) -> None:
     loud, quiet = (CliRunner().invoke(app, ["fit-meta", str(own_run), *extra]) for extra in ([], ["-q"]))
     assert quiet.stderr == ""
