@@ -15,6 +15,10 @@ class GradscoreError(Exception):
     exit_code: ClassVar[int] = 2
 
 
+FORBIDDEN = "this user may not read it; change its permissions"
+"""What to say of a file behind its name, where the system raises `PermissionError`: it need not be damaged."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of what an error says, with its kind where that is a key alone, or its kind."""
     kind, said = type(error).__name__, str(error).strip()

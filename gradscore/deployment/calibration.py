@@ -214,11 +214,13 @@ class FalseAlarms:
         alpha: bound of the rate, k / (n + 1).
         n: calibration samples it comes from.
         rank: k.
+        of_one: that of one detector alone, if this is of several: together they fire as often at least.
     """
 
     alpha: float
     n: int
     rank: int
+    of_one: int | None = None
 
     def realised_rate(self) -> tuple[float, float]:
         """90 % interval of the false-alarm rate of this very calibration.
@@ -228,8 +230,9 @@ class FalseAlarms:
 
         Source: Vovk, 2012.
         """
-        law = beta(self.rank, self.n + 1 - self.rank)
-        return float(law.ppf(0.05)), float(law.ppf(0.95))
+        ends = ((self.rank if self.of_one is None else self.of_one, 0.05), (self.rank, 0.95))
+        low, high = (float(beta(rank, self.n + 1 - rank).ppf(share)) for rank, share in ends)
+        return low, high
 
     def chance_of(self, rejected: int, samples: int) -> float:
         """Probability that so many of new samples, or more, are rejected: at most, where scores have ties."""
@@ -250,8 +253,9 @@ class Threshold(FalseAlarms):
 def joint_false_alarms(detectors: Mapping[str, CalibratedScore]) -> FalseAlarms:
     """False alarms of detectors together; scores with one order have up to one sample fewer (`joint_levels`)."""
     alpha, _ = neighbouring_levels(detectors)
-    n = next(iter(detectors.values())).threshold.n
-    return FalseAlarms(alpha=alpha, n=n, rank=ceil(alpha * (n + 1) - 1e-9))
+    limits = [each.threshold for each in detectors.values()]
+    n, of_one = limits[0].n, max(each.rank for each in limits)
+    return FalseAlarms(alpha=alpha, n=n, rank=ceil(alpha * (n + 1) - 1e-9), of_one=of_one)
 
 
 def p_values(calibration: ArrayLike, scores: ArrayLike) -> FloatArray:

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ..data import CALIBRATION
-from ..errors import EvaluationError, StoreError
+from ..errors import FORBIDDEN, EvaluationError, StoreError
 from ..meta import (
     CHOSEN,
     CHOSEN_APART,
@@ -525,6 +525,8 @@ def _reading(folder: Path) -> Iterator[Path]:
         raise StoreError(
             f"{path}: there are no scores; run `gradscore evaluate {quote(str(folder.parent))}` to write them"
         ) from None
+    except PermissionError:
+        raise StoreError(f"{path}: {FORBIDDEN}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(
             f"{path}: damaged ({error}); run `gradscore evaluate {quote(str(folder.parent))}` again"

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..errors import ModelError, reason
+from ..errors import FORBIDDEN, ModelError, reason
 from ..system import LFS_POINTER, OF_LFS, is_address, some
 from .interface import Interface
 
@@ -213,6 +213,8 @@ def _read(path: Path) -> tuple[object, bool]:
         return _load(path)
     except pickle.UnpicklingError as error:
         raise ModelError(f"checkpoint {path} {_why_not(error, path)}") from error
+    except PermissionError as error:
+        raise ModelError(f"checkpoint {path}: {FORBIDDEN}") from error
     except READING_ERRORS as error:
         raise ModelError(f"checkpoint {path} cannot be read: {reason(error)}; is it damaged?") from error
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from ..config import Config
 from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
-from ..errors import StoreError
+from ..errors import FORBIDDEN, StoreError
 from ..models import code_hash, code_sha256, processor_sha256, source_path
 from ..objects import MANIFEST
 from ..system import Influence, as_address, is_address, parse_document, settings_of, write_text
@@ -202,6 +202,8 @@ class Manifest(StoredRecord):
             content = file.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"{run}: not a run folder, it has no {MANIFEST}; {_instead(run)}") from None
+        except PermissionError:
+            raise StoreError(f"{file}: {FORBIDDEN}") from None
         except OSError as error:
             raise StoreError(f"{file}: cannot be read ({error.strerror}); {_ADVICE}") from None
         return parse_document(content, TypeAdapter(cls), where=file, error=StoreError, advice=_ADVICE)

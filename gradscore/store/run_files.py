@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
-from ..errors import GradscoreError, OutputError, StoreError, reason
+from ..errors import FORBIDDEN, GradscoreError, OutputError, StoreError, reason
 from ..objects import CHECKSUMS, CONFIG, MANIFEST, possible_runs
 from ..system import GIT_IGNORE, file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Skipped, StoredRecord
@@ -197,6 +197,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise StoreError(f"{path}: this shard is missing; run the command that wrote it again to compute it") from None
+    except PermissionError:
+        raise StoreError(f"{path}: {FORBIDDEN}") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: this shard is damaged ({reason(error)}); {_REPAIR}") from None
 
@@ -277,6 +279,8 @@ def read_checksums(run: Path) -> dict[str, str]:
         reason = "" if text == checksum_lines(found) else "a line is not as gradscore writes it"
     except FileNotFoundError:
         return {}
+    except PermissionError:
+        raise StoreError(f"{path}: {FORBIDDEN}") from None
     except (OSError, ValueError) as error:
         found, reason = {}, str(error)
     if reason:
