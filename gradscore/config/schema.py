@@ -46,6 +46,7 @@ from ..system import (
     anchored,
     as_address,
     closest,
+    is_address,
     no_yes_or_no,
     without_repeats,
 )
@@ -215,6 +216,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if is_address(path):
+            raise ConfigError(f"{as_address(path)}: a configuration is read from this machine; download it") from None
         raise ConfigError(f"{path}: no such configuration file; give the path of a YAML file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: wanted a configuration file, got a folder{_inside(path)}") from None

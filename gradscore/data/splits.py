@@ -168,6 +168,13 @@ class OodConfig(DatasetConfig):
     auxiliary: InReport[bool] = False
     """Joins the fits and is not reported."""
 
+    @field_validator("group")
+    @classmethod
+    def _not_of_all(cls, group: str | None) -> str | None:
+        if group == "all":
+            raise ValueError("'all' are the sets of all groups together: give another name, such as near or far")
+        return group
+
     @field_validator("source")
     @classmethod
     def _of_other_classes(cls, source: str) -> str:

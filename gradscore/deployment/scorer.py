@@ -44,6 +44,7 @@ from ..models import (
     trusting_code,
     weights_sha256,
 )
+from ..notices import called
 from ..system import (
     Device,
     FloatArray,
@@ -182,6 +183,8 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": Path(weights)}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
+        if config.checkpoint is not None and not config.checkpoint.exists():  # beside a bundle in object storage
+            config = config.model_copy(update={"checkpoint": Path(called(str(config.checkpoint)))})
         is_lost = config.checkpoint is not None and not is_address(config.checkpoint) and not config.checkpoint.exists()
         options, arguments = f"--model '{to_be_named(config.source)}'", "model_source=..."
         if is_lost:  # said together, so that nobody mends one to be told of the other

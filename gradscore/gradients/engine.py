@@ -60,10 +60,10 @@ NOT_LINEAR = (
 """Message about a network whose backward pass is not linear."""
 
 LAST = 3
-"""Number of the last images of a batch that are looked at apart from the others."""
+"""Number of the last samples of a batch that are looked at apart from the others."""
 
 INDEPENDENCE_TOLERANCE = 1e-2
-"""Largest accepted difference between logits of an image alone and in a batch, relative to the largest logit.
+"""Largest accepted difference between logits of a sample alone and in a batch, relative to the largest logit.
 
 Seen on seven torchvision networks: 2e-6 at most in float32 and 2e-3 in bfloat16, which is rounding; 8e-2 or more with
 batch norm in training mode, for batches of 2 to 64.
@@ -376,71 +376,71 @@ def reference_gradients(
         yield index, gradients
 
 
-def prepare(engine: Engine, model: nn.Module, images: Inputs, gradient_at: Callable[[Tensor], Tensor]) -> None:
-    """Probes and self-checks on a few images what a later batch would otherwise probe at its full size.
+def prepare(engine: Engine, model: nn.Module, inputs: Inputs, gradient_at: Callable[[Tensor], Tensor]) -> None:
+    """Probes and self-checks on a few samples what a later batch would otherwise probe at its full size.
 
     Args:
         engine: knows the parameters of the model.
         model: in eval mode.
-        images: (n, ...) a few inputs, or a mapping of such; three or four are enough.
+        inputs: (n, ...) a few inputs, or a mapping of such; three or four are enough.
         gradient_at: from logits (n, K) to the gradient of the losses there, of their shape.
 
     Raises:
-        CoupledSamplesError: the output for an image depends on the other images of its batch.
+        CoupledSamplesError: the output for a sample depends on the other samples of its batch.
         AmplifiedRoundingError: it only depends on how many there are; nothing was learned.
         EngineError: the model returns something else than logits (n, K).
     """
-    count = sample_count(images)
-    logits = _outputs(model, images)
+    count = sample_count(inputs)
+    logits = _outputs(model, inputs)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} images, got {got}")
+        raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} samples, got {got}")
     if count > 1:
-        refuse_coupled(model, images, logits.detach(), tolerance=INDEPENDENCE_TOLERANCE)
+        refuse_coupled(model, inputs, logits.detach(), tolerance=INDEPENDENCE_TOLERANCE)
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
     if count > 1:  # in another order, as a second batch: does the network send rows to where its numbers say?
-        again = _outputs(model, rows_of(images, torch.arange(count - 1, -1, -1, device=logits.device)))
+        again = _outputs(model, rows_of(inputs, torch.arange(count - 1, -1, -1, device=logits.device)))
         engine.learn(again, gradient_at(again.detach()).to(again.dtype))
 
 
 @torch.no_grad()
 def refuse_coupled(
-    model: Callable[[Inputs], Any], images: Inputs, logits: Tensor, *, tolerance: float | None = None
+    model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor, *, tolerance: float | None = None
 ) -> None:
-    """Makes sure that what a model makes of an image depends on that image alone.
+    """Makes sure that what a model makes of a sample depends on that sample alone.
 
     Args:
-        model: makes logits of images.
-        images: (n, ...) inputs, or a mapping of such.
+        model: makes logits of inputs.
+        inputs: (n, ...) inputs, or a mapping of such.
         logits: (n, K) what it made of them.
         tolerance: largest difference, relative to the largest logit, that is rounding; by default what rounding is.
 
     Raises:
-        CoupledSamplesError: the same images have other logits when they come again, or one has when it comes alone.
-        AmplifiedRoundingError: logits only depend on how many images there are.
+        CoupledSamplesError: the same samples have other logits when they come again, or one has when it comes alone.
+        AmplifiedRoundingError: logits only depend on how many samples there are.
     """
-    refuse_memory(model, images, logits)
+    refuse_memory(model, inputs, logits)
     rounding = _rounding(logits)
-    for place in range(sample_count(images)):
-        _refuse_dependence(model, images, logits, place, rounding if tolerance is None else tolerance)
+    for place in range(sample_count(inputs)):
+        _refuse_dependence(model, inputs, logits, place, rounding if tolerance is None else tolerance)
 
 
 @torch.no_grad()
-def refuse_memory(model: Callable[[Inputs], Any], images: Inputs, logits: Tensor) -> None:
-    """Makes sure that the same images have the same logits when they come again.
+def refuse_memory(model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor) -> None:
+    """Makes sure that the same samples have the same logits when they come again.
 
     Args:
-        model: makes logits of images.
-        images: (n, ...) inputs, or a mapping of such.
+        model: makes logits of inputs.
+        inputs: (n, ...) inputs, or a mapping of such.
         logits: (n, K) what it made of them.
 
     Raises:
         CoupledSamplesError: they have others.
     """
-    moved = (_outputs(model, images) - logits).abs().max()
+    moved = (_outputs(model, inputs) - logits).abs().max()
     if bool(moved > _rounding(logits) * logits.abs().max()):
         raise CoupledSamplesError(
-            f"the model gives the same images other outputs a second time (by {float(moved):.3g}): it keeps something "
+            f"the model gives the same samples other outputs a second time (by {float(moved):.3g}): it keeps something "
             "from one batch to the next or draws random numbers, so per-sample gradients are not defined for it"
         )
 
@@ -451,73 +451,73 @@ def _rounding(logits: Tensor) -> float:
 
 
 @torch.no_grad()
-def refuse_company(model: Callable[[Inputs], Any], images: Inputs, logits: Tensor, *, every: int = 1) -> None:
-    """Makes sure that images have the logits of their batch in another order, and the last few by themselves.
+def refuse_company(model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor, *, every: int = 1) -> None:
+    """Makes sure that samples have the logits of their batch in another order, and the last few by themselves.
 
-    A few images do not show it: experts that take at most so many images of a batch drop none of three.
+    A few samples do not show it: experts that take at most so many samples of a batch drop none of three.
 
     Args:
-        model: makes logits of images.
-        images: (n, ...) inputs, or a mapping of such, n > `LAST`.
+        model: makes logits of inputs.
+        inputs: (n, ...) inputs, or a mapping of such, n > `LAST`.
         logits: (n, K) what it made of them.
-        every: look at every second image, say, without those between.
+        every: look at every second sample, say, without those between.
 
     Raises:
-        CoupledSamplesError: an image has other logits with other images.
-        AmplifiedRoundingError: logits only depend on how many images there are.
+        CoupledSamplesError: a sample has other logits with other samples.
+        AmplifiedRoundingError: logits only depend on how many samples there are.
     """
     backwards = torch.arange(len(logits) - 1, -1, -every, device=logits.device)
-    parts = [rows_of(images, rows) for rows in (backwards[:LAST], backwards[LAST:]) if len(rows)]
+    parts = [rows_of(inputs, rows) for rows in (backwards[:LAST], backwards[LAST:]) if len(rows)]
     moved = (torch.cat([_outputs(model, part) for part in parts]) - logits[backwards]).abs().amax(dim=1)
     beyond = moved - INDEPENDENCE_TOLERANCE * logits[backwards].abs().amax(dim=1)
     worst = int(beyond.nan_to_num(nan=0.0).argmax())
     if not bool(beyond[worst] > 0):
         return
     place = int(backwards[worst])
-    _refuse_dependence(model, images, logits, place, INDEPENDENCE_TOLERANCE)
+    _refuse_dependence(model, inputs, logits, place, INDEPENDENCE_TOLERANCE)
     raise CoupledSamplesError(
-        "the model's output for an image changes with the order of its batch (by "
+        "the model's output for a sample changes with the order of its batch (by "
         f"{float(moved[worst]):.3g}); per-sample gradients are not defined for it. Remove "
-        "operations that run across the batch, such as experts that take only so many of its images"
+        "operations that run across the batch, such as experts that take only so many of its samples"
     )
 
 
 def _refuse_dependence(
-    model: Callable[[Inputs], Any], images: Inputs, logits: Tensor, place: int, tolerance: float
+    model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor, place: int, tolerance: float
 ) -> None:
-    """Raises an error if the output for an image is another one when the image comes alone.
+    """Raises an error if the output for a sample is another one when the sample comes alone.
 
-    Every image is asked: one that looks at the first image, or at its place in the batch, has the first one right.
+    Every sample is asked: one that looks at the first sample, or at its place in the batch, has the first one right.
     """
     together = logits[place]
     try:
-        alone = _outputs(model, rows_of(images, slice(place, place + 1)))[0]
+        alone = _outputs(model, rows_of(inputs, slice(place, place + 1)))[0]
     except EngineError as error:
         why = reason(error.__cause__ or error)
         raise CoupledSamplesError(
-            f"the model takes {sample_count(images)} images but not one of them alone ({why}); per-sample "
+            f"the model takes {sample_count(inputs)} samples but not one of them alone ({why}); per-sample "
             "gradients are not defined for it. Use batch norm with running statistics, in eval mode"
         ) from error
     difference = (alone - together).abs().max()
     if not bool(difference > tolerance * together.abs().max()):
         return
     # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
-    repeated = each_input(images, lambda each: each[place : place + 1].expand_as(each))
+    repeated = each_input(inputs, lambda each: each[place : place + 1].expand_as(each))
     copies = _outputs(model, repeated)
     if torch.equal(copies[place], together) and torch.equal(copies[0], copies[-1]):
         raise AmplifiedRoundingError(
-            "the model's output for an image changes with the size of its batch "
-            f"(by {float(difference):.3g}), not with the images in it: it looks at how many there are, or amplifies "
+            "the model's output for a sample changes with the size of its batch "
+            f"(by {float(difference):.3g}), not with the samples in it: it looks at how many there are, or amplifies "
             "rounding until nothing else is left (`gradscore inspect` shows where its gradients explode)"
         )
     raise CoupledSamplesError(
-        "the model's output for an image changes with the other images of its batch "
+        "the model's output for a sample changes with the other samples of its batch "
         f"(by {float(difference):.3g}); per-sample gradients are not defined for it. "
         "Put batch norm and dropout in eval mode, and remove operations that run across the batch"
     )
 
 
-def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
+def _outputs(model: Callable[[Inputs], Any], inputs: Inputs) -> Any:
     """Outputs of a model for a copy of its inputs: it may work in place on what it is given.
 
     Raises:
@@ -526,10 +526,10 @@ def _outputs(model: Callable[[Inputs], Any], images: Inputs) -> Any:
     fast = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)  # an encoder takes it without gradients alone, and in bf16 other rounding with it
     try:
-        return model(each_input(images, Tensor.clone))
+        return model(each_input(inputs, Tensor.clone))
     except (GradscoreError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a model is anyone's code, and may raise anything
-        raise EngineError(f"the model cannot take {sample_count(images)} of its inputs: {reason(error)}") from error
+        raise EngineError(f"the model cannot take {sample_count(inputs)} of its inputs: {reason(error)}") from error
     finally:
         mha.set_fastpath_enabled(fast)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from ..errors import ModelError
 from ..system import some
@@ -241,6 +242,11 @@ def refuse_foreign(model: nn.Module, *, source: str) -> None:
         ModelError: it is one of these, or has one inside that hides parameters; or it is no module.
     """
     check_module(model)
+    if lazy := [name for name, each in model.named_parameters() if is_lazy(each)]:
+        raise ModelError(
+            f"{source} has parameters without values ({some(lazy)}): a lazy module, which its first batch would fill "
+            "at random; run a batch through it and load its weights first"
+        )
     if isinstance(model, nn.DataParallel | DistributedDataParallel):
         raise ModelError(
             f"{source} is wrapped in {type(model).__name__}, which renames its parameters; wanted the module itself: "

@@ -229,6 +229,10 @@ FILES = {
     "a merge key": (MINIMAL + "<<: {seed: 1}", "<<: unknown key"),
     "a tag that does not fit": ("run: !!bool maybe", "not valid YAML"),
     "key given twice": (MINIMAL + "run: other", "'run' is given twice"),
+    "a group of that name": (
+        MINIMAL.replace("group: near", "group: all"),
+        "data.ood.0.group: .*'all' are the sets of all",
+    ),
     "setting without a default": (
         MINIMAL.replace("  checkpoint: weights.safetensors\n", ""),
         "model.checkpoint: missing",

@@ -90,11 +90,11 @@ FINDINGS = {
     ),
     "coupled samples": (
         lambda: Forward(lambda layer, x: layer(x - x.mean(0))),
-        "problem: coupled samples: the model's output for an image changes with the other images",
+        "problem: coupled samples: the model's output for a sample changes with the other samples",
     ),
     "coupled losses": (
         lambda: network(nn.BatchNorm1d(6, track_running_stats=False)),
-        "problem: coupled samples: the model takes 4 images but not one of them alone",
+        "problem: coupled samples: the model takes 4 samples but not one of them alone",
     ),
     "no parameters": (nn.Identity, "problem: no parameters"),
     "all frozen": (lambda: frozen(ALL), "problem: frozen parameters: all of them.*requires_grad_"),

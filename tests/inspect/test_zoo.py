@@ -93,7 +93,7 @@ class Attending(nn.Module):
 def test_samples_that_are_coupled_are_refused_still(kind):
     model = nn.Sequential(nn.Flatten(), kind(), nn.Linear(64, 10))
     samples = {"test": torch.randn(8, 1, 8, 8)}
-    with pytest.raises(CoupledSamplesError, match="changes with the other images"):
+    with pytest.raises(CoupledSamplesError, match="changes with the other samples"):
         inspect_groups(model, samples, [MeanGSNR()], loss=LOSSES["pseudo_label"])
 
 

@@ -272,6 +272,10 @@ def wrapped():
     return nn.DataParallel(network())
 
 
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+
+
 def scripted():
     import warnings
     with warnings.catch_warnings():
@@ -291,6 +295,7 @@ FOREIGN = {
     "compiled_inside": "is compiled in '0'",
     "compiled_in_place": "is compiled .torch.compile.",
     "wrapped": "is wrapped in DataParallel, .* pass model.module",
+    "lazy": "has parameters without values .1.weight, 1.bias.: a lazy module",
     "scripted": "is a TorchScript module, .* build that in Python and load its weights",
 }
 

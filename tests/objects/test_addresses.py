@@ -75,6 +75,7 @@ def test_what_is_no_address_is_refused(
 
 LOCAL: dict[str, tuple[Sequence[str], str]] = {
     "expected figures": (("check", "{run}", "--expected", "{address}"), "expected figures are a file of this machine"),
+    "a configuration": (("run", "{address}"), "a configuration is read from this machine; download it"),
     "a new expected": (
         ("check", "{run}", "--expected", "{address}", "--update"),
         "this cannot be written to object storage",

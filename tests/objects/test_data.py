@@ -1,6 +1,7 @@
 """Data, weights and bundles in object storage against the same files in a local folder."""
 
 import io
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gradscore.data import SampleSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig
 from gradscore.objects import fetched, uploading
+from gradscore.store import changing
 from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
@@ -172,6 +174,22 @@ def test_scores_of_files_at_addresses(bucket: Bucket, small_bundle: Path, tmp_pa
     assert ours["sample_id"].tolist() == [name.replace(here, there) for name in theirs["sample_id"]]
     assert ours["file"].tolist() == [name.replace(here, there) for name in theirs["file"]]
     pd.testing.assert_frame_equal(ours.drop(columns=["sample_id", "file"]), theirs.drop(columns=["sample_id", "file"]))
+
+
+def test_weights_beside_a_bundle_are_fetched(bucket: Bucket, small_run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((3, 8, 8), dtype=np.uint8))
+    folder = shutil.copytree(small_run.parent, tmp_path / "made")
+    bundle, code = folder / "x.gradscore", ["--trust-code", "--model", f"python:{folder}/net.py:net"]
+    with changing(folder / "run", ["config.yaml"]):
+        config = folder / "run" / "config.yaml"
+        config.write_text(config.read_text().replace(str(small_run.parent), str(folder)))
+    made = CliRunner().invoke(app, ["bundle", str(folder / "run"), "--out", str(bundle), *code])
+    assert made.exit_code == 0, made.stderr
+    bucket.put("in/net.safetensors", (folder / "net.safetensors").read_bytes())
+    address = bucket.put("in/x.gradscore", bundle.read_bytes())
+    (folder / "net.safetensors").unlink()
+    result = CliRunner().invoke(app, ["score", address, str(tmp_path / "a.npz"), *code])
+    assert result.exit_code == 0, result.stderr
 
 
 def test_results_are_uploaded(bucket: Bucket, small_bundle: Path) -> None:

@@ -113,8 +113,8 @@ COUPLED = {
         lambda logits, _: logits + (len(logits) > 8) * torch.arange(4),
         "with the size of its batch.*: it looks at how many there are",
     ),
-    "in another order": (lambda logits, _: logits.flip(0), "with the other images of its batch"),
-    "less their mean": (lambda logits, _: logits - 0.01 * logits.mean(0), "with the other images of its batch"),
+    "in another order": (lambda logits, _: logits.flip(0), "with the other samples of its batch"),
+    "less their mean": (lambda logits, _: logits - 0.01 * logits.mean(0), "with the other samples of its batch"),
     "a state": (lambda logits, calls: logits * (1 + 0.001 * calls), "other outputs a second time .* it keeps"),
 }
 
@@ -176,7 +176,7 @@ class Counted(Scaled):
         return super().forward(x if self.seen < 150 else 2 * x)
 
 
-LATE = {"mean of a batch": (Normalised, "other images"), "counter": (Counted, "keeps something from one batch")}
+LATE = {"mean of a batch": (Normalised, "other samples"), "counter": (Counted, "keeps something from one batch")}
 
 
 @pytest.mark.parametrize(("kind", "message"), LATE.values(), ids=LATE)
@@ -240,7 +240,7 @@ class NoneAlone(nn.Linear):
 
 
 def test_a_network_that_takes_no_sample_alone_is_refused_whatever_it_raises() -> None:
-    with pytest.raises(CoupledSamplesError, match=r"takes 3 images but not one of them alone \(KeyError: 'one'\)"):
+    with pytest.raises(CoupledSamplesError, match=r"takes 3 samples but not one of them alone \(KeyError: 'one'\)"):
         gradscore.features(NoneAlone(6, 4).eval(), X)
 
 

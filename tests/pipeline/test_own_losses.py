@@ -121,5 +121,5 @@ class Sorts(nn.Module):
 def test_networks_that_mix_samples_are_refused_whichever_comes_first(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), kind(), nn.Linear(5, 3)).eval()
-    with pytest.raises(CoupledSamplesError, match="changes with the other images of its batch"):
+    with pytest.raises(CoupledSamplesError, match="changes with the other samples of its batch"):
         gradscore.features(model, X.float())
