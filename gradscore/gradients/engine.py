@@ -69,6 +69,9 @@ Seen on seven torchvision networks: 2e-6 at most in float32 and 2e-3 in bfloat16
 batch norm in training mode, for batches of 2 to 64.
 """
 
+FLOAT32_TOLERANCE = 1e-3
+"""The same where all is in float32 on a CPU and the other samples make the difference, not how many there are."""
+
 
 class GradientWarning(UserWarning):
     """Something is computed the slow way."""
@@ -396,7 +399,8 @@ def prepare(engine: Engine, model: nn.Module, inputs: Inputs, gradient_at: Calla
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise EngineError(f"the model must return logits of shape ({count}, classes) for {count} samples, got {got}")
     if count > 1:
-        refuse_coupled(model, inputs, logits.detach(), tolerance=INDEPENDENCE_TOLERANCE)
+        rounding = _largest_rounding(model, logits)
+        refuse_coupled(model, inputs, logits.detach(), tolerance=rounding, of_size=INDEPENDENCE_TOLERANCE)
     engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
     if count > 1:  # in another order, as a second batch: does the network send rows to where its numbers say?
         again = _outputs(model, rows_of(inputs, torch.arange(count - 1, -1, -1, device=logits.device)))
@@ -405,7 +409,12 @@ def prepare(engine: Engine, model: nn.Module, inputs: Inputs, gradient_at: Calla
 
 @torch.no_grad()
 def refuse_coupled(
-    model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor, *, tolerance: float | None = None
+    model: Callable[[Inputs], Any],
+    inputs: Inputs,
+    logits: Tensor,
+    *,
+    tolerance: float | None = None,
+    of_size: float | None = None,
 ) -> None:
     """Makes sure that what a model makes of a sample depends on that sample alone.
 
@@ -414,15 +423,16 @@ def refuse_coupled(
         inputs: (n, ...) inputs, or a mapping of such.
         logits: (n, K) what it made of them.
         tolerance: largest difference, relative to the largest logit, that is rounding; by default what rounding is.
+        of_size: the same where only how many samples there are makes the difference; by default `tolerance`.
 
     Raises:
         CoupledSamplesError: the same samples have other logits when they come again, or one has when it comes alone.
         AmplifiedRoundingError: logits only depend on how many samples there are.
     """
     refuse_memory(model, inputs, logits)
-    rounding = _rounding(logits)
+    tolerance = _rounding(logits) if tolerance is None else tolerance
     for place in range(sample_count(inputs)):
-        _refuse_dependence(model, inputs, logits, place, rounding if tolerance is None else tolerance)
+        _refuse_dependence(model, inputs, logits, place, tolerance, of_size=of_size)
 
 
 @torch.no_grad()
@@ -443,6 +453,14 @@ def refuse_memory(model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor
             f"the model gives the same samples other outputs a second time (by {float(moved):.3g}): it keeps something "
             "from one batch to the next or draws random numbers, so per-sample gradients are not defined for it"
         )
+
+
+def _largest_rounding(model: nn.Module, logits: Tensor) -> float:
+    """The tolerance of logits alone and in a batch: less where nothing was rounded more than to float32."""
+    dtypes = {logits.dtype, *(each.dtype for each in model.parameters() if each.is_floating_point())}
+    is_exact = all(torch.finfo(dtype).eps <= torch.finfo(torch.float32).eps for dtype in dtypes)
+    on_cpu = logits.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    return FLOAT32_TOLERANCE if is_exact and on_cpu else INDEPENDENCE_TOLERANCE
 
 
 def _rounding(logits: Tensor) -> float:
@@ -483,7 +501,13 @@ def refuse_company(model: Callable[[Inputs], Any], inputs: Inputs, logits: Tenso
 
 
 def _refuse_dependence(
-    model: Callable[[Inputs], Any], inputs: Inputs, logits: Tensor, place: int, tolerance: float
+    model: Callable[[Inputs], Any],
+    inputs: Inputs,
+    logits: Tensor,
+    place: int,
+    tolerance: float,
+    *,
+    of_size: float | None = None,
 ) -> None:
     """Raises an error if the output for a sample is another one when the sample comes alone.
 
@@ -505,6 +529,8 @@ def _refuse_dependence(
     repeated = each_input(inputs, lambda each: each[place : place + 1].expand_as(each))
     copies = _outputs(model, repeated)
     if torch.equal(copies[place], together) and torch.equal(copies[0], copies[-1]):
+        if of_size is not None and not bool(difference > of_size * together.abs().max()):
+            return
         raise AmplifiedRoundingError(
             "the model's output for a sample changes with the size of its batch "
             f"(by {float(difference):.3g}), not with the samples in it: it looks at how many there are, or amplifies "

@@ -221,6 +221,26 @@ def test_gradients_that_do_not_follow_the_size_of_the_loss_are_refused(make) -> 
             gradscore.features(model, X, losses=losses)
 
 
+class LessTheirMean(nn.Module):
+    """Takes a part of the mean over the batch away, which no gradient shows."""
+
+    def __init__(self, part: float) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last, self.part = nn.Linear(6, 6), nn.Linear(6, 4), part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        return self.last(hidden - self.part * hidden.detach().mean(0))
+
+
+def test_a_little_of_other_samples_is_too_much() -> None:
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(CoupledSamplesError, match="with the other samples of its batch"):
+        gradscore.features(LessTheirMean(0.02).eval(), x)
+    assert len(gradscore.features(LessTheirMean(0.0).eval(), x)) == 40
+
+
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
 def test_losses_of_ones_own_have_the_gradients_that_hooks_leave() -> None:
     model = NOT_LINEAR["a clamp"]().eval()
