@@ -419,8 +419,8 @@ class Verdict:
         baselines: how many baselines there are.
         by_gradients: the AUROC that the meta model gains over the best score without gradients.
         gradients: whether gradients add to it: they do where every score without gradients is shown to be behind the
-            meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and the regression
-            on all of them is not shown to be behind, else it is undecided.
+            meta model, nothing where they are shown to add less than 0.01 AUROC over the best one and over the
+            regression on all of them, which is not shown to be behind, else it is undecided.
         caught: share of the wrong (or OOD) ones found where 5 % of the others are rejected.
         aurocs: the AUROC of every score.
         shares: what every score catches, as `caught`.
@@ -636,14 +636,16 @@ def _times_to_settle(gains: Sequence[Record | None]) -> float:
 def _added(gains: Sequence[Record | None], over_regression: Record | None) -> Gradients | None:
     """Whether gradients add, by what the meta model gains over scores without them, the best one first.
 
-    Which baseline would be best nobody knew before: where the regression on all of them is behind, by however little,
-    it is not said that gradients add nothing.
+    Of many baselines the best on some samples looks better than it is, so the regression on all of them has to show the
+    same before it is said that gradients add nothing.
     """
     if not gains or gains[0] is None or gains[0].high is None:
         return None
     if all(map(_is_above, gains)):
         return "add"
-    return "nothing" if gains[0].high < MARGIN and not _is_above(over_regression) else "undecided"
+    shown = (gains[0], *([] if over_regression is None else [over_regression]))
+    adds_little = all(each.high is not None and each.high < MARGIN for each in shown)
+    return "nothing" if adds_little and not _is_above(over_regression) else "undecided"
 
 
 def _is_nothing(gain: Record | None) -> bool:

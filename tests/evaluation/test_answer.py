@@ -213,10 +213,11 @@ def test_gradients_that_add_nothing_can_be_spared(choice: dict[str, str], by_gra
     assert (WITHOUT in said) == spared
 
 
-def test_gradients_by_which_a_regression_gains_are_not_said_to_add_nothing() -> None:
+@pytest.mark.parametrize("over_regression", [LITTLE, UNDECIDED], ids=["shown", "possible"])
+def test_gradients_by_which_a_regression_gains_are_not_said_to_add_nothing(over_regression) -> None:
     """The best of all baselines is as good, but which one it is nobody knew before."""
     bags = of_set("bags", gain=NONE, by_gradients=NONE, caught=0.7)
-    value, half, p_value = LITTLE
+    value, half, p_value = over_regression
     gain = replace(
         bags[-1], metric="auroc_gain_over_score_lr", value=value, low=value - half, high=value + half, p_value=p_value
     )
