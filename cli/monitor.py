@@ -126,8 +126,6 @@ def _counted(state: Path) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:  # whoever reads it has seen enough
-        raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"these samples are counted in {state}: do not give them again, the next call writes the report"
