@@ -89,8 +89,8 @@ def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -
         output.show(table)
     output.say(
         "in brackets: positive samples / all; change: second minus first, with its 95 % interval (paired, DeLong);",
-        "p: that new samples alone make such a change between these very fits, where there is none; not corrected for",
-        "the number of rows. Fits on other samples differ by more",
+        "p: of no change between these two fits on new samples, not corrected for the number of rows;",
+        "fits on other samples differ by more",
         detail=True,
     )
     output.tell(*notes(comparison.notices), rest="gradscore compare --json")

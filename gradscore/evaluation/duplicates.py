@@ -45,9 +45,9 @@ NEIGHBOURS = 10
 FEWEST = 2 * NEIGHBOURS
 """Fewer fit images than this do not tell what is usual."""
 
-CROWDED, FEW_CROWDED = 0.5, 50
-"""Share of the way from usual to all at which samples are called crowded, and how many are needed to tell. Seen: 0.04
-at most on eight networks, 0.32 where samples of one hand stand together."""
+MOSTLY_NEAR, ENOUGH_TO_TELL = 0.5, 50
+"""Share of the way from usual to all at which a split is said to hold near-copies, and how many samples tell. Seen:
+0.04 at most on eight networks, 0.32 where samples of one hand stand together."""
 
 FALSE_ALARMS = 0.1
 """Images expected to be called near-duplicates in a reported set that has none."""
@@ -318,7 +318,7 @@ class NearDuplicates:
             write_csv(table, temporary)
 
 
-def crowded_fit_notices(run: RunFolder) -> list[Notice]:
+def near_copies_in_fit(run: RunFolder) -> list[Notice]:
     """A caution where samples of `in_dist.fit` lie nearer to one another than samples drawn one by one would.
 
     Of n and m distinct samples that are exchangeable, the nearest to one of the n is among these with a probability of
@@ -336,9 +336,9 @@ def crowded_fit_notices(run: RunFolder) -> list[Notice]:
     if other is None or max(sizes[FIT], sizes[other]) > MOST_IMAGES:
         return []
     columns = ["content_hash", *logit_columns(run.columns(FIT))]
-    fit, others = (run.read(name, columns).drop_duplicates("content_hash") for name in (FIT, other))
+    fit, others = (_finite(run.read(name, columns)).drop_duplicates("content_hash") for name in (FIT, other))
     others = others[~others["content_hash"].isin(fit["content_hash"])]
-    if len(fit) < FEW_CROWDED or others.empty:
+    if len(fit) < ENOUGH_TO_TELL or others.empty:
         return []
     points, apart = (each[columns[1:]].to_numpy(dtype=np.float64) for each in (fit, others))
     asked = points[np.unique(np.linspace(0, len(points) - 1, ENOUGH_FOR_A_MEDIAN).astype(np.int64))]
@@ -346,7 +346,7 @@ def crowded_fit_notices(run: RunFolder) -> list[Notice]:
     foreign = NearestNeighbors(n_neighbors=1).fit(apart).kneighbors(asked)[0][:, 0]
     share = float((own < foreign).mean() + (own == foreign).mean() / 2)
     usual = (len(points) - 1) / (len(points) + len(apart) - 1)
-    if share - usual < CROWDED * (1 - usual):
+    if share - usual < MOSTLY_NEAR * (1 - usual):
         return []
     text = (
         f"{100 * share:.0f} % of {FIT} are nearer, by their logits, to another of its samples than to any of {other}, "
@@ -355,6 +355,11 @@ def crowded_fit_notices(run: RunFolder) -> list[Notice]:
         "splits at random from the same data"
     )
     return [Notice(text, "caution")]
+
+
+def _finite(frame: pd.DataFrame) -> pd.DataFrame:
+    found: pd.DataFrame = frame[np.isfinite(frame.drop(columns="content_hash").to_numpy(np.float64)).all(axis=1)]
+    return found
 
 
 def find_near_duplicates(run: RunFolder) -> NearDuplicates:

@@ -46,7 +46,7 @@ from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, IntArray, some
 from .choosing import ScoreChooser, ordinary_of
-from .duplicates import common, crowded_fit_notices, duplicate_notices, numbered
+from .duplicates import common, duplicate_notices, near_copies_in_fit, numbered
 from .protocols import (
     FitIdentities,
     MetaModelSpec,
@@ -187,7 +187,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
             *label_warnings(run),
             *found.copied_sets,
             *class_notices(run),
-            *crowded_fit_notices(run),
+            *near_copies_in_fit(run),
             *_few(run, models),
             *notes(notices),
         ],

@@ -36,7 +36,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_document, sha256, some, write_bytes
 
-FORMAT: Literal[8] = 8
+FORMAT: Literal[9] = 9
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -368,7 +368,7 @@ class Description(BaseModel):
         same: name of an array that is in the file under another one, and that other name.
     """
 
-    format: Literal[8] = FORMAT
+    format: Literal[9] = FORMAT
     arrays_sha256: str = ""
     same: dict[str, str] = {}
 
