@@ -169,8 +169,7 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                 except EvaluationError as error:
                     skipped.append(f"{spec.label}: {error}")
                     continue
-                model = fitted.pop(META)
-                choice = chooser.choose(spec, {META: model, **fitted})
+                choice, model = chooser.choose(spec, fitted), fitted.pop(META)
                 judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
                 model = _with_notes(identities.noted(model, spec), {"choice": asdict(choice), **judged})
                 for name, regression in fitted.items():
@@ -232,7 +231,7 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
 
 def class_notices(run: RunFolder) -> list[Notice]:
     """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
-    there = {info.name for info in run.splits()}.intersection((FIT, CALIBRATION, TEST))
+    there = [each.name for each in run.splits() if each.kind == "shifted" or each.name in (FIT, CALIBRATION, TEST)]
     labels, names = {split: run.read(split, columns=["label"])["label"] for split in there}, run.manifest.class_names
     fit, calibration, test = map(labels.get, (FIT, CALIBRATION, TEST))
     # A class that those to report on have is in the line before.
@@ -250,8 +249,7 @@ def class_notices(run: RunFolder) -> list[Notice]:
         (FIT, labelled, "the model knows", pd.Series(range(run.config.model.classes)), FEW_UNSEEN, of_model),
     )
     notices = []
-    judged = [info.name for info in run.splits() if info.name == TEST or info.kind == "shifted"]
-    if bare := [name for name in judged if (run.read(name, columns=["label"])["label"] < 0).all()]:
+    if bare := [name for name in there if name not in (FIT, CALIBRATION) and (labels[name] < 0).all()]:
         have = "has" if len(bare) == 1 else "have"
         nothing = f"{some(bare)} {have} no labels, so nothing is said of wrong predictions there"
         notices.append(Notice(nothing, "caution"))

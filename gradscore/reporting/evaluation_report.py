@@ -63,7 +63,7 @@ FOOTER = (
 )
 
 OURS, BASELINE = PALETTE[0], PALETTE[1]
-"""Colours of the chosen score, what it is compared with, and the regression on scores of the logits."""
+"""Colours of the chosen score and of what it is compared with."""
 
 SCORES_SHOWN = 10
 """Scores of a table that are shown at once."""
