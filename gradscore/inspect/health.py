@@ -291,9 +291,20 @@ class TrainingHealth(ModelFigures):
             if finding.kind in NO_NUMBERS and any(kind == "bad weight" for kind, _ in known):
                 continue
             if key not in known and (finding.kind in AT_ONCE or key in self._suspected):
-                self.found.append(replace(finding, step=self._step))
-                warnings.warn(str(self.found[-1]), HealthWarning, stacklevel=2)
+                self._say(replace(finding, step=self._step))
         self._suspected = {(each.kind, each.layer) for each in seen}
+
+    def take_bad_loss(self, step: int) -> None:
+        """Takes the first step whose loss is NaN or infinite: news, unless what was found until then explains it."""
+        causes = {"bad input", "bad weight", "bad output", "bad loss"}
+        if any(each.kind in causes and (each.step or 0) <= step for each in self.found):
+            return
+        though = ", though the outputs of the model are finite" if self._step == step else ""
+        self._say(Finding("bad loss", MODEL, f"the loss is NaN or infinite{though}", step=step))
+
+    def _say(self, finding: Finding) -> None:
+        self.found.append(finding)
+        warnings.warn(str(finding), HealthWarning, stacklevel=3)
 
     def _matters(self, site: str) -> bool:
         """Whether outputs depend on those of a layer, tried on a copy; they do unless the trial says otherwise."""

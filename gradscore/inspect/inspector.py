@@ -176,6 +176,7 @@ class Inspector:
     def start_step(self) -> None:
         """Begins a step, for loops in which a step is not a forward pass of the model."""
         self.finish_step()
+        self._look_back()
         self.step += 1
         for quantity in (*self.quantities, self._loop):
             quantity.step = self.step
@@ -323,8 +324,15 @@ class Inspector:
         """
         if not self._is_examined:
             raise ConfigError("findings are looked for where Inspector is given health=every(50), say")
-        self._health.conclude()
+        self._loop.flush()
+        self._look_back()
         return list(self._health.found)
+
+    def _look_back(self) -> None:
+        """Names what was not well in the step that ends, its loss included."""
+        self._health.conclude()
+        if self._is_examined and self._loop.bad_loss is not None:
+            self._health.take_bad_loss(self._loop.bad_loss)
 
     def record(self) -> TrainingRecord:
         """Everything that was seen of the run until now, as tables."""

@@ -525,7 +525,7 @@ class ExplicitCall(Quantity):
             ConfigError: it is something else.
         """
         try:
-            number = float(value)
+            number = float(value.detach() if isinstance(value, Tensor) else value)
         except (TypeError, ValueError, RuntimeError):
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
             raise ConfigError(f"{name!r}: wanted one number, got {got}") from None

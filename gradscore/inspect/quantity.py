@@ -184,9 +184,9 @@ class Quantity(ABC):
         if isinstance(value, Tensor):
             self._waiting.append((measure, layer, value.detach().double().flatten(), self.step))
             if value.device.type == "cpu" or len(self._waiting) >= FLUSH:
-                self._flush()
+                self.flush()
         else:
-            self._flush()
+            self.flush()
             self._add(measure, layer, [float(value)], self.step)
 
     def caption(self, measure: str) -> str:
@@ -196,7 +196,7 @@ class Quantity(ABC):
     @property
     def value(self) -> dict[str, dict[str, Running]]:
         """Aggregates by measure and layer, of everything since the start or the last `reset`."""
-        self._flush()
+        self.flush()
         return self._aggregates
 
     def summary(self) -> Iterator[Row]:
@@ -210,12 +210,12 @@ class Quantity(ABC):
 
     def reset(self) -> None:
         """Forgets everything: a new epoch begins, whose figures come from its own batches alone."""
-        self._flush()
+        self.flush()
         self._aggregates = {}
 
     def mergeable(self) -> dict[str, dict[Any, Any]]:
         """All that was found, by the attribute that holds it."""
-        self._flush()
+        self.flush()
         return {name: vars(self)[name] for name in self._mergeable}
 
     def join(self, found: Mapping[str, Any]) -> None:
@@ -229,7 +229,8 @@ class Quantity(ABC):
         del module
         return True
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Takes in the values that wait on an accelerator."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             numbers = iter(torch.cat([each[2].to(waiting[0][2].device) for each in waiting]).tolist())

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel
+from typing_extensions import override
 
 from ..reporting import Line, Part, Plot, check_packages, colour, file_name, heat_map, time_rows, write_page
 from ..system import FloatArray, replacing
@@ -98,10 +100,21 @@ LOSS, RATE = "loss", "learning rate"
 
 
 class TrainingLoop(ExplicitCall):
-    """Quantity of what a training loop says of itself: its loss, its learning rate, and whatever it pushes."""
+    """Quantity of what a training loop says of itself: its loss, its learning rate, and whatever it pushes.
+
+    Attributes:
+        bad_loss: the first step whose loss was NaN or infinite.
+    """
 
     name = "training loop"
     title = "Loss and learning rate"
+    bad_loss: int | None = None
+
+    @override
+    def _add(self, measure: str, layer: str, values: list[float], step: int | None) -> None:
+        super()._add(measure, layer, values, step)
+        if measure == LOSS and self.bad_loss is None and not all(map(isfinite, values)):
+            self.bad_loss = step
 
 
 class Logbook:

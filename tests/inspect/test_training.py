@@ -162,6 +162,36 @@ def test_a_run_that_ends_in_no_numbers_is_drawn_to_its_end(tmp_path, drawn):
     assert (~heat.get_array().mask).any(axis=0).tolist() == [True, True, False]
 
 
+@pytest.mark.parametrize(("step", "though"), [(7, ""), (10, ", though the outputs of the model are finite")])
+def test_a_loss_that_is_no_number_is_a_finding_at_its_step(step, though):
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), torch.randn(8, 4)
+    with Inspector(model, [], health=every(5)) as inspector, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(16):
+            loss = model(inputs).square().mean()
+            loss.backward()
+            inspector.push(loss=float("nan") if number in (step, step + 1) else loss)
+    found = [(each.kind, each.layer, each.step, each.sentence) for each in inspector.findings()]
+    assert found == [("bad loss", "(model)", step, f"the loss is NaN or infinite{though}")]
+    assert [str(each.message) for each in said] == [f"step {step}: the loss is NaN or infinite{though}."]
+    assert inspector.record().findings["step"].tolist() == [step]
+
+
+def test_a_loss_is_no_finding_of_its_own_where_its_cause_was_found():
+    model = nn.Linear(4, 2)
+    nn.init.constant_(model.bias, float("inf"))
+    with Inspector(model, [], health=every(1)) as inspector, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            loss = model(torch.ones(8, 4)).square().mean()
+            inspector.push(loss=loss)
+            loss.backward()
+        found = inspector.findings()
+    assert [each.kind for each in found] == ["bad weight"]
+    assert ["holds 2 of 2 values" in str(each.message) for each in said] == [True]
+
+
 def test_a_finding_is_said_once():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
