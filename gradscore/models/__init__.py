@@ -34,4 +34,13 @@ from .sources import (
     to_eval,
     weight_files_sha256,
 )
-from .weights import COUNTER, StateDict, attribute_state, coarsest_dtype, memory_state, read_weights, weights_sha256
+from .weights import (
+    COUNTER,
+    WEIGHT_SUFFIXES,
+    StateDict,
+    attribute_state,
+    coarsest_dtype,
+    memory_state,
+    read_weights,
+    weights_sha256,
+)

@@ -50,8 +50,8 @@ READING_ERRORS = (
 
 Format = Literal["safetensors", "torch", "TorchScript", "program", "pickle", "zip", "pointer", "unknown"]
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-"""Suffixes of files of weights."""
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".pth.tar")
+"""Suffixes of files of weights; those of the last are no archives: PyTorch's ImageNet example names its files so."""
 
 _PART = re.compile(r"^(.*)-\d{5}-of-(\d{5})")
 """A file of weights that were saved in parts."""
@@ -82,9 +82,9 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         ModelError: there is none, or it is not clear which one is meant.
     """
-    files = sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
-    for suffix in (".safetensors", *SUFFIXES):  # folders of transformers may hold both
-        found = [each for each in files if each.suffix == suffix]
+    files = sorted(each for each in folder.iterdir() if each.name.endswith(WEIGHT_SUFFIXES) and each.is_file())
+    for suffix in (".safetensors", *WEIGHT_SUFFIXES):  # folders of transformers may hold both
+        found = [each for each in files if each.name.endswith(suffix)]
         parts = [match.groups() for each in found if (match := _PART.search(each.name))]
         is_whole = len(parts) == len(found) and len(set(parts)) == 1 and len(found) == int(parts[0][1])
         if is_whole or (len(found) == 1 and not parts):

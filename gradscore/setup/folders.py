@@ -35,11 +35,8 @@ from ..data import (
     table_columns,
 )
 from ..errors import ConfigError, DataError, GradscoreError
-from ..models import OTHER_MODELS, ModelConfig, class_names
+from ..models import OTHER_MODELS, WEIGHT_SUFFIXES, ModelConfig, class_names
 from ..system import as_address, is_address, some
-
-CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-"""Suffixes of files of weights."""
 
 PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
 """Suffixes of files that Python pickled, a network among other things, unless `torch.save` wrote them."""
@@ -179,7 +176,7 @@ def look(places: Sequence[Path]) -> Found:
     for place in places:
         if is_address(place):
             address = as_address(place)
-            setting = address if place.suffix.lower() in CHECKPOINT_SUFFIXES else f"folder:{address}"
+            setting = address if place.name.lower().endswith(WEIGHT_SUFFIXES) else f"folder:{address}"
             raise ConfigError(f"{address}: init looks at local folders; write {setting} into the configuration")
         if not place.exists():
             raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
@@ -197,7 +194,7 @@ def look(places: Sequence[Path]) -> Found:
     codes = [path for path in (*named, *below) if path.suffix == ".py"]
     pickles = [path for path in (*named, *below) if path.suffix in PICKLE_SUFFIXES and not is_zipfile(path)]
     checkpoints = [path for path in named if path not in (*tables, *programs, *codes, *pickles)]
-    checkpoints = checkpoints or [path for path in below if path.suffix.lower() in CHECKPOINT_SUFFIXES]
+    checkpoints = checkpoints or [path for path in below if path.name.lower().endswith(WEIGHT_SUFFIXES)]
     images = {os.path.realpath(each.path): each for place, tree in trees.items() for each in _sets(place, tree)}
     return Found(
         checkpoints=tuple(checkpoints),

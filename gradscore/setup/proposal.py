@@ -13,11 +13,10 @@ from typing import Any
 from ..config import as_flow, load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError, OutputError
-from ..models import StateDict, read_weights
+from ..models import WEIGHT_SUFFIXES, StateDict, read_weights
 from ..system import followed, some, write_text
 from .architectures import Architecture, class_count, input_channels, layers_of, recognised, shapes_of, unwrapped
 from .folders import (
-    CHECKPOINT_SUFFIXES,
     CLASSES,
     FACTORIES,
     TO_DECIDE,
@@ -139,7 +138,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         raise ConfigError(
             "; ".join(unused)
             or f"{some([str(place) for place in places])}: nothing to go by; wanted folders with the weights of a "
-            f"network ({', '.join(CHECKPOINT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds "
+            f"network ({', '.join(WEIGHT_SUFFIXES)}, or what save_pretrained wrote), the Python code that builds "
             "it, and samples: images in folders of classes, tables (.csv, .parquet) of texts or numbers and labels, or "
             f"archives (.npz) of arrays{_of_pickle(found)}"
         )

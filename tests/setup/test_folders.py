@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from gradscore.data import open_source
@@ -149,6 +150,13 @@ def test_pickles_that_may_hold_weights_are_said(tmp_path: Path) -> None:
             "churn.joblib may hold the weights: load it as you do in training, and "
             "torch.save(network.state_dict(), 'churn.pt')"
         )
+
+
+@pytest.mark.parametrize("name", ["model_best.pth.tar", "last.ckpt"])
+def test_weights_are_found_by_their_suffix(tmp_path: Path, name: str) -> None:
+    torch.save(torch.nn.Linear(4, 2).state_dict(), tmp_path / name)
+    (tmp_path / "net.py").write_text("import torch\n\n\ndef build():\n    return torch.nn.Linear(4, 2)\n")
+    assert propose([tmp_path], base=tmp_path).settings["model.checkpoint"] == name
 
 
 def test_of_a_pickle_alone_it_is_said_what_to_save(tmp_path: Path) -> None:
