@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from manual_pages import blocks_of
+from manual_pages import TUTORIALS, blocks_of
 
 pytestmark = pytest.mark.slow
 
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-TUTORIALS = ("tutorial-images.md", "tutorial-tables.md", "tutorial-text.md")
 READY = "from gradscore.system import import_torchvision\nimport_torchvision()\n"
 """Some builds of torchvision lack its operators, and cannot be imported as they are."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {path.name: path for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))}
+TUTORIALS = ("tutorial-images.md", "tutorial-tables.md", "tutorial-text.md")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)\n(.*?)^\1\2 *$", re.DOTALL | re.MULTILINE)
 ASSIGNED = re.compile(r"[A-Z_0-9]+=\S*")
 
