@@ -13,6 +13,7 @@ import pytest
 import torch
 from devices import devices
 from matplotlib.figure import Figure
+from net_configs import digits, net_config
 from report_runs import report_copy, report_evaluation, report_run  # noqa: F401  fixtures of several folders
 from safetensors.torch import save_file
 from torch import nn
@@ -98,37 +99,29 @@ def run_config(
     **extract_options: object,
 ) -> Config:
     """Settings of a run on scikit-learn's digits with a model that is right about half the time."""
-    (folder / "net.py").write_text(NET)
-    source = {"source": "sklearn:digits"}
-    in_dist = {
-        "fit": {**source, "select": {"stop": 150}},
-        "test": {**source, "select": {"start": 150, "stop": 300}},
-    }
+    in_dist = {"fit": digits(0, 150), "test": digits(150, 300)}
     if calibration:
-        in_dist["calibration"] = {**source, "select": {"start": 300, "stop": 420}}
+        in_dist["calibration"] = digits(300, 420)
     if bank is not None:
-        in_dist["bank"] = {**source, "select": bank}
-    settings = {
-        "model": {"source": f"python:{folder}/net.py:net", "checkpoint": folder / "net.safetensors", "num_classes": 10},
-        "preprocessing": {"mean": [0.5], "std": [0.5]},
-        "data": {
-            "auxiliary": [],
-            "in_dist": in_dist,
-            "ood": [{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}, *ood],
-            "shifted": list(shifted),
-        },
-        "features": {
+        in_dist["bank"] = {"source": "sklearn:digits", "select": bank}
+    return net_config(
+        folder,
+        NET,
+        model={"checkpoint": folder / "net.safetensors"},
+        preprocessing={"mean": [0.5], "std": [0.5]},
+        in_dist=in_dist,
+        ood=[{"source": "synthetic:gaussian_noise", "name": "noise", "select": {"stop": 80}}, *ood],
+        shifted=shifted,
+        features={
             "statistics": ["max", "l1", "l2"],
             "losses": ["uniform"],
             "penultimate": bank is not None or "augmentations" in (features or {}),
             **(features or {}),
         },
-        "extract": {"batch_size": 50, "device": "cpu", **extract_options},
-        "meta": {"Cs": [0.01], "cv_folds": 2, **(meta or {})},
-        "evaluate": {"protocols": ["known"]},
-        "run": folder / "run",
-    }
-    return Config.model_validate(settings)
+        extract={"batch_size": 50, **extract_options},
+        meta={"Cs": [0.01], "cv_folds": 2, **(meta or {})},
+        evaluate={"protocols": ["known"]},
+    )
 
 
 def trained(folder: Path, *, steps: int = 60) -> None:

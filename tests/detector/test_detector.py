@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from net_configs import digits, net_config
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -36,10 +37,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 PIXELS = np.round(load_digits().images * (255 / 16)).astype(np.uint8)[:, None]
 LABELS = load_digits().target.astype(np.int64)
-
-
-def digits(start: int, stop: int) -> dict[str, Any]:
-    return {"source": "sklearn:digits", "select": {"start": start, "stop": stop}}
 
 
 def printed(*arguments: object) -> str:
@@ -81,8 +78,7 @@ class ByCommands:
 @pytest.fixture(scope="module")
 def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> ByCommands:
     folder = tmp_path_factory.mktemp("commands")
-    for name in ("net.py", "net.safetensors"):
-        shutil.copy(small_run.parent / name, folder / name)
+    shutil.copy(small_run.parent / "net.safetensors", folder)
     made = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in AUTO_OF_IMAGES]
     noise = {"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 80}, "auxiliary": True}
     in_dist = {
@@ -91,18 +87,10 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
         "calibration": digits(300, 420),
         "bank": digits(500, 600),
     }
-    settings = {
-        "model": {
-            "source": f"python:{folder}/net.py:net",
-            "checkpoint": folder / "net.safetensors",
-            "num_classes": 10,
-        },
-        "data": {"in_dist": in_dist, "ood": [noise, *made, {"name": "shapes", "source": "synthetic:shapes"}]},
-        "run": folder / "run",
-        **SETTINGS,
-        "extract": {**SETTINGS["extract"], "device": "cpu"},
-    }
-    config = Config.model_validate(settings)
+    ood = [noise, *made, {"name": "shapes", "source": "synthetic:shapes"}]
+    code = (small_run.parent / "net.py").read_text()
+    model = {"checkpoint": folder / "net.safetensors"}
+    config = net_config(folder, code, model=model, data={"in_dist": in_dist, "ood": ood}, **SETTINGS)
     (folder / "gradscore.yaml").write_text(dump_config(config))
     command("extract", folder / "gradscore.yaml")
     command("fit-meta", folder / "run")

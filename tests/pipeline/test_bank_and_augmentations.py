@@ -1,10 +1,13 @@
 """A bank and augmentations of the samples, from a configuration to the feature tables."""
 
 from pathlib import Path
+from typing import Any
 
+import net_configs
 import numpy as np
 import pytest
 import torch
+from net_configs import digits, net_config
 from torch import nn
 from trusted import built
 
@@ -21,13 +24,7 @@ from gradscore.errors import ConfigError, DataError, ModelError
 from gradscore.pipeline import NO_BANK, extract, open_datasets
 from gradscore.store import RunFolder
 
-NET = """
-from torch import nn
-
-
-def small():
-    return nn.Sequential(nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 10))
-
+NET = f"""{net_configs.NET}
 
 def convolutional():
     return nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
@@ -40,7 +37,7 @@ class Sorted(nn.Sequential):
 
 
 def in_another_order():
-    return Sorted(*small())
+    return Sorted(*net())
 
 
 class SortedFromTheFourth(nn.Sequential):
@@ -51,7 +48,7 @@ class SortedFromTheFourth(nn.Sequential):
 
 
 def in_another_order_later():
-    return SortedFromTheFourth(*small())
+    return SortedFromTheFourth(*net())
 """
 AUGMENTATIONS_CODE = """
 def halved(images):
@@ -89,27 +86,18 @@ AUGMENTATIONS = ["mirror", "shift:1,0", "shift:0,-2"]
 
 
 def make_config(
-    folder: Path, *, features: dict | None = None, bank: dict | None = None, net: str = "small", **changes: object
+    folder: Path, *, features: dict | None = None, bank: dict | None = None, net: str = "net", **changes: Any
 ) -> Config:
-    (folder / "net.py").write_text(NET)
     (folder / "augmentations.py").write_text(AUGMENTATIONS_CODE)
-    settings = {
-        "model": {"source": f"python:{folder}/net.py:{net}", "checkpoint": None, "num_classes": 10},
-        "data": {
-            "auxiliary": [],
-            "in_dist": {
-                "fit": {**SOURCE, "select": {"stop": 9}},
-                "test": {**SOURCE, "select": {"start": 30, "stop": 37}},
-                "bank": bank,
-            },
-            "ood": [{**SOURCE, "name": "other", "select": {"start": 50, "stop": 55}}],
-        },
-        "extract": {"batch_size": 4, "part_size": 6, "device": "cpu", **changes.pop("extract", {})},
-        "features": {"statistics": ["max", "l2"], **(features or {})},
-        "run": folder / "run",
-        **changes,
-    }
-    return Config.model_validate(settings)
+    return net_config(
+        folder,
+        NET,
+        net,
+        in_dist={"fit": digits(0, 9), "test": digits(30, 37), "bank": bank},
+        ood=[digits(50, 55, name="other")],
+        features={"statistics": ["max", "l2"], **(features or {})},
+        **{"extract": {"batch_size": 4, "part_size": 6}, **changes},
+    )
 
 
 def tables(config: Config) -> RunFolder:

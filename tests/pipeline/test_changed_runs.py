@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from net_configs import net_config
 from PIL import Image
 
 from gradscore.config import Config
@@ -17,7 +18,7 @@ NET = """
 from torch import nn
 
 
-def small():
+def net():
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
 """
 SPLITS = ("in_dist.fit", "in_dist.test", "ood.blurred", "ood.late")
@@ -36,24 +37,19 @@ def folder(tmp_path: Path) -> Path:
         for name in ("cat", "dog"):
             save_images(tmp_path / split / name, count=4, seed=10 * place + len(name))
     save_images(tmp_path / "late", count=4, seed=5)
-    (tmp_path / "net.py").write_text(NET)
     return tmp_path
 
 
 def make_config(folder: Path, *, late: bool = True, **extract_options: Any) -> Config:
     made = {"name": "blurred", "source": "synthetic:blur"}
     found = {"name": "late", "source": f"folder:{folder}/late"}
-    return Config.model_validate(
-        {
-            "model": {"source": f"python:{folder}/net.py:small", "checkpoint": None, "num_classes": 2},
-            "data": {
-                "auxiliary": [],
-                "in_dist": {name: {"source": f"folder:{folder}/{name}"} for name in ("fit", "test")},
-                "ood": [made, found] if late else [made],
-            },
-            "extract": {"batch_size": 3, "part_size": 3, "device": "cpu", **extract_options},
-            "run": folder / "run",
-        }
+    return net_config(
+        folder,
+        NET,
+        model={"num_classes": 2},
+        in_dist={name: {"source": f"folder:{folder}/{name}"} for name in ("fit", "test")},
+        ood=[made, found] if late else [made],
+        extract={"batch_size": 3, "part_size": 3, **extract_options},
     )
 
 

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import net_configs
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from net_configs import digits, net_config
 from torch import nn
 from trusted import built
 
@@ -22,30 +25,10 @@ from gradscore.errors import ConfigError, DataError, GradscoreError, ModelError,
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder, Skipped, verify_run
 
-NET = """
-import os
-import signal
-
-from torch import nn
-
-
-class Small(nn.Sequential):
-    calls = 0
-
-    def forward(self, images):
-        Small.calls += 1
-        if str(Small.calls) == os.environ.get("GRADSCORE_TEST_KILL_AT"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(images)
-
-
-def small(outputs=10):
-    body = [nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, outputs)]
-    return Small(*body)
-
+NET = f"""{net_configs.NET}
 
 def overflowing():
-    model = small()
+    model = net()
     model[3].weight.data *= 1e38
     model[0].weight.data *= 1e38
     return model
@@ -54,25 +37,16 @@ def overflowing():
 SAMPLES = {"in_dist.fit": 21, "in_dist.test": 10, "ood.other": 9}
 
 
-def make_config(folder: Path, *, model: dict | None = None, **changes: dict) -> Config:
-    (folder / "net.py").write_text(NET)
-    source = {"source": "sklearn:digits"}
-    settings = {
-        "model": {"source": f"python:{folder}/net.py:small", "checkpoint": None, "num_classes": 10, **(model or {})},
-        "data": {
-            "auxiliary": [],
-            "in_dist": {
-                "fit": {**source, "select": {"stop": 21}},
-                "test": {**source, "select": {"start": 30, "stop": 40}},
-            },
-            "ood": [{**source, "name": "other", "select": {"start": 50, "stop": 59}}],
-        },
-        "extract": {"batch_size": 4, "part_size": 6, "device": "cpu", **changes.pop("extract", {})},
-        "features": {"penultimate": False, **changes.pop("features", {})},
-        "run": folder / "run",
+def make_config(folder: Path, *, extract: dict | None = None, features: dict | None = None, **changes: Any) -> Config:
+    return net_config(
+        folder,
+        NET,
+        in_dist={"fit": digits(0, 21), "test": digits(30, 40)},
+        ood=[digits(50, 59, name="other")],
+        extract={"batch_size": 4, "part_size": 6, **(extract or {})},
+        features={"penultimate": False, **(features or {})},
         **changes,
-    }
-    return Config.model_validate(settings)
+    )
 
 
 def run(config: Config, **options):

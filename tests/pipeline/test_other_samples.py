@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from net_configs import net_config
 from typer.testing import CliRunner
 
 from gradscore.config import Config
@@ -124,25 +125,23 @@ KINDS: dict[str, tuple[Callable[[Path, str, int], dict[str, Any]], str, list[str
 """How the samples are saved, the model, what is made of them, and the file with the test samples."""
 
 
-def make_config(folder: Path, kind: str, **changes: Any) -> Config:
-    save, model, synthetic, _ = KINDS[kind]
-    (folder / "net.py").write_text(NET)
+def make_config(folder: Path, kind: str, *, model: dict[str, Any] | None = None, **changes: Any) -> Config:
+    save, net, synthetic, _ = KINDS[kind]
     made = [{"name": name, "source": f"synthetic:{name}", "auxiliary": True} for name in synthetic]
-    return Config.model_validate(
-        {
-            "model": {"source": f"python:{folder}/net.py:{model}", "checkpoint": None, "num_classes": 3},
-            "data": {
-                "auxiliary": [],
-                "in_dist": {"fit": save(folder, "fit", 1), "test": save(folder, "test", 2)},
-                "ood": [{"name": "other", **save(folder, "other", 3)}, *made],
-            },
-            "features": {"statistics": ["l2", "max"], "losses": ["uniform"]},
-            "extract": {"batch_size": 16, "device": "cpu"},
-            "meta": {"Cs": [0.01], "cv_folds": 2},
-            "evaluate": {"protocols": ["auxiliary", "in_dist_only"]},
-            "run": folder / "run",
-            **changes,
-        }
+    sections = {
+        "features": {"statistics": ["l2", "max"], "losses": ["uniform"]},
+        "extract": {"batch_size": 16},
+        "meta": {"Cs": [0.01], "cv_folds": 2},
+        "evaluate": {"protocols": ["auxiliary", "in_dist_only"]},
+    }
+    return net_config(
+        folder,
+        NET,
+        net,
+        model={"num_classes": 3, **(model or {})},
+        in_dist={"fit": save(folder, "fit", 1), "test": save(folder, "test", 2)},
+        ood=[{"name": "other", **save(folder, "other", 3)}, *made],
+        **sections | changes,
     )
 
 

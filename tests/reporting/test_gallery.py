@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from net_configs import digits, net_config
 from typer.testing import CliRunner
 
 from gradscore.columns import penultimate_columns
-from gradscore.config import Config
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
 from gradscore.meta import MetaInputs
 from gradscore.pipeline import extract
@@ -24,27 +24,16 @@ def net():
 """
 
 
-def digits(start: int, stop: int) -> dict:
-    return {"source": "sklearn:digits", "select": {"start": start, "stop": stop}}
-
-
 def finished(folder: Path, *, bank: bool) -> RunFolder:
-    (folder / "net.py").write_text(NET)
-    in_dist = {"fit": digits(0, 60), "test": digits(60, 120)} | ({"bank": digits(120, 300)} if bank else {})
-    config = Config.model_validate(
-        {
-            "model": {"source": f"python:{folder}/net.py:net", "checkpoint": None, "num_classes": 10},
-            "preprocessing": {"channels": 1},
-            "data": {
-                "auxiliary": [],
-                "in_dist": in_dist,
-                "ood": [{"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 30}}],
-            },
-            "features": {"losses": ["uniform"], "statistics": ["l1"], "penultimate": True},
-            "meta": {"Cs": [0.01], "cv_folds": 2},
-            "evaluate": {"protocols": ["in_dist_only"]},
-            "run": folder / "run",
-        }
+    config = net_config(
+        folder,
+        NET,
+        in_dist={"fit": digits(0, 60), "test": digits(60, 120)} | ({"bank": digits(120, 300)} if bank else {}),
+        ood=[{"name": "noise", "source": "synthetic:gaussian_noise", "select": {"stop": 30}}],
+        preprocessing={"channels": 1},
+        features={"losses": ["uniform"], "statistics": ["l1"], "penultimate": True},
+        meta={"Cs": [0.01], "cv_folds": 2},
+        evaluate={"protocols": ["in_dist_only"]},
     )
     extract(config, trust_code=True)
     run = RunFolder(folder / "run")
