@@ -64,7 +64,7 @@ def init(
         proposal = propose(chosen, base=target.parent, progress=tell)
     if not as_json and not quiet and sys.stdin.isatty() and sys.stdout.isatty():
         _ask(proposal)
-    write_proposal(proposal, target, force=force)
+    write_proposal(proposal, target)
     output = Output(as_json=as_json, quiet=quiet)
     _report(output, proposal, target)
     output.document(

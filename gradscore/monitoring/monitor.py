@@ -32,7 +32,7 @@ from ..system import (
     write_text,
 )
 from .accuracy import MIXED_OOD, UNKNOWN, EstimatedAccuracy, Sums
-from .changes import CLASSES, FEWEST, Alarm, Change, Suspicious, Window, changes_of, checked_window, come_in_runs
+from .changes import CLASSES, FEWEST, Change, Suspicious, Window, changes_of, checked_window, come_in_runs
 from .streams import NOVELTY, Novelty, Stream, after_window
 
 ALPHA = 0.01
@@ -181,13 +181,8 @@ class Monitor:
         return [*self._state.windows, *self._open_window()]
 
     @property
-    def alarms(self) -> list[Alarm]:
-        """The evidence of `changes`; an alarm stands until the monitor starts anew, with another bundle say."""
-        return [alarm for window in self.windows for alarm in window.alarms]
-
-    @property
     def changes(self) -> list[Change]:
-        """Changes so far, in order, each with the alarms that speak for it."""
+        """Changes so far, each with its alarms, which stand until the monitor starts anew, with another bundle say."""
         return changes_of(self.windows, usual=self._accuracy.usual)
 
     def update(self, table: pd.DataFrame) -> list[Window]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..config import Config
-from ..data import FIT, Batch
+from ..data import Batch
 from ..errors import StoreError
 from ..extractor import LossOfBatch
 from ..models import weights_sha256
@@ -110,38 +110,18 @@ def project(
 def project_config(
     config: Config,
     *,
-    split: str = FIT,
-    loss: str = "pseudo_label",
-    dim: int = 4096,
-    seed: int = 0,
-    out: str | Path | None = None,
-    like: About | None = None,
-    progress: Progress | None = None,
+    split: str,
+    loss: str,
+    dim: int,
+    seed: int,
+    out: Path,
+    like: About | None,
+    progress: Progress | None,
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
 
-    Of the section `features`, only `parameters` counts.
-
-    Args:
-        config: the settings.
-        split: which samples.
-        loss: a name in `gradscore.losses.LOSSES`.
-        dim: as for `project`.
-        seed: as for `project`.
-        out: as for `project`.
-        like: what the projections are to be compared with.
-        progress: told after every batch.
-
-    Returns:
-        The projections, in the order of the samples.
-
-    Raises:
-        ConfigError: no such split, loss or device, or another setting out of range.
-        EvaluationError: they could not be compared with `like`.
-        ModelError: a model that cannot be built.
-        DataError: samples that cannot be used, or have no label where the loss looks at it.
-        EngineError: gradients that cannot be computed.
-        StoreError: as `project`.
+    Of the section `features`, only `parameters` counts. With `like`, what the projections are to be compared with, an
+    `EvaluationError` says why they could not be.
     """
     projection = Projection(dim, seed)
     opened = open_split(config, split, loss=loss, command="project")

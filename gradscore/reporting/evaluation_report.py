@@ -36,7 +36,7 @@ from ..evaluation import (
 from ..meta import CHOSEN, META, MetaInputs, MetaModel, group_of
 from ..models import trusting_code
 from ..store import RunFolder, changing
-from ..system import BoolArray, FloatArray
+from ..system import BoolArray
 from .gallery import ImageOf, NearestOfBank, make_galleries
 from .pages import (
     GREY,
@@ -219,7 +219,7 @@ def _misclassification_plots(evaluation: EvaluationReport, records: Records) -> 
         if evaluation.answer.score(MISCLASSIFICATION) != best:
             colours[best] = BASELINE
         yield curves(
-            [*(_roc(block[name], wrong, _named(name), shade) for name, shade in colours.items()), _rejected()],
+            [*(roc(block[name], wrong, _named(name), shade) for name, shade in colours.items()), _rejected()],
             name="misclassification-roc",
             title="Wrong predictions caught",
             caption="Choose below how many right predictions may be rejected: the height says how many wrong ones go "
@@ -274,7 +274,7 @@ def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
         sets = [name for name in records.datasets("ood", protocol) if records.get("ood", protocol, name, CHOSEN)]
         blocks = {name: scores.columns("ood", protocol, name, ["positive", CHOSEN]) for name in sets}
         lines = [
-            _roc(block[CHOSEN], positive_of(block), name, colour(place))
+            roc(block[CHOSEN], positive_of(block), name, colour(place))
             for place, (name, block) in enumerate(blocks.items())
         ]
         yield curves(
@@ -338,16 +338,11 @@ def _mean_weights(models: Sequence[MetaModel]) -> dict[str, float]:
     return {name: float(weight) for name, weight in zip(models[0].inputs.names, stacked, strict=True)}
 
 
-def roc_points(scores: FloatArray, positive: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """False and true positive rates (G + 1,) at every distinct score, from flagging nothing to flagging everything."""
-    _, group = np.unique(-scores, return_inverse=True)
-    hits, sizes = np.bincount(group, weights=positive), np.bincount(group)
-    found, flagged = np.cumsum(hits), np.cumsum(sizes - hits)
-    return np.r_[0.0, flagged / flagged[-1]], np.r_[0.0, found / found[-1]]
+def roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) -> Line:
+    """The ROC curve, with a point for every distinct score."""
+    from sklearn.metrics import roc_curve
 
-
-def _roc(scores: pd.Series[float], positive: BoolArray, name: str, colour: str) -> Line:
-    x, y = roc_points(np.asarray(scores, dtype=np.float64), positive.astype(np.float64))
+    x, y, _ = roc_curve(positive, scores, drop_intermediate=False)
     return Line(name=name, x=x, y=y, colour=colour)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config import as_flow, load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
-from ..errors import ConfigError, ModelError, OutputError
+from ..errors import ConfigError, ModelError
 from ..models import WEIGHT_SUFFIXES, StateDict, read_weights
 from ..system import followed, some, write_text
 from .architectures import Architecture, class_count, input_channels, layers_of, recognised, shapes_of, unwrapped
@@ -563,22 +563,14 @@ def as_yaml(proposal: Proposal) -> str:
     return "".join(lines)
 
 
-def write_proposal(proposal: Proposal, path: Path, *, force: bool = False) -> None:
+def write_proposal(proposal: Proposal, path: Path) -> None:
     """Writes the configuration.
 
-    Args:
-        proposal: what it says.
-        path: the file.
-        force: replace a file that is there.
-
     Raises:
-        OutputError: there is a file already, or it cannot be written.
+        OutputError: it cannot be written.
         ConfigError: nothing is missing, and the settings do not fit together.
     """
-    if path.exists() and not force:
-        raise OutputError(f"{path}: there is a file already; name another with --out, or replace it with --force")
-    text = as_yaml(proposal)
-    write_text(followed(path), text)
+    write_text(followed(path), as_yaml(proposal))
     if not proposal.missing:
         load_config(path)
 

@@ -137,9 +137,7 @@ def agreement_of(labels: IntArray, predictions: IntArray, *, classes: int) -> Ag
 
 def confusion(labels: IntArray, predictions: IntArray, classes: int) -> IntArray:
     """How many samples of each class (rows) are taken for each (columns), (K, K)."""
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (labels, predictions), 1)
-    return counts
+    return np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
 
 
 def is_at_chance(labels: IntArray, predictions: IntArray, *, classes: int) -> bool:

@@ -208,7 +208,7 @@ def test_a_monitor_watches_it(bundle_file: Path, images: np.ndarray, tmp_path: P
     watching.update(found)
     flagged = found["reason"].str.contains("OOD score above its threshold").to_numpy()
     assert [window.ood for window in watching.windows] == pytest.approx([flagged[:50].mean(), flagged[50:].mean()])
-    assert watching.alarms == []
+    assert watching.changes == []
 
 
 def test_neighbours_may_decide(make_run) -> None:

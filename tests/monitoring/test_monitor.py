@@ -68,7 +68,7 @@ def test_the_incomplete_window_is_worked_out_once_after_each_update(bundle, tabl
     monkeypatch.setattr("gradscore.monitoring.monitor.after_window", counted)
     for part, samples in ((rows.iloc[:60], 60), (rows.iloc[60:], 80)):
         monitor.update(part)
-        assert (monitor.windows[0].samples, monitor.alarms, type(monitor.notices)) == (samples, [], list)
+        assert (monitor.windows[0].samples, monitor.changes, type(monitor.notices)) == (samples, [], list)
     assert worked_out == ["1", "1"]
 
 
@@ -139,14 +139,14 @@ def test_calls_of_several_threads_take_turns(bundle, table, monkeypatch) -> None
 def test_an_alarm_says_what_changed_and_since_when(bundle, table) -> None:
     monitor = Monitor(bundle, window=100, alpha=0.01)
     monitor.update(table(500))
-    assert monitor.alarms == []
+    assert monitor.changes == []
     monitor.update(table(1000, seed=1, worse=4.0))
-    alarm = next(alarm for alarm in monitor.alarms if alarm.stream == "score_wrong")
+    alarm = next(alarm for alarm in monitor.changes[0].alarms if alarm.stream == "score_wrong")
     assert "high" in alarm.says  # which upward bet wins is decided by digits that differ between processors
     assert int(alarm.since) <= 6 <= int(alarm.until) + 1
     assert int(alarm.until) - int(alarm.since) <= 2
     assert monitor.changes[0].sentence.startswith("Changed between samples ")
-    assert len(monitor.changes[0].alarms) == len(monitor.alarms)
+    assert len(monitor.changes[0].alarms) == sum(len(window.alarms) for window in monitor.windows)
     assert alarm.e_value >= 100
     assert 500 < alarm.sample <= int(alarm.raised) * 100
 

@@ -71,7 +71,7 @@ def test_e_values_are_on_one_scale_on_the_page_and_in_the_files(bundle, table) -
     """An alarm is raised at 1 / alpha whatever the stream."""
     monitor = Monitor(bundle, window=100, alpha=0.02)
     monitor.update(table(300, worse=4.0))
-    alarm = next(each for each in monitor.alarms if each.stream == "score_wrong")
+    alarm = next(each for each in monitor.changes[0].alarms if each.stream == "score_wrong")
     evidence, border = dict(_evidence(monitor.windows, monitor))["score_wrong"]
     ends = [window.log10_e_values["score_wrong"] for window in monitor.windows]
     np.testing.assert_allclose(border.y, 50)

@@ -11,7 +11,7 @@ from gradscore.data import open_splits
 from gradscore.errors import MissingExtraError
 from gradscore.evaluation import Records
 from gradscore.reporting import write_report
-from gradscore.reporting.evaluation_report import roc_points
+from gradscore.reporting.evaluation_report import roc
 from gradscore.reporting.gallery import _Images, make_galleries
 
 
@@ -86,11 +86,11 @@ def test_the_drawn_roc_has_the_area_of_the_records(report_evaluation):
     block = report_evaluation.score_file.columns(
         "misclassification", "in_dist_only", "in_dist.test", ["positive", "chosen"]
     )
-    x, y = roc_points(block["chosen"].to_numpy(), block["positive"].to_numpy(dtype=float))
+    line = roc(block["chosen"], block["positive"].to_numpy(dtype=bool), "chosen score", "black")
     record = next(
         each for each in report_evaluation.records if (each.task, each.metric) == ("misclassification", "auroc")
     )
-    assert np.trapezoid(y, x) == pytest.approx(record.value)
+    assert np.trapezoid(line.y, line.x) == pytest.approx(record.value)
 
 
 def test_galleries_show_images(page):
