@@ -233,6 +233,8 @@ CONVOLUTIONS = {
     "dilation": ((2, 4, 3, 1, 14, 14), {"dilation": (2, 2)}),
     "groups": ((4, 6, 3, 2, 20, 20), {"stride": (2, 2)}),
     "three axes": ((2, 4, 2, 1, 6, 6, 6), {}),
+    "depthwise": ((6, 6, 3, 6, 8, 8), {"padding": (1, 1)}),
+    "wide depthwise": ((6, 6, 5, 6, 8, 8), {"padding": (2, 2)}),
 }
 
 
@@ -269,6 +271,8 @@ CHOICES = {
     "many positions": ("two axes", torch.float32, True),
     "few positions": ("dilation", torch.float64, False),
     "strided groups": ("groups", torch.float32, True),
+    "channels by themselves": ("depthwise", torch.float32, True),
+    "channels by themselves, wide kernels": ("wide depthwise", torch.float32, False),
 }
 
 
