@@ -281,6 +281,8 @@ def expected_of(
     names = [TEST, *(name for name in dict.fromkeys(ood["split"]) if name != TEST)]
     splits = {name: _split_scores(name, scores, test, count) for name in names}
     thresholds, notices = _frozen_thresholds(splits[TEST], policy.alpha)
+    if unscored := [info.name for info in run.splits() if info.is_reported_ood and info.name not in splits]:
+        notices.append(f"nothing is compared on {some(unscored)}: the evaluation has no OOD scores there, and says why")
     inputs = run.manifest.inputs
     return ExpectedFigures(
         format="gradscore expected figures",

@@ -121,6 +121,25 @@ def test_samples_that_lost_their_labels_are_said_to_have(tmp_path) -> None:
         check_run(run("now", 7), expected, sources="left out")
 
 
+def test_an_ood_set_on_which_nothing_is_compared_is_named(tmp_path) -> None:
+    def rows(split: str) -> ShardRows:
+        size = 1 if split == "ood.rare" else 60
+        values = np.random.default_rng([*split.encode()]).normal(0.0, 1.0, (size, 2)) + np.array([3.0, 0.0])
+        hashes = [hashed(f"{split}-{place}") for place in range(size)]
+        labels, predictions = np.int64(np.arange(size) % 5 == 0), np.zeros(size, dtype=np.int64)
+        return rows_of(
+            split, ["logit_0", "logit_1"], values, labels=labels, predictions=predictions, content_hashes=hashes
+        )
+
+    run = written_run(tmp_path / "run", rows, ood=[{"name": "rare"}], meta={"cv_folds": 2, "Cs": [0.01]})
+    fit_run(run)
+    evaluate_run(run)
+    expected = make_expected(run, LOOSE, sources="left out")
+    said = "nothing is compared on ood.rare: the evaluation has no OOD scores there, and says why"
+    assert said in expected.notices
+    assert said in check_run(run, expected, sources="left out").notices
+
+
 def hashed(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 

@@ -338,6 +338,22 @@ def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
     assert found.next_command is None
 
 
+WANTED_OF_BOTH = {  # OOD samples among 1,000, with an interval four times as wide as would tell: 16 times the rarer kind
+    "few OOD samples": (10, 1000, "about 160 of bags."),
+    "few of both": (10, 40, "about 160 of bags and about 480 in-distribution ones."),
+    "as many of both": (20, 40, "about 320 of bags and about 320 in-distribution ones."),
+    "few in-distribution samples": (990, 1000, "about 160 in-distribution ones."),
+}
+
+
+@pytest.mark.parametrize(("positive", "n", "wanted"), WANTED_OF_BOTH.values(), ids=WANTED_OF_BOTH)
+def test_of_the_kind_that_is_rarer_more_are_wanted(positive: int, n: int, wanted: str) -> None:
+    unsure = of_set("bags", gain=UNDECIDED, by_gradients=UNDECIDED, caught=0.1, area=0.6, half=0.4)
+    found = answer([replace(each, n=n, n_positive=positive) for each in unsure])
+    assert found.no_verdict is not None
+    assert found.no_verdict.endswith(f"too few; give {wanted[:-1]}")
+
+
 def test_samples_without_labels_are_why_there_is_no_verdict() -> None:
     unlabelled = [replace(each, value=None, low=None, high=None, n=0, n_positive=0) for each in WRONG]
     assert str(answer(unlabelled).no_verdict).startswith("the samples to report on have no labels")
