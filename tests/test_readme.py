@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import cli
 from manual_pages import blocks_of
-from typer.testing import CliRunner
 
 import gradscore
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +50,7 @@ def own_model(tmp_path_factory):
 
 def run_lines(block):
     lines = [line.split("#")[0].split()[1:] for line in block.splitlines()]
-    results = [CliRunner().invoke(app, line) for line in lines]
+    results = [cli(*line) for line in lines]
     assert [result.exit_code for result in results] == [0] * len(lines), [result.output for result in results]
     return [line[0] for line in lines], results
 

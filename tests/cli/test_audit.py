@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
+from commands import cli, words
 from trusted import built
-from typer.testing import CliRunner
 from wrapped_data import Wrapped
 
 import gradscore
@@ -20,20 +19,11 @@ from gradscore.data import SampleDataset, collate, open_source
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder, verify_run
 from gradscore_cli.audit import PRINTED
-from gradscore_cli.main import app
-
-
-def audit(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
-
-
-def words(result: Result) -> str:
-    return " ".join(result.output.split())
 
 
 def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_config(RunFolder(small_run).config))
-    found = audit(tmp_path / "config.yaml", "--trust-code", "--out", tmp_path / "out", "--json", "--quiet")
+    found = cli("audit", tmp_path / "config.yaml", "--trust-code", "--out", tmp_path / "out", "--json", "--quiet")
     assert found.exit_code == 0, found.output
     report = json.loads(found.stdout)
     table = pd.read_parquet(tmp_path / "out" / "in_dist.fit" / "audit.parquet")
@@ -62,7 +52,7 @@ def test_files_are_where_the_manual_and_the_page_say(small_run: Path, tmp_path: 
     (tmp_path / "my_model").mkdir()
     config = RunFolder(small_run).config.model_copy(update={"run": Path("run")})
     (tmp_path / "my_model" / "gradscore.yaml").write_text(dump_config(config))
-    found = audit("my_model/gradscore.yaml", "--split", "in_dist.fit", "--trust-code", "--json", "--quiet")
+    found = cli("audit", "my_model/gradscore.yaml", "--split", "in_dist.fit", "--trust-code", "--json", "--quiet")
     assert found.exit_code == 0, found.output
     (folder,) = {Path(each).resolve().parent for each in json.loads(found.stdout)["tables"]}
     assert f"`{folder.relative_to(tmp_path.resolve())}`" in manual
@@ -73,7 +63,7 @@ def test_files_are_where_the_manual_and_the_page_say(small_run: Path, tmp_path: 
 def test_a_selection_and_what_suspected_means_are_said(small_run: Path, tmp_path: Path) -> None:
     config = RunFolder(small_run).config
     whole = len(open_source(config.data.in_dist.fit.source).ids)
-    found = audit(small_run, "--trust-code", "--out", tmp_path / "out")
+    found = cli("audit", small_run, "--trust-code", "--out", tmp_path / "out")
     looked_at = len(RunFolder(small_run).read("in_dist.fit"))
     assert looked_at < whole
     said = f"only the {looked_at} samples that data.in_dist.fit.select takes of {config.data.in_dist.fit.source} were"
@@ -84,7 +74,7 @@ def test_a_selection_and_what_suspected_means_are_said(small_run: Path, tmp_path
 def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Path]) -> None:
     run = make_run(evaluate=False)
     splits = ["in_dist.fit", "in_dist.test"]
-    found = [audit(run, "--split", split, "--trust-code", "--shown", "5") for split in splits]
+    found = [cli("audit", run, "--split", split, "--trust-code", "--shown", "5") for split in splits]
     assert [each.exit_code for each in found] == [0, 0]
     page = (run / "audit" / "in_dist.test" / "audit.html").read_text()
     assert page.count("<article") == 5
@@ -103,7 +93,7 @@ def test_labels_in_another_order_are_said_in_place_of_a_count(
     (tmp_path / "config.yaml").write_text(dump_config(RunFolder(small_run).config))
     turned = {digit: (digit + 1) % 10 for digit in range(10)}
     settings = ["--set", f"data.in_dist.fit.label_map={json.dumps(turned)}", "--out", tmp_path / "out"]
-    found = audit(tmp_path / "config.yaml", "--trust-code", *settings, *options)
+    found = cli("audit", tmp_path / "config.yaml", "--trust-code", *settings, *options)
     assert found.exit_code == 3, found.output
     assert "labels are probably in that other order" in words(found)
     assert "labels are wrong" not in words(found)
@@ -121,7 +111,7 @@ class OfOneClass(Wrapped):
 
 
 def test_a_mistyped_split_is_told_those_with_labels(small_run: Path) -> None:
-    found = audit(small_run, "--split", "nowhere", "--trust-code")
+    found = cli("audit", small_run, "--split", "nowhere", "--trust-code")
     assert found.exit_code == 2, found.output
     assert "audit: no split 'nowhere'; valid: in_dist.fit, in_dist.test" in words(found)
     assert "ood." not in found.stderr
@@ -133,7 +123,7 @@ def test_labels_are_looked_at_before_anything_is_computed(small_run: Path, monke
 
     monkeypatch.setattr("gradscore.pipeline.extraction.open_datasets", opened)
     monkeypatch.setattr("gradscore.label_audit.audits.audited_features", None)
-    found = audit(small_run, "--trust-code")
+    found = cli("audit", small_run, "--trust-code")
     assert found.exit_code == 2, found.output
     assert "wanted samples of two classes or more, got 1" in words(found)
 
@@ -159,6 +149,6 @@ def test_targets_are_refused_before_anything_is_computed(
     small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Callable[[Path], Path], message: str
 ) -> None:
     monkeypatch.setattr(label_audit, "audit_config", None)
-    found = audit(small_run, "--trust-code", "--out", place(tmp_path))
+    found = cli("audit", small_run, "--trust-code", "--out", place(tmp_path))
     assert found.exit_code == 2
     assert message in words(found)

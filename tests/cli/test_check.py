@@ -9,18 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from click.testing import Result
+from commands import cli
 from PIL import Image
 from restored import restored
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner, Result
-
-from gradscore_cli.main import app
 
 
 def check(run: Path, expected: Path, *arguments: object) -> Result:
     given = ["check", str(run), "--expected", str(expected), *map(str, arguments)]
-    return CliRunner().invoke(app, given)
+    return cli(*given)
 
 
 @pytest.fixture
@@ -201,7 +200,7 @@ def test_another_ood_set_of_the_same_name_never_passes(own) -> None:
     result = check(own / "run", own / "expected.json")
     assert result.exit_code == 2
     assert "ood.mine: the samples of ood.mine changed" in result.stderr.replace("\n", " ")
-    extracted = CliRunner().invoke(app, ["extract", str(own / "own.yaml"), "--trust-code"])
+    extracted = cli("extract", own / "own.yaml", "--trust-code")
     assert extracted.exit_code == 0
     result = check(own / "run", own / "expected.json")
     assert result.exit_code == 2

@@ -3,13 +3,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import cli
 from run_inputs import write_manifest
 from score_files import write_scores
-from typer.testing import CliRunner
 
 from gradscore.evaluation.score_tables import LEADING, made_of
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 N = 40
 
@@ -37,7 +36,7 @@ def runs(tmp_path: Path) -> list[str]:
 
 
 def test_prints_the_change_its_interval_and_p(runs: list[str]) -> None:
-    result = CliRunner().invoke(app, ["compare", *runs])
+    result = cli("compare", *runs)
     assert result.exit_code == 0
     assert "ood, known" in result.stdout
     assert "1.0000" in result.stdout
@@ -46,15 +45,15 @@ def test_prints_the_change_its_interval_and_p(runs: list[str]) -> None:
 
 
 def test_runs_without_tables_are_compared_and_the_doubt_is_said(runs: list[str]) -> None:
-    result = CliRunner().invoke(app, ["compare", *runs])
+    result = cli("compare", *runs)
     assert [line.partition(" cannot be told")[0] for line in result.stderr.splitlines()] == [
         f"warning: {run}: whether its labels are those of the network" for run in runs
     ]
 
 
 def test_names_are_not_read_as_markup(runs: list[str]) -> None:
-    assert "[red]noise[/red]" in CliRunner().invoke(app, ["compare", *runs]).stdout
+    assert "[red]noise[/red]" in cli("compare", *runs).stdout
 
 
 def test_compares_another_score(runs: list[str]) -> None:
-    assert "+0.0000" in CliRunner().invoke(app, ["compare", *runs, "--score", "energy"]).stdout
+    assert "+0.0000" in cli("compare", *runs, "--score", "energy").stdout

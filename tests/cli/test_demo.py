@@ -6,16 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from commands import cli
 from help_examples import EXAMPLES
-from typer.testing import CliRunner, Result
-
-from gradscore_cli.main import app
 
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, ["demo", *arguments])
+    return lambda *arguments: cli("demo", *arguments)
 
 
 def test_a_folder_that_is_there(demo: Callable[..., Result]) -> None:
@@ -51,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return folder, CliRunner().invoke(app, ["demo"])
+        return folder, cli("demo")
 
 
 @pytest.mark.slow
@@ -93,5 +92,5 @@ def test_examples_of_help_work_after_it(
     whole: tuple[Path, Result], smaller: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.chdir(smaller if command in ANEW else whole[0])
-    ended = [CliRunner().invoke(app, words[1:]) for words in EXAMPLES[command]]
+    ended = [cli(*words[1:]) for words in EXAMPLES[command]]
     assert [each.exit_code for each in ended] == [0] * len(ended), [each.output for each in ended]

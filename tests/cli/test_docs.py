@@ -5,16 +5,15 @@ import re
 import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore_cli.docs import docs
-from gradscore_cli.main import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_all_pages_are_listed_the_first_one_first() -> None:
-    found = CliRunner().invoke(app, ["docs"])
+    found = cli("docs")
     names = [line.split()[0] for line in found.stdout.splitlines()]
     assert (found.exit_code, names[0], sorted(names)) == (
         0,
@@ -24,32 +23,32 @@ def test_all_pages_are_listed_the_first_one_first() -> None:
 
 
 def test_every_page_that_a_page_links_is_there() -> None:
-    pages = [line.split()[0] for line in CliRunner().invoke(app, ["docs"]).stdout.splitlines()]
+    pages = [line.split()[0] for line in cli("docs").stdout.splitlines()]
     for page in pages:
-        text = CliRunner().invoke(app, ["docs", page]).stdout
+        text = cli("docs", page).stdout
         linked = re.findall(r"\]\((\w[\w-]*)\.(?:md|ipynb)[)#]", text)
         assert set(linked) <= set(pages), page
 
 
 def test_a_notebook_is_shown_as_a_page() -> None:
-    found = CliRunner().invoke(app, ["docs", "detector"]).stdout
+    found = cli("docs", "detector").stdout
     assert found.startswith("# Three lines")
     assert "```python\nimport gradscore\n" in found
 
 
 def test_a_page_in_a_pipe_is_as_it_is_written() -> None:
-    assert CliRunner().invoke(app, ["docs", "glossary"]).stdout == (DOCS / "glossary.md").read_text()
+    assert cli("docs", "glossary").stdout == (DOCS / "glossary.md").read_text()
 
 
 def test_a_page_on_a_terminal_is_laid_out(monkeypatch) -> None:
     monkeypatch.setattr("gradscore_cli.docs._is_terminal", lambda: True)
-    found = CliRunner().invoke(app, ["docs", "glossary.md"], env={"COLUMNS": "60", "NO_COLOR": "1"}).stdout
+    found = cli("docs", "glossary.md", COLUMNS="60", NO_COLOR="1").stdout
     assert "Glossary" in found
     assert "# Glossary" not in found
 
 
 def test_a_page_that_is_not_there() -> None:
-    found = CliRunner().invoke(app, ["docs", "glosary"])
+    found = cli("docs", "glosary")
     assert (found.exit_code, found.stdout) == (2, "")
     assert "did you mean 'glossary'?" in " ".join(found.stderr.split())
 
@@ -64,7 +63,7 @@ def test_a_terminal_that_lacks_letters_gets_a_sign_in_their_place(monkeypatch) -
 
 
 def test_names_stand_with_what_they_are() -> None:
-    found = CliRunner().invoke(app, ["docs", "python"]).stdout
+    found = cli("docs", "python").stdout
     assert ":::" not in found
     assert "- `gradscore.Detector`: Tells wrong predictions and out-of-distribution samples" in found
     assert "- `gradscore.features`: " in found

@@ -4,9 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
-
-from gradscore_cli.main import app
+from commands import cli
 
 NET = """
 import torch
@@ -41,7 +39,7 @@ run: run
 
 
 def doctor(config: Path, *options: str):
-    return CliRunner().invoke(app, ["doctor", str(config), "--trust-code", *options])
+    return cli("doctor", config, "--trust-code", *options)
 
 
 def test_fit_to_be_scored(config_file: Path, tmp_path: Path) -> None:
@@ -153,11 +151,11 @@ def test_rows_without_a_value_are_one_line_a_set(tmp_path: Path) -> None:
     )
     assert said.count("have missing values in") == 2
     skip = ("--trust-code", "-q", "--set", "extract.on_error=skip")
-    extracted = CliRunner().invoke(app, ["extract", str(config), *skip]).stdout
+    extracted = cli("extract", config, *skip).stdout
     rows = "6 of 80 rows have missing values in income (6), visits (2): 3 of in_dist.fit, 3 of in_dist.test; "
     assert f"warning: skipped: {rows}fill them as in training" in extracted
     assert extracted.count("skipped") == 1
-    audited = CliRunner().invoke(app, ["audit", str(config), "--split", "in_dist.fit", *skip[:1], *skip[2:]]).output
+    audited = cli("audit", config, "--split", "in_dist.fit", *skip[:1], *skip[2:]).output
     assert audited.count("3 of 40 rows have missing values in income (3), visits (1), and were skipped; fill them") == 1
     assert "9 was skipped" not in audited
 

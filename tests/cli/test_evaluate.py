@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import cli
 from score_names import score_names
-from typer.testing import CliRunner
 from written_runs import rows_of, written_run
 
 from gradscore.config import load_config
@@ -18,7 +18,6 @@ from gradscore.detector.detector_sets import Thumbnails
 from gradscore.evaluation import EvaluationReport, evaluate_run
 from gradscore.evaluation.score_tables import ScoreFile, score_columns
 from gradscore.store import RunFolder, ShardRows
-from gradscore_cli.main import app
 
 SIZE = 30
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1"]
@@ -65,7 +64,7 @@ def write_run(
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(tmp_path_factory.mktemp("evaluate") / "run", wrong_of_test=0)
-    CliRunner().invoke(app, ["fit-meta", str(run)])
+    cli("fit-meta", run)
     return run
 
 
@@ -87,7 +86,7 @@ class Said:
 def said(fitted: Path) -> Said:
     found = evaluate_run(RunFolder(fitted))
     options = ([], ["-q"], ["--json"])
-    results = [CliRunner().invoke(app, ["evaluate", str(fitted), *each]) for each in options]
+    results = [cli("evaluate", fitted, *each) for each in options]
     assert [each.exit_code for each in results] == [0] * len(options)
     plain, quiet, document = (str(each.stdout) for each in results)
     return Said(fitted, found, plain, quiet, json.loads(document))
@@ -141,7 +140,7 @@ def test_no_page_of_earlier_figures_stays_beside_newer_ones(
     made = {"report.html", "metrics.json"}
     assert made <= {file.name for file in (run / "evaluation").iterdir()}
     monkeypatch.setattr(place, instead)
-    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    result = cli("evaluate", run)
     assert (result.exit_code, message in result.output) == (code, True)
     assert made & {file.name for file in (run / "evaluation").iterdir()} == {"metrics.json"}
 
@@ -157,7 +156,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         classes={"in_dist.fit": 1},
     )
     commands = {"fitted": ["fit-meta", "-q"], "quiet": ["evaluate", "-q"]}
-    said = {name: CliRunner().invoke(app, [*each, str(run)]).stdout for name, each in commands.items()}
+    said = {name: cli(*each, run).stdout for name, each in commands.items()}
     return SimpleNamespace(**said, page=(run / "evaluation" / "report.html").read_text())
 
 
@@ -179,7 +178,7 @@ def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(sp
 def test_an_ood_set_of_test_samples_has_no_figures(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=12, ood=("far", "near", "same"), tested="ood.same")
     for command in ("fit-meta", "evaluate"):
-        result = CliRunner().invoke(app, [command, str(run)])
+        result = cli(command, run)
         assert result.exit_code == 0, result.output
     assert "warning: ood.same: 30 of 30 samples are copies of in-distribution samples: its figures" in result.output
     page = (run / "evaluation" / "report.html").read_text()
@@ -199,28 +198,28 @@ def test_classes_that_are_not_fitted_on_are_warned_of(spoilt: SimpleNamespace) -
 
 def test_a_test_set_without_labels_is_called_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=5, classes={"in_dist.test": 0})
-    result = CliRunner().invoke(app, ["fit-meta", str(run), "-q"])
+    result = cli("fit-meta", run, "-q")
     assert "warning: in_dist.test has no labels, so nothing is said of wrong predictions there" in result.stdout
     assert "no sample of" not in result.output
-    assert CliRunner().invoke(app, ["evaluate", str(run), "-q"]).exit_code in (0, 3)
+    assert cli("evaluate", run, "-q").exit_code in (0, 3)
 
 
 def test_samples_to_fit_on_without_labels_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=5, classes={"in_dist.fit": 0})
-    result = CliRunner().invoke(app, ["fit-meta", str(run), "-q"])
+    result = cli("fit-meta", run, "-q")
     assert result.exit_code == 2
     assert "in_dist.fit: wanted labelled samples, and none of its 30 has a label; say where" in result.stderr
 
 
 def test_classes_are_called_by_their_names(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=5, classes={"in_dist.test": 1}, class_names=["cat", "emu"])
-    said = CliRunner().invoke(app, ["fit-meta", str(run), "-q"]).stdout
+    said = cli("fit-meta", run, "-q").stdout
     assert "warning: in_dist.test has no sample of class emu, which in_dist.fit has: " in said
 
 
 def test_one_ood_set_is_reported_by_the_model_of_bundles(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=3, ood=("far",))
-    CliRunner().invoke(app, ["fit-meta", str(run)])
+    cli("fit-meta", run)
     found = evaluate_run(RunFolder(run))
     assert "ood/leave_one_dataset_out/far: no other OOD set" in "\n".join(found.notices)
     assert found.verdicts[-1].protocol == "known"
@@ -228,8 +227,8 @@ def test_one_ood_set_is_reported_by_the_model_of_bundles(tmp_path: Path) -> None
 
 def test_nothing_to_tell_from_the_rest_is_no_verdict(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", wrong_of_test=0, ood=())
-    CliRunner().invoke(app, ["fit-meta", str(run)])
-    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    cli("fit-meta", run)
+    result = cli("evaluate", run)
     assert result.exit_code == 3, result.output
     first = result.stdout.splitlines()[0]
     assert first.startswith("No verdict: 0 wrong predictions among 30 samples are too few; give about 970 labelled")
@@ -239,7 +238,7 @@ def test_nothing_to_tell_from_the_rest_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_without_meta_models_is_an_error(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["evaluate", str(write_run(tmp_path / "run", wrong_of_test=1))])
+    result = cli("evaluate", write_run(tmp_path / "run", wrong_of_test=1))
     assert result.exit_code == 2
     assert "fit-meta" in result.stderr
     assert not (tmp_path / "run" / "evaluation").exists()
@@ -300,9 +299,9 @@ def test_advice_trusts_code_that_the_run_names(fitted: Path, monkeypatch, settin
 def test_a_baseline_that_was_removed_is_missed_and_fitted_again(fitted: Path, tmp_path: Path) -> None:
     run = shutil.copytree(fitted, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     shutil.rmtree(run / "meta" / "misclassification" / "in_dist_only" / "all" / "score_lr")
-    result = CliRunner().invoke(app, ["evaluate", str(run)])
+    result = cli("evaluate", run)
     assert result.exit_code == 2
     assert "misclassification/in_dist_only/all/score_lr: missing, though" in result.stderr
     assert not (run / "evaluation").exists()
-    assert CliRunner().invoke(app, ["fit-meta", str(run)]).exit_code == 0
-    assert CliRunner().invoke(app, ["evaluate", str(run)]).exit_code == 0
+    assert cli("fit-meta", run).exit_code == 0
+    assert cli("evaluate", run).exit_code == 0

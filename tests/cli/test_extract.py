@@ -4,16 +4,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import cli
 from PIL import Image
-from typer.testing import CliRunner
 
 from gradscore.models import is_code_trusted
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 
 def extract(config: Path, *options: str):
-    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", "--device", "cpu", *options])
+    return cli("extract", config, "--trust-code", "--device", "cpu", *options)
 
 
 def test_summary(config_file: Path, tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Pa
 
 
 def test_trust_ends_with_a_command_that_cannot_begin(config_file: Path) -> None:
-    result = CliRunner().invoke(app, ["extract", str(config_file), "--trust-code", "--batch-size", "many"])
+    result = cli("extract", config_file, "--trust-code", "--batch-size", "many")
     assert (result.exit_code, is_code_trusted()) == (2, False)
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.store import CHECKSUMS, RunFolder, verify_run
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +31,7 @@ def run(small_run: Path, tmp_path: Path) -> Path:
 
 
 def invoke(name: str, run: Path):
-    return CliRunner().invoke(app, COMMANDS[name](run))
+    return cli(*COMMANDS[name](run))
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -81,7 +80,7 @@ def test_files_from_the_future(run: Path) -> None:
     before = (run / "evaluation/metrics.json").read_bytes()
     assert [invoke(name, run).exit_code for name in COMMANDS] == [0, 0, 0]
     assert (run / "evaluation/metrics.json").read_bytes() == before
-    assert CliRunner().invoke(app, ["verify", str(run)]).exit_code == 0
+    assert cli("verify", run).exit_code == 0
 
 
 SURROUNDINGS = {

@@ -2,13 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import cli
 from meta_models import OOD, meta_model
-from typer.testing import CliRunner
 from written_runs import rows_of, written_run
 
 from gradscore.meta import group_of
 from gradscore.store import ShardRows
-from gradscore_cli.main import app
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.bias/l1", "uniform/fc.weight/l1", "uniform/fc.weight/l2"]
 SIZE = 40
@@ -30,13 +29,13 @@ def write_run(path: Path, *, ood: tuple[str, ...] = ("far", "near"), wrong: int 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_run(tmp_path_factory.mktemp("fitted") / "run")
-    CliRunner().invoke(app, ["fit-meta", str(run)])
+    cli("fit-meta", run)
     return run
 
 
 def test_says_how_many_models(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    result = CliRunner().invoke(app, ["fit-meta", str(run)])
+    result = cli("fit-meta", run)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, f"5 meta models: {run / 'meta'}")
 
 
@@ -63,7 +62,7 @@ def test_the_regression_beside_it_sees_no_gradients(fitted: Path) -> None:
 
 
 def test_says_what_it_skips(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["fit-meta", str(write_run(tmp_path / "run", ood=("far",), wrong=0))])
+    result = cli("fit-meta", write_run(tmp_path / "run", ood=("far",), wrong=0))
     assert result.exit_code == 0
     assert "skipped: misclassification/in_dist_only/all: no misclassified sample" in result.stdout
     assert "skipped: ood/leave_one_dataset_out/far: no other OOD set" in result.stdout
@@ -72,6 +71,6 @@ def test_says_what_it_skips(tmp_path: Path) -> None:
 
 def test_nothing_to_fit_is_an_error(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ood=(), wrong=0)
-    result = CliRunner().invoke(app, ["fit-meta", str(run), "--set", "evaluate.protocols=[known]"])
+    result = cli("fit-meta", run, "--set", "evaluate.protocols=[known]")
     assert result.exit_code == 2
     assert "no meta model can be fitted" in result.stderr

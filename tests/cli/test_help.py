@@ -3,10 +3,8 @@
 import re
 
 import pytest
+from commands import cli
 from help_examples import COMMANDS, GROUP, LABELS
-from typer.testing import CliRunner
-
-from gradscore_cli.main import app
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -20,7 +18,7 @@ def test_every_command_has_an_example(command: str) -> None:
 
 
 def test_groups_and_their_order() -> None:
-    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
+    said = cli("--help", COLUMNS="200", NO_COLOR="1").stdout
     panels = re.findall(r"^╭─ (\w+)", said, re.MULTILINE)
     assert panels == ["Options", "Start", "Steps", "Decide", "Guard", "Look"]
     commands = [line.split()[1] for line in said.splitlines() if line.startswith("│ ") and line[2].isalpha()]
@@ -34,7 +32,7 @@ def test_the_terminal_alone_breaks_lines() -> None:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_flags_show_no_value(command: str) -> None:
-    said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"}).stdout
+    said = cli(*command.split(), "--help", COLUMNS="200").stdout
     assert "--help" in said
     assert "bool" not in said.lower()
 
@@ -44,12 +42,12 @@ def test_brackets_are_shown(command: str) -> None:
     """Rich takes them for markup where nothing says otherwise, as in an example `--set features.losses=[uniform]`."""
     shown = COMMANDS[command]
     written = [shown.callback.__doc__, *(getattr(each, "help", None) or "" for each in shown.params)]
-    said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).stdout
+    said = cli(*command.split(), "--help", COLUMNS="400", NO_COLOR="1").stdout
     assert [each for text in written for each in re.findall(r"\S*\[[^]]*\]", text) if each not in said] == []
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_nothing_is_cut_on_a_narrow_terminal(command: str) -> None:
-    said = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).stdout
+    said = cli(*command.split(), "--help", COLUMNS="80", NO_COLOR="1").stdout
     assert "--help" in said
     assert "…" not in said

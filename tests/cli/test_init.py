@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import cli
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 from gradscore.config import load_config
 from gradscore.system import import_torchvision
-from gradscore_cli.main import app
 
 QUICK = (
     *("--set", "preprocessing.resize=32", "--set", "preprocessing.crop=32", "--set", "meta.cv_folds=2"),
@@ -62,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -> None:
     config = files / "gradscore.yaml"
-    made = CliRunner().invoke(app, ["init", str(files)])
+    made = cli("init", files)
     assert made.exit_code == 0, made.output
     assert "ood: # 9 images; check that they are of none of the classes\n" in re.sub(" +", " ", config.read_text())
     found = load_config(config)
@@ -70,14 +69,14 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     assert found.preprocessing.mean == [0.485, 0.456, 0.406]
     assert [entry.name for entry in found.data.ood if not entry.auxiliary] == ["textures"]
     assert found.features.penultimate == found.data.auxiliary == "auto"
-    ran = CliRunner().invoke(app, ["run", str(config), *QUICK])
+    ran = cli("run", config, *QUICK)
     assert ran.exit_code in (0, 3), ran.output  # so few samples may come to no verdict
     assert (files / "run" / "evaluation" / "report.html").is_file()
 
 
 def test_what_was_found_as_json(files: Path, tmp_path: Path) -> None:
     command = ["init", str(files / "best.pth"), str(files / "images"), "--out", str(tmp_path / "made.yaml"), "--json"]
-    found = json.loads(CliRunner().invoke(app, command).stdout)
+    found = json.loads(cli(*command).stdout)
     assert found["settings"]["model.source"] == "torchvision:resnet18"
     assert found["missing"] == {}
     assert isinstance(found["notices"], list)
@@ -91,26 +90,26 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("address", "setting"), ADDRESSES.values(), ids=ADDRESSES)
 def test_an_address_is_not_looked_at(address: str, setting: str) -> None:
-    result = CliRunner().invoke(app, ["init", address])
+    result = cli("init", address)
     wanted = f"error: {address}: init looks at local folders; write {setting} into the configuration"
     assert (result.exit_code, wanted in result.stderr) == (2, True)
 
 
 def test_an_own_configuration_stays(tmp_path: Path) -> None:
     (tmp_path / "gradscore.yaml").write_text("mine")
-    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    result = cli("init", tmp_path)
     assert (result.exit_code, (tmp_path / "gradscore.yaml").read_text()) == (2, "mine")
     assert "there is a file already; name another with --out, or replace it with --force" in result.stderr
 
 
 def test_only_a_configuration_gives_way_by_force(files: Path, tmp_path: Path) -> None:
     before = (files / "best.pth").read_bytes()
-    result = CliRunner().invoke(app, ["init", str(files), "--out", str(files / "best.pth"), "--force"])
+    result = cli("init", files, "--out", files / "best.pth", "--force")
     assert (result.exit_code, (files / "best.pth").read_bytes() == before) == (2, True)
     wanted = "--force replaces a configuration, a file that ends in .yaml or .yml; give another path"
     assert wanted in " ".join(result.stderr.split())
     (tmp_path / "own.yaml").write_text("mine")
-    made = CliRunner().invoke(app, ["init", str(files), "--out", str(tmp_path / "own.yaml"), "--force"])
+    made = cli("init", files, "--out", tmp_path / "own.yaml", "--force")
     assert made.exit_code == 0, made.output
     assert load_config(tmp_path / "own.yaml").model.source == "torchvision:resnet18"
 
@@ -137,7 +136,7 @@ class Sum(nn.Module):
     weights = {"layer.weight": torch.tensor([[-1.0] * 3, [1.0] * 3]), "layer.bias": torch.tensor([3.0, -3.0])}
     torch.save(weights, tmp_path / "weights.pt")
     monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(app, ["init"])
+    made = cli("init")
     assert (made.exit_code, made.stderr) == (0, "")
     said = made.stdout.splitlines()
     assert [line.partition(": ")[0] for line in said[:-1]] == ["warning", "warning", "configuration"]
@@ -145,7 +144,7 @@ class Sum(nn.Module):
     file = tmp_path / "gradscore.yaml"
     file.write_text(file.read_text().replace("fill-in", "null"))
     for command in (["doctor"], ["run", *QUICK[4:]]):
-        ran = CliRunner().invoke(app, [*command, "gradscore.yaml", "--trust-code"])
+        ran = cli(*command, "gradscore.yaml", "--trust-code")
         assert ran.exit_code in (0, 3), ran.output
     assert (tmp_path / "run" / "evaluation" / "report.html").is_file()
 
@@ -217,7 +216,7 @@ def test_a_classifier_of_texts_and_tables_give_a_configuration_that_runs(bert: P
     table(bert / "train.csv", texts(80, seed=1000), "text,label")
     table(bert / "test.csv", texts(240, seed=1001), "text,label")
     (bert / "strange.csv").write_text("text\n" + "yew yew yew yew yew\n" * 3 + "cow oak cow oak\nant\nfox fox\n" * 8)
-    made = CliRunner().invoke(app, ["init", str(bert)])
+    made = cli("init", bert)
     assert made.exit_code == 0, made.output
     assert "to fill in" not in made.output
     config = bert / "gradscore.yaml"
@@ -226,7 +225,7 @@ def test_a_classifier_of_texts_and_tables_give_a_configuration_that_runs(bert: P
     assert (found.model.checkpoint, found.model.num_classes) == (None, 2)
     assert found.data.in_dist.bank.source == f"csv:{bert / 'train.csv'}"
     assert [each.name for each in found.data.ood] == ["strange"]
-    result = CliRunner().invoke(app, ["run", str(config), *QUICK[4:]])
+    result = cli("run", config, *QUICK[4:])
     assert result.exit_code == 0, result.output
     assert "wrong predictions" in result.stdout
 
@@ -235,15 +234,15 @@ def test_classes_of_texts_in_a_column_of_another_name(bert: Path, tmp_path: Path
     shutil.copytree(bert / "bert", tmp_path / "bert")
     table(tmp_path / "fit.csv", texts(80, seed=1), "text,library", names=("LABEL_0", "LABEL_1"))
     (tmp_path / "test.csv").write_text("text\nant bee\noak\n")
-    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    result = cli("init", tmp_path)
     assert result.exit_code == 0, result.output
     assert "{source: 'csv:fit.csv', arguments: {labels: library}" in (tmp_path / "gradscore.yaml").read_text()
 
 
 def test_a_source_that_is_not_filled_in_is_said(bert: Path, tmp_path: Path) -> None:
     shutil.copytree(bert / "bert", tmp_path / "bert")
-    CliRunner().invoke(app, ["init", str(tmp_path)])
-    result = CliRunner().invoke(app, ["extract", str(tmp_path / "gradscore.yaml")])
+    cli("init", tmp_path)
+    result = cli("extract", tmp_path / "gradscore.yaml")
     assert result.exit_code == 2
     assert "data.in_dist.fit.source: still to be filled in ('csv:fill-in')" in result.stderr
 
@@ -251,7 +250,7 @@ def test_a_source_that_is_not_filled_in_is_said(bert: Path, tmp_path: Path) -> N
 def test_classes_that_the_network_does_not_name_are_asked_for(bert: Path, tmp_path: Path) -> None:
     shutil.copytree(bert / "bert", tmp_path / "bert")
     table(tmp_path / "val.csv", texts(9, seed=0), "text,label", names=("animal", "plant"))
-    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    result = cli("init", tmp_path)
     wanted = "to fill in: data.class_names: names of the network's classes in the order of its outputs"
     assert wanted in result.stdout
 
@@ -260,7 +259,7 @@ def test_a_model_that_is_no_classifier_is_refused(bert: Path, tmp_path: Path) ->
     shutil.copytree(bert / "bert", tmp_path / "bert")
     file = tmp_path / "bert" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"architectures": ["BertForMaskedLM"]}))
-    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    result = cli("init", tmp_path)
     assert result.exit_code == 2
     assert "this is BertForMaskedLM of transformers, and init knows those with ForSequenceCl" in result.stderr
     assert not (tmp_path / "gradscore.yaml").exists()
@@ -268,7 +267,7 @@ def test_a_model_that_is_no_classifier_is_refused(bert: Path, tmp_path: Path) ->
 
 def test_of_nothing_no_configuration_is_written(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x = 1")
-    result = CliRunner().invoke(app, ["init", str(tmp_path)])
+    result = cli("init", tmp_path)
     assert result.exit_code == 2
     assert "wanted folders with the weights of a network (.safetensors, " in result.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["train.py"]

@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import cli
 from matplotlib.figure import Figure
 from PIL import Image
-from typer.testing import CliRunner
 
 from gradscore.config import load_config
 from gradscore.errors import OutputError
 from gradscore.inspect import inspect_config
 from gradscore.models import trusting_code
-from gradscore_cli.main import app
 
 NET = """
 import torch
@@ -80,7 +79,7 @@ FAST = ("--samples", "12", "--quantities", "gradient_activation,gradient_geometr
 
 
 def inspect(*arguments: object):
-    return CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    return cli("inspect", *arguments)
 
 
 def test_a_mistyped_choice_is_told_with_those_there_are() -> None:

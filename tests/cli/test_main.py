@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from commands import cli
 from typer.testing import CliRunner
 
 from gradscore.errors import GradscoreError, StoreError
@@ -17,13 +18,13 @@ COMMANDS = {"the program": [], "extract": ["extract"]}
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_help_is_the_same_by_both_options_and_shows_an_example(command: list[str]) -> None:
-    short, long = (CliRunner().invoke(app, [*command, option]) for option in ("-h", "--help"))
+    short, long = (cli(*command, option) for option in ("-h", "--help"))
     assert (short.exit_code, short.stdout) == (0, long.stdout)
     assert f": gradscore {' '.join(command)}" in long.stdout
 
 
 def test_version() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+    result = cli("--version")
     assert (result.exit_code, result.stdout) == (0, f"gradscore {version('gradscore')}\n")
 
 
@@ -109,7 +110,7 @@ def test_a_bug_is_said_and_its_traceback_kept(tmp_path: Path, monkeypatch: pytes
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr("gradscore.store.RunFolder", surprise)
-    result = CliRunner().invoke(app, ["fit-meta", "run"])
+    result = cli("fit-meta", "run")
     (written,) = tmp_path.glob("gradscore-*.txt")
     assert result.exit_code == 70
     assert "internal error: ZeroDivisionError: by nothing\nthis is a bug" in result.stderr

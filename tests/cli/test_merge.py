@@ -2,20 +2,19 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 SMALL = ("--set", "extract.part_size=6", "--device", "cpu")
 
 
 def extract(config: Path, *options: str):
-    return CliRunner().invoke(app, ["extract", str(config), "--trust-code", *SMALL, *options])
+    return cli("extract", config, "--trust-code", *SMALL, *options)
 
 
 def merge(run: Path):
-    return CliRunner().invoke(app, ["merge", str(run), "--trust-code"])
+    return cli("merge", run, "--trust-code")
 
 
 def test_shares(config_file: Path, tmp_path: Path) -> None:

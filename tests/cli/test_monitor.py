@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
+from commands import cli
 from PIL import Image
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner, Result
 
 from gradscore.deployment import Scorer
 from gradscore.monitoring import Monitor
 from gradscore.system import writing
-from gradscore_cli.main import app
 
 DIGITS = np.round(load_digits().images[420:] * (255 / 16)).astype(np.uint8)
 
@@ -37,7 +37,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def monitor(bundle: Path, *arguments: object) -> Result:
-    return CliRunner().invoke(app, ["monitor", str(bundle), *map(str, arguments), "--trust-code"])
+    return cli("monitor", bundle, *arguments, "--trust-code")
 
 
 def lines(folder: Path) -> list[dict]:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import cli
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
 from gradscore.evaluation import fit_run
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 NET = """
 import os
@@ -89,7 +88,7 @@ def run(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     extract(config.model_copy(update={"model": model, "run": folder / "run"}), trust_code=True)
     fit_run(RunFolder(folder / "run"))
     bundle = ["bundle", str(folder / "run"), "--out", str(folder / "b.gradscore"), "--monitor", "--trust-code"]
-    assert CliRunner().invoke(app, bundle).exit_code == 0
+    assert cli(*bundle).exit_code == 0
     np.savez(folder / "d.npz", images=np.round(load_digits().images[420:500] * (255 / 16)).astype(np.uint8))
     return folder / "run"
 
@@ -104,7 +103,7 @@ CASES = [
 @pytest.mark.parametrize(("command", "odd"), CASES)
 def test_odd_networks(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, odd: str) -> None:
     monkeypatch.setenv("ODD", odd)
-    result = CliRunner().invoke(app, [*map(str, COMMANDS[command](run, tmp_path / "out")), "--trust-code"])
+    result = cli(*COMMANDS[command](run, tmp_path / "out"), "--trust-code")
     said = " ".join(result.output.split())
     assert result.exit_code == 2, said
     assert any(part in said for part in MESSAGES[odd].split("|")), said

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.notices import Notice
-from gradscore_cli.main import app
 from gradscore_cli.output import Output, figures_table, folded, json_text
 
 
@@ -88,14 +87,14 @@ REPORTS = {
 def own_run(make_run) -> Path:
     """A run that may be written to, and expected figures beside it."""
     run: Path = make_run()
-    CliRunner().invoke(app, ["check", str(run), "--expected", f"{run}/../expected.json", "--update"])
+    cli("check", run, "--expected", f"{run}/../expected.json", "--update")
     shutil.copytree(run, run.parent / "copy")
     return run
 
 
 @pytest.mark.parametrize(("command", "keys"), REPORTS.values(), ids=REPORTS)
 def test_every_report_is_json(own_run: Path, command: list[str], keys: set[str]) -> None:
-    result = CliRunner().invoke(app, [*(part.format(run=own_run) for part in command), "--json"])
+    result = cli(*(part.format(run=own_run) for part in command), "--json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout).keys() >= keys
 
@@ -104,7 +103,7 @@ def test_a_bundle_of_an_ood_set_of_in_distribution_samples_says_so_first(make_ru
     own = {"name": "own", "source": "sklearn:digits", "select": {"start": 100, "stop": 200}}
     run = make_run(evaluate=False, ood=[own])
     command = ["bundle", str(run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.2", "--trust-code", "-q"]
-    result = CliRunner().invoke(app, command)
+    result = cli(*command)
     assert "warning: ood.own: 100 of 100 samples are copies of in-distribution samples" in result.stderr
     assert "ood.own: 100 of 100" not in result.stdout
 
@@ -112,7 +111,7 @@ def test_a_bundle_of_an_ood_set_of_in_distribution_samples_says_so_first(make_ru
 def test_scores_as_json(small_bundle: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", images=np.zeros((2, 8, 8), np.uint8))
     command = ["score", str(small_bundle), str(tmp_path / "two.npz"), "--trust-code", "--json"]
-    result = CliRunner().invoke(app, command)
+    result = cli(*command)
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     assert len(found["samples"]) == found["accepted"] + found["rejected"] == 2
@@ -123,14 +122,14 @@ def test_what_the_code_of_a_model_prints_is_no_part_of_a_document(make_run) -> N
     run = make_run(evaluate=False)
     with (run.parent / "net.py").open("a") as file:
         file.write("\nprint('here is a model')\n")
-    result = CliRunner().invoke(app, ["doctor", str(run / "config.yaml"), "--trust-code", "--json"])
+    result = cli("doctor", run / "config.yaml", "--trust-code", "--json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)
     assert "here is a model" in result.stderr
 
 
 def test_quiet_leaves_results(own_run: Path) -> None:
-    loud, quiet = (CliRunner().invoke(app, ["fit-meta", str(own_run), *extra]) for extra in ([], ["-q"]))
+    loud, quiet = (cli("fit-meta", own_run, *extra) for extra in ([], ["-q"]))
     assert quiet.stderr == ""
     assert "fitting " in loud.stderr
     assert set(quiet.stdout.splitlines()) <= set(loud.stdout.splitlines())
@@ -139,7 +138,7 @@ def test_quiet_leaves_results(own_run: Path) -> None:
 
 def test_progress_without_a_terminal_is_plain_lines(own_run: Path, tmp_path: Path) -> None:
     command = ["extract", f"{own_run}/config.yaml", "--out", str(tmp_path / "run"), "--trust-code"]
-    lines = CliRunner().invoke(app, command).stderr.splitlines()
+    lines = cli(*command).stderr.splitlines()
     assert "100 of 500 samples (in_dist.fit)" in lines
     assert lines[-1] == "500 of 500 samples (ood.noise)"
     assert "\x1b" not in "".join(lines)

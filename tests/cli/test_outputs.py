@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.store import verify_run
-from gradscore_cli.main import app
 
 CHECK = ("check", "{run}", "--expected")
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -35,7 +34,7 @@ def run(small_run: Path, tmp_path: Path) -> Path:
 
 
 def invoke(run: Path, command: tuple[str, ...], target: Path):
-    return CliRunner().invoke(app, [*(part.format(run=run) for part in command), str(target)])
+    return cli(*(part.format(run=run) for part in command), target)
 
 
 REFUSED = [  # every command, and every kind of file

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
+from commands import cli, words
 from trusted import built
-from typer.testing import CliRunner
 from wrapped_data import Wrapped
 
 import gradscore
@@ -19,17 +18,8 @@ from gradscore.config import Config, dump_config
 from gradscore.data import BadSample, collate
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 OPTIONS = ("--dim", "64", "--trust-code", "--loss", "label")
-
-
-def project(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["project", *map(str, arguments)])
-
-
-def words(result: Result) -> str:
-    return " ".join(result.output.split())
 
 
 def whole(found: gradscore.Projections) -> np.ndarray:
@@ -40,7 +30,7 @@ def whole(found: gradscore.Projections) -> np.ndarray:
 def bank(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Projections of the samples that the meta models are fitted to."""
     folder = tmp_path_factory.mktemp("projected") / "bank"
-    found = project(small_run, *OPTIONS, "--out", folder)
+    found = cli("project", small_run, *OPTIONS, "--out", folder)
     assert found.exit_code == 0, found.output
     return folder
 
@@ -48,7 +38,7 @@ def bank(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Path) -> None:
     config = RunFolder(small_run).config
     (tmp_path / "config.yaml").write_text(dump_config(config))
-    found = project(tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p", "--json", "-q")
+    found = cli("project", tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p", "--json", "-q")
     assert found.exit_code == 0, found.output
     dataset = open_datasets(config)["in_dist.fit"]
     batch = collate(list(dataset))
@@ -71,8 +61,20 @@ def test_the_command_and_the_function_say_the_same(small_run: Path, tmp_path: Pa
 
 def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Path, tmp_path: Path) -> None:
     out = tmp_path / "test"
-    found = project(
-        small_run, *OPTIONS, "--split", "in_dist.test", "--nearest", bank, "--count", "3", "--by", "dot", "--out", out
+    found = cli(
+        "project",
+        small_run,
+        *OPTIONS,
+        "--split",
+        "in_dist.test",
+        "--nearest",
+        bank,
+        "--count",
+        "3",
+        "--by",
+        "dot",
+        "--out",
+        out,
     )
     assert found.exit_code == 0, found.output
     table = pq.read_table(out / "nearest.parquet").to_pandas()
@@ -96,7 +98,7 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
 
 
 def nearest_in(bank: Path, small_run: Path, out: Path, *options: str) -> tuple[str, Any]:
-    found = project(small_run, *OPTIONS, "--nearest", bank, *options, "--out", out)
+    found = cli("project", small_run, *OPTIONS, "--nearest", bank, *options, "--out", out)
     assert found.exit_code == 0, found.output
     return words(found), pq.read_table(out / "nearest.parquet").to_pandas()
 
@@ -134,7 +136,7 @@ def test_samples_that_were_skipped_stay_known(small_run: Path, tmp_path: Path, m
     config = RunFolder(small_run).config
     config = config.model_copy(update={"extract": config.extract.model_copy(update={"on_error": "skip"})})
     (tmp_path / "config.yaml").write_text(dump_config(config))
-    found = project(tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p")
+    found = cli("project", tmp_path / "config.yaml", *OPTIONS, "--out", tmp_path / "p")
     assert found.exit_code == 0, found.output
     (notice,) = gradscore.load_projections(tmp_path / "p").notices
     assert notice.endswith("was skipped")
@@ -157,7 +159,7 @@ def test_refused_before_anything_is_written(
 ) -> None:
     ood = next(info.name for info in RunFolder(small_run).splits() if info.kind == "ood")
     given = [{"OOD": ood, "BANK": str(bank)}.get(option, option) for option in options]
-    found = project(small_run, *OPTIONS, *given, "--out", tmp_path / "out")
+    found = cli("project", small_run, *OPTIONS, *given, "--out", tmp_path / "out")
     assert found.exit_code == 2
     assert message in words(found)
     assert not (tmp_path / "out").exists()
@@ -187,7 +189,7 @@ def test_gradients_of_another_network_are_no_neighbours(
     before = (tmp_path / name).read_text()
     assert old in before
     (tmp_path / name).write_text(before.replace(old, new))
-    found = project(tmp_path / "config.yaml", *OPTIONS, "--nearest", bank, "--out", tmp_path / "out")
+    found = cli("project", tmp_path / "config.yaml", *OPTIONS, "--nearest", bank, "--out", tmp_path / "out")
     if message is None:
         assert found.exit_code == 0, found.output
         return

@@ -4,19 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.baselines import BASELINES
 from gradscore.columns import feature_columns
 from gradscore.evaluation import ScoreFile
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 SAME = ("evaluation/metrics.json", "evaluation/scores.parquet", "features/in_dist.test/part-00000.parquet")
 
 
 def run(folder: Path, out: Path, *options: str):
-    return CliRunner().invoke(app, ["run", str(folder / "config.yaml"), "--out", str(out), "--trust-code", *options])
+    return cli("run", folder / "config.yaml", "--out", out, "--trust-code", *options)
 
 
 def test_gives_what_the_three_give(small_run: Path, tmp_path: Path) -> None:
@@ -25,7 +24,7 @@ def test_gives_what_the_three_give(small_run: Path, tmp_path: Path) -> None:
     assert {name: (tmp_path / "run" / name).read_bytes() == (small_run / name).read_bytes() for name in SAME} == (
         dict.fromkeys(SAME, True)
     )
-    said = CliRunner().invoke(app, ["evaluate", str(small_run)]).stdout.splitlines()
+    said = cli("evaluate", small_run).stdout.splitlines()
     assert len(result.stdout.splitlines()) == len(said), (
         "what extract and fit-meta say by themselves would stand before"
     )

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import Result
+from commands import cli
 from PIL import Image
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner, Result
 
 from gradscore.data import open_user_samples
 from gradscore.deployment import read_bundle, write_bundle
 from gradscore.deployment.results import table_writer
 from gradscore.deployment.scorer import Scorer
 from gradscore.system import file_sha256
-from gradscore_cli.main import app
 
 DIGITS = np.round(load_digits().images[420:500] * (255 / 16)).astype(np.uint8)
 
@@ -43,7 +43,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def score(bundle: Path, *arguments: object) -> Result:
-    return CliRunner().invoke(app, ["score", str(bundle), *map(str, arguments), "--trust-code"])
+    return cli("score", bundle, *arguments, "--trust-code")
 
 
 READERS = {
@@ -328,7 +328,7 @@ def test_names_with_ends_of_lines_stay_in_their_row_of_csv(tmp_path: Path, name:
 def test_bundle_says_what_it_made(small_run, tmp_path: Path, monkeypatch, following: str, option: list[str]) -> None:
     monkeypatch.setattr("gradscore.deployment.COPIES", 5)
     arguments = [str(small_run), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code", *option]
-    result = CliRunner().invoke(app, ["bundle", *arguments])
+    result = cli("bundle", *arguments)
     assert result.exit_code == 0
     assert "false alarms: correctly predicted in-distribution samples rejected, on average" in result.stdout
     assert "sha256: " in result.stdout
@@ -345,7 +345,7 @@ def test_bundle_replaces_no_file_that_is_no_bundle(small_run, tmp_path: Path, mo
     before = (tmp_path / target).read_bytes()
     monkeypatch.setattr("gradscore.deployment.make_bundle", None)
     arguments = [str(tmp_path / "run"), "--out", str(tmp_path / target), "--trust-code"]
-    result = CliRunner().invoke(app, ["bundle", *arguments])
+    result = cli("bundle", *arguments)
     assert result.exit_code == 2
     assert "is there already and is no bundle; give another path" in result.stderr.replace("\n", " ")
     assert (tmp_path / target).read_bytes() == before

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from commands import cli
 
-from gradscore_cli.main import app
 from gradscore_cli.options import NUMBERS, SPINNING, WAITING, use_threads
 
 COMPUTING = [
@@ -76,7 +75,7 @@ def test_without_the_option_the_environment_decides() -> None:
 
 @pytest.mark.parametrize("command", COMPUTING)
 def test_every_command_that_computes_has_the_option(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--threads", "0"])
+    result = cli(command, "--threads", "0")
     assert result.exit_code == 2
     assert "--threads" in result.output
 

@@ -5,10 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import cli
 from safetensors.torch import save_file
-from typer.testing import CliRunner
-
-from gradscore_cli.main import app
 
 NET = """
 from torch import nn
@@ -71,6 +69,6 @@ def test_every_command_with_two_samples(
 ) -> None:
     prepare(tmp_path, labels)
     monkeypatch.chdir(tmp_path)
-    results = {name: CliRunner().invoke(app, COMMANDS[name]) for name in codes}
+    results = {name: cli(*COMMANDS[name]) for name in codes}
     assert {name: result.exit_code for name, result in results.items()} == codes
     assert all("error: " in result.stderr for result in results.values() if result.exit_code == 2)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from commands import cli
 
 from gradscore.store import verify_run
-from gradscore_cli.main import app
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def runs(small_run: Path, tmp_path: Path) -> Path:
 
 
 def invoke(run: Path):
-    return CliRunner().invoke(app, ["verify", str(run)], env={"COLUMNS": "300"})
+    return cli("verify", run, COLUMNS="300")
 
 
 def test_verify(small_run: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_run_whose_extract_was_killed_in_its_last_step_is_reported_on(runs: Pa
     (runs / "a/manifest.json").write_text(json.dumps(without(manifest, "feature_count", "notices")))
     lines = (runs / "a/SHA256SUMS").read_text().splitlines(keepends=True)  # extract leaves no record of it meanwhile
     (runs / "a/SHA256SUMS").write_text("".join(line for line in lines if "manifest.json" not in line))
-    result = CliRunner().invoke(app, ["evaluate", str(runs / "a")])
+    result = cli("evaluate", runs / "a")
     assert result.exit_code == 0, result.stderr
     assert f"{manifest['feature_count']} per sample" in (runs / "a/evaluation/report.html").read_text()
 
@@ -102,7 +101,7 @@ def test_verify_passes_after_every_command(small_run: Path, tmp_path: Path) -> N
     places["more"].write_text(yaml.safe_dump(larger))
     outcomes = {}
     for name, command in CHAIN.items():
-        result = CliRunner().invoke(app, [part.format(**places) for part in command])
+        result = cli(*[part.format(**places) for part in command])
         found = verify_run(places["run"])
         outcomes[name] = (result.exit_code, found.damaged, found.not_recorded)
     assert outcomes == dict.fromkeys(CHAIN, (0, [], []))

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import cli
 from PIL import Image
 from scipy.special import logsumexp
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
 from gradscore.baselines import BASELINES
 from gradscore.deployment import Bundle, Scorer, make_bundle, read_bundle, write_bundle
@@ -22,7 +22,6 @@ from gradscore.evaluation.answer import answer_of
 from gradscore.meta import MetaInputs, ScoreChoice, read_notes
 from gradscore.monitoring import Monitor
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 ALPHA = 0.1
 
@@ -159,10 +158,10 @@ def test_a_meta_model_that_is_missing(
     shutil.copytree(small_run, copy)
     shutil.rmtree(copy / "meta" / place)
     command = ["bundle", str(copy), "--out", str(tmp_path / "x.gradscore"), "--alpha", "0.1", "--trust-code"]
-    refused = CliRunner().invoke(app, command)
+    refused = cli(*command)
     assert (refused.exit_code, (tmp_path / "x.gradscore").exists()) == (2, False)
     assert f"asks for a meta model in {copy / 'meta' / place}, and there is none" in refused.stderr
-    instead = CliRunner().invoke(app, [*command, "--score", f"{detector}=energy"])
+    instead = cli(*command, "--score", f"{detector}=energy")
     assert instead.exit_code == 0, instead.output
 
 
@@ -224,7 +223,7 @@ def test_neighbours_may_decide(make_run) -> None:
 def test_the_table_of_thresholds_fits_a_terminal(small_run: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.gradscore"
     command = ["bundle", str(small_run), "--score", "ood=energy", "--out", str(target), "--trust-code"]
-    result = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+    result = cli(*command, COLUMNS="80")
     table = result.stdout.partition("samples: of the calibration;")[0].splitlines()
     table = table[next(number for number, line in enumerate(table) if line.strip() == "alarms") :]
     limits = [each.threshold for each in read_bundle(target).detectors.values()]
@@ -251,12 +250,12 @@ def test_refused(small_run: Path, scores: list[str], message: str) -> None:
 def test_on_the_command_line(small_run: Path, tmp_path: Path, images: np.ndarray) -> None:
     target = str(small_run.parent / "both.gradscore")
     command = ["bundle", str(small_run), "--out", target, "--alpha", "0.1", "--score", "energy", "--trust-code"]
-    made = CliRunner().invoke(app, [*command, "--json"])
+    made = cli(*command, "--json")
     assert made.exit_code == 0, made.output
     assert {name: each["score"] for name, each in json.loads(made.stdout)["detectors"].items()} == (
         {"wrong": "energy", "ood": "energy"}
     )
     Image.fromarray(images[0, 0]).save(tmp_path / "digit.png")
-    shown = CliRunner().invoke(app, ["score", target, str(tmp_path / "digit.png"), "--explain", "--trust-code"])
+    shown = cli("score", target, tmp_path / "digit.png", "--explain", "--trust-code")
     assert shown.exit_code == 0, shown.output
     assert "the only score that decides" in shown.stdout

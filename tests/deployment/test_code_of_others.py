@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from bundle_parts import parts_of, put_together
+from commands import cli
 from PIL import Image
-from typer.testing import CliRunner
 
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
 from gradscore.errors import BundleError, ModelError
@@ -17,7 +17,6 @@ from gradscore.inspect import inspect_config
 from gradscore.models import code_sha256, trusting_code
 from gradscore.store import RunFolder, changing
 from gradscore.system import file_sha256
-from gradscore_cli.main import app
 
 MARK = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
 
@@ -215,14 +214,14 @@ SHAS = {
 def test_trust_on_the_command_line(place: Path, options, code: int, message: str) -> None:
     Image.new("L", (8, 8)).save(place / "a.png")
     bundle = place / "x.gradscore"
-    result = CliRunner().invoke(app, ["score", *options(bundle), str(bundle), str(place / "a.png")])
+    result = cli("score", *options(bundle), bundle, place / "a.png")
     assert (result.exit_code, message in result.stderr) == (code, True)
 
 
 def test_what_runs_is_shown_before_it_runs(place: Path) -> None:
     Image.new("L", (8, 8)).save(place / "a.png")
     renamed(place / "x.gradscore", "python:net.py:net", arguments={"outputs": "\x1b[2J"})
-    result = CliRunner().invoke(app, ["score", str(place / "x.gradscore"), str(place / "a.png"), "--trust-code"])
+    result = cli("score", place / "x.gradscore", place / "a.png", "--trust-code")
     digest = file_sha256(place / "net.py")
     wanted = (
         f'running python:{place}/net.py:net with arguments {{"outputs": "\\u001b[2J"}}, SHA-256 of the code {digest}'
@@ -235,7 +234,7 @@ def test_what_runs_is_shown_before_it_runs(place: Path) -> None:
 def test_quiet_commands_do_not_show_it(place: Path, command: str, out: str) -> None:
     Image.new("L", (8, 8)).save(place / "a.png")
     given = [command, str(place / "x.gradscore"), str(place / "a.png"), "--out", str(place / out), "--trust-code"]
-    loud, quiet = (CliRunner().invoke(app, [*given, *extra]) for extra in ([], ["-q"]))
+    loud, quiet = (cli(*given, *extra) for extra in ([], ["-q"]))
     assert (loud.exit_code, quiet.exit_code) == (0, 0)
     assert "running python:" in loud.stderr
     assert quiet.stderr == ""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import cli
 from scipy.stats import betabinom
-from typer.testing import CliRunner
 
 from gradscore.data import collate
 from gradscore.deployment import Scorer, make_bundle, read_bundle
@@ -18,7 +18,6 @@ from gradscore.evaluation.answer import percent
 from gradscore.notices import Notice, notes, urgent
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 
 def rejected(bundle: Path, run: Path, split: str) -> np.ndarray:
@@ -84,7 +83,7 @@ SCORES = {"both": [], "a baseline": ["--score", "energy"]}
 def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]) -> None:
     target = tmp_path / "x.gradscore"
     command = ["bundle", str(small_run), "--out", str(target), "--alpha", "0.1", "--trust-code", *options]
-    said, document = (CliRunner().invoke(app, [*command, *more]).stdout for more in ([], ["--json"]))
+    said, document = (cli(*command, *more).stdout for more in ([], ["--json"]))
     assert said.startswith("On the run's own test samples ")
     noise, wrong, right = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
@@ -113,10 +112,7 @@ def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
     first, second = detector.levels[:2]
     alpha = 0.95 * second
     command = ["bundle", str(small_run), "--out", str(tmp_path / "x.gradscore"), "--trust-code"]
-    said, enough = (
-        " ".join(CliRunner().invoke(app, [*command, "--alpha", str(each)]).stdout.split())
-        for each in (alpha, second + 1e-4)
-    )
+    said, enough = (" ".join(cli(*command, "--alpha", each).stdout.split()) for each in (alpha, second + 1e-4))
     n = detector.threshold.n
     assert (
         f"{n} calibration samples allow a false-alarm rate of {100 * first:.1f} %, below the {100 * alpha:.4g} % asked "
@@ -144,5 +140,5 @@ def test_of_few_samples_the_command_says_the_number(
 ) -> None:
     made = replace(read_bundle(small_bundle), rejections=few)
     monkeypatch.setattr("gradscore.deployment.make_bundle", lambda *_args, **_options: made, raising=False)
-    found = CliRunner().invoke(app, ["bundle", str(small_run), "--out", str(tmp_path / "x.gradscore"), "--trust-code"])
+    found = cli("bundle", small_run, "--out", tmp_path / "x.gradscore", "--trust-code")
     assert said in " ".join(found.stdout.split())

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import printed
 from net_configs import digits, net_config
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from trusted import built
-from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
@@ -26,7 +26,6 @@ from gradscore.evaluation.protocols import first_half
 from gradscore.meta import ScoreChoice
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "preprocessing": {"mean": [0.5], "std": [0.5]},
@@ -37,16 +36,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 PIXELS = np.round(load_digits().images * (255 / 16)).astype(np.uint8)[:, None]
 LABELS = load_digits().target.astype(np.int64)
-
-
-def printed(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"GRADSCORE_TRUST_CODE": "1"})
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def command(*arguments: object) -> None:
-    printed(*arguments)
 
 
 @dataclass
@@ -71,7 +60,7 @@ class ByCommands:
     def scored(self, images: np.ndarray, folder: Path) -> pd.DataFrame:
         """What `gradscore score` says of raw pixels (N, 1, H, W)."""
         np.savez(folder / "images.npz", images=images[:, 0])
-        command("score", self.bundle, folder / "images.npz", "--out", folder / "scores.parquet", "--batch-size", 50)
+        printed("score", self.bundle, folder / "images.npz", "--out", folder / "scores.parquet", "--batch-size", 50)
         return pd.read_parquet(folder / "scores.parquet")
 
 
@@ -92,10 +81,10 @@ def by_commands(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> By
     model = {"checkpoint": folder / "net.safetensors"}
     config = net_config(folder, code, model=model, data={"in_dist": in_dist, "ood": ood}, **SETTINGS)
     (folder / "gradscore.yaml").write_text(dump_config(config))
-    command("extract", folder / "gradscore.yaml")
-    command("fit-meta", folder / "run")
-    command("evaluate", folder / "run")
-    command("bundle", folder / "run", "--out", folder / "digits.gradscore", "--with-weights")
+    printed("extract", folder / "gradscore.yaml")
+    printed("fit-meta", folder / "run")
+    printed("evaluate", folder / "run")
+    printed("bundle", folder / "run", "--out", folder / "digits.gradscore", "--with-weights")
     model = built(config.model)
     return ByCommands(folder / "run", folder / "digits.gradscore", config, model)
 
@@ -139,7 +128,7 @@ def test_the_answer_is_that_of_the_command_line_with_the_same_protocols(report, 
 def test_half_of_a_set_given_to_fit_chooses_as_the_protocols_of_the_command_line_do(by_commands, tmp_path) -> None:
     """`known` fits half of each reported set by content, chooses by it, and reports the rest."""
     run = shutil.copytree(by_commands.run, tmp_path / "run")
-    command("fit-meta", run, "--set", "evaluate.protocols=[known,leave_one_dataset_out,auxiliary,in_dist_only]")
+    printed("fit-meta", run, "--set", "evaluate.protocols=[known,leave_one_dataset_out,auxiliary,in_dist_only]")
     by_default = json.loads(printed("evaluate", run, "--json"))
     shapes, contents = by_commands.raw("ood.shapes"), RunFolder(run).read("ood.shapes", ["content_hash"])
     fits = first_half(contents["content_hash"])
@@ -188,13 +177,13 @@ def test_a_saved_detector_is_a_bundle_for_the_score_command(detector, by_command
     path, source = detector.save(tmp_path / "saved.gradscore"), by_commands.config.model.source
     np.savez(tmp_path / "images.npz", images=PIXELS[150:200, 0])
     out = tmp_path / "scores.parquet"
-    command("score", path, tmp_path / "images.npz", "--out", out, "--model", source, "--batch-size", 50)
+    printed("score", path, tmp_path / "images.npz", "--out", out, "--model", source, "--batch-size", 50)
     assert values(pd.read_parquet(out)) == values(detector.score(PIXELS[150:200]))
 
 
 def test_another_score_is_saved_as_the_bundle_command_saves_it(detector, by_commands, tmp_path) -> None:
     out = tmp_path / "wanted.gradscore"
-    command("bundle", by_commands.run, "--out", out, "--score", "ood=energy", "--with-weights")
+    printed("bundle", by_commands.run, "--out", out, "--score", "ood=energy", "--with-weights")
     own = detector.bundle
     saved = detector.save(tmp_path / "saved.gradscore", scores="ood=energy")
     found, wanted = (read_bundle(path).detectors for path in (saved, out))

@@ -10,16 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import cli, printed
 from sklearn.datasets import load_digits
 from trusted import built
-from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.reporting import Plot
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 EVERYTHING: dict[str, Any] = {
     "statistics": ["max", "std", "l1", "l0.5"],
@@ -33,12 +32,6 @@ CLOSE: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-5}
 
 DIGITS = load_digits()
 PIXELS = np.round(DIGITS.images * (255 / 16)).astype(np.uint8)
-
-
-def command(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"GRADSCORE_TRUST_CODE": "1"})
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -103,7 +96,7 @@ def test_the_evaluation(jobs: Jobs) -> None:
 
 def test_decisions(jobs: Jobs, bundles: tuple[Path, Path], npz: Path, tmp_path: Path) -> None:
     def scored(path: Path, device: str) -> pd.DataFrame:
-        command("score", path, npz, "--device", device, "--out", tmp_path / "scores.parquet", "--batch-size", 50)
+        printed("score", path, npz, "--device", device, "--out", tmp_path / "scores.parquet", "--batch-size", 50)
         return pd.read_parquet(tmp_path / "scores.parquet")
 
     found, expected = scored(bundles[0], jobs.device), scored(bundles[1], "cpu")
@@ -118,13 +111,13 @@ def test_a_bundle_of_the_processor_answers_there(jobs: Jobs, bundles: tuple[Path
 
 
 def test_explanations(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
-    assert "layers" in command("score", bundles[0], npz, "--device", jobs.device, "--explain", "--json")
+    assert "layers" in printed("score", bundles[0], npz, "--device", jobs.device, "--explain", "--json")
 
 
 def test_monitoring(jobs: Jobs, bundles: tuple[Path, Path], npz: Path) -> None:
     def watched(path: Path, device: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(
-            command(
+            printed(
                 "monitor", path, npz, "--window", 60, "--device", device, "--json", "--out", path.parent / "watched"
             )
         )
@@ -142,7 +135,7 @@ def test_inspection(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plot, "drawn", lambda _plot: b"")  # figures are numbers of the processor
 
     def figures(run: Path) -> pd.DataFrame:
-        command("inspect", run, "--samples", 12)
+        printed("inspect", run, "--samples", 12)
         return pd.read_parquet(run / "inspect" / "figures.parquet")
 
     found, expected = jobs.both(figures)
@@ -151,7 +144,7 @@ def test_inspection(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_projections(jobs: Jobs, tmp_path: Path) -> None:
     def projected(run: Path) -> np.ndarray:
-        command("project", run, "--dim", 64, "--out", tmp_path / run.parent.name)
+        printed("project", run, "--dim", 64, "--out", tmp_path / run.parent.name)
         found = gradscore.load_projections(tmp_path / run.parent.name)
         return np.asarray(found.values * found.scale[:, None])  # noqa: PD011  # no table
 
@@ -161,7 +154,7 @@ def test_projections(jobs: Jobs, tmp_path: Path) -> None:
 
 def test_the_audit(jobs: Jobs) -> None:
     def audited(run: Path) -> pd.DataFrame:
-        command("audit", run)
+        printed("audit", run)
         table = pd.read_parquet(run / "audit" / "in_dist.fit" / "audit.parquet")
         return table.sort_values("place", ignore_index=True)[["label", "suggested", "score", "suspected"]]
 
@@ -172,7 +165,7 @@ def test_the_audit(jobs: Jobs) -> None:
 def test_the_doctor(jobs: Jobs) -> None:
     def findings(run: Path) -> str:
         (run.parent / "config.yaml").write_text(dump_config(RunFolder(run).config))
-        said = CliRunner().invoke(app, ["doctor", str(run.parent / "config.yaml"), "--trust-code", "--json"]).stdout
+        said = cli("doctor", run.parent / "config.yaml", "--trust-code", "--json").stdout
         return said.replace(str(run.parent), "")
 
     found, expected = jobs.both(findings)

@@ -8,9 +8,9 @@ import tomllib
 
 import pytest
 import typer
+from commands import cli
 from manual_pages import PAGES, ROOT, blocks_of, commands_in, manual_tables
 from packaging.requirements import Requirement
-from typer.testing import CliRunner
 
 from gradscore_cli.main import app
 
@@ -99,7 +99,7 @@ def test_every_command_has_a_section() -> None:
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_section_has_the_options_of_help(name: str) -> None:
-    said = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
+    said = cli(*name.split(), "--help", COLUMNS="200", NO_COLOR="1").stdout
     panel = "\n".join(re.findall(r"^│ +(?:\* +)?(--.*?)(?:  .*)?$", said, re.MULTILINE))
     rows = "\n".join(re.findall(r"^\| `(.*?)` \|", SECTIONS[name], re.MULTILINE))
     assert options(rows) == options(panel) - {"--help"}

@@ -6,24 +6,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from commands import cli, words
 
 from gradscore.deployment import make_bundle
 from gradscore.errors import ConfigError, StoreError
 from gradscore.evaluation import evaluate_run, fit_run, protocols, read_scores, stored_verdicts
 from gradscore.store import RunFolder, verify_run
-from gradscore_cli.main import app
 
 SECTIONS = ("meta", "evaluate")
-
-
-def invoke(command: str, run: RunFolder, *options: str) -> Result:
-    return CliRunner().invoke(app, [command, str(run.path), *options])
-
-
-def words(result: Result) -> str:
-    return " ".join(result.output.split())
 
 
 def contents(run: RunFolder) -> dict[str, bytes]:
@@ -120,7 +110,7 @@ def test_settings_of_what_was_extracted_are_refused(report_copy: RunFolder) -> N
 
 def test_unknown_settings_are_refused_and_nothing_is_stored(report_copy: RunFolder) -> None:
     before = (report_copy.path / "config.yaml").read_bytes()
-    result = invoke("fit-meta", report_copy, "--set", "meta.strenghts=[1]")
+    result = cli("fit-meta", report_copy.path, "--set", "meta.strenghts=[1]")
     assert result.exit_code == 2
     assert "Cs" in words(result)
     assert (report_copy.path / "config.yaml").read_bytes() == before
@@ -128,7 +118,7 @@ def test_unknown_settings_are_refused_and_nothing_is_stored(report_copy: RunFold
 
 def test_fit_meta_stores_settings_and_says_how_many_it_kept(report_copy: RunFolder) -> None:
     fit_run(report_copy)
-    result = invoke("fit-meta", report_copy, "--set", "evaluate.protocols=[known, in_dist_only]")
+    result = cli("fit-meta", report_copy.path, "--set", "evaluate.protocols=[known, in_dist_only]")
     assert result.exit_code == 0
     assert "3 meta models, 3 of them kept as they were" in words(result)
     assert RunFolder(report_copy.path).config.evaluate.protocols == ["known", "in_dist_only"]
@@ -136,13 +126,13 @@ def test_fit_meta_stores_settings_and_says_how_many_it_kept(report_copy: RunFold
 
 def test_evaluate_reports_other_protocols_and_stores_nothing(report_copy: RunFolder) -> None:
     before = (report_copy.path / "config.yaml").read_bytes()
-    assert invoke("evaluate", report_copy, "--set", "evaluate.protocols=[in_dist_only]").exit_code == 0
+    assert cli("evaluate", report_copy.path, "--set", "evaluate.protocols=[in_dist_only]").exit_code == 0
     report = (report_copy.evaluation_path / "metrics.csv").read_text()
     assert "leave_one_dataset_out" not in report
     assert (report_copy.path / "config.yaml").read_bytes() == before
 
 
 def test_evaluate_refuses_settings_of_fits(report_copy: RunFolder) -> None:
-    result = invoke("evaluate", report_copy, "--set", "meta.seed=1")
+    result = cli("evaluate", report_copy.path, "--set", "meta.seed=1")
     assert result.exit_code == 2
     assert "wanted a setting of evaluate" in words(result)

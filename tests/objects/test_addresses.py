@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
+from commands import cli
 from distributed_runs import settings
 from object_storage import Bucket
-from typer.testing import CliRunner, Result
 
 from gradscore.config import dump_config, load_config
 from gradscore.errors import ConfigError
 from gradscore.store import changing
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +44,6 @@ COMMANDS: dict[str, Sequence[str]] = {
 }
 
 
-def command(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
 @pytest.fixture
 def places(small_run: Path, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.chdir(tmp_path)
@@ -67,7 +63,7 @@ PAIRS = {
 def test_what_is_no_address_is_refused(
     arguments: Sequence[str], address: str, said: str, places: dict[str, str], tmp_path: Path
 ) -> None:
-    result = command(*(part.format(**places, address=address) for part in arguments))
+    result = cli(*(part.format(**places, address=address) for part in arguments))
     assert result.exit_code == 2
     assert f"error: {said}" in result.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["a.npz"]
@@ -88,7 +84,7 @@ LOCAL: dict[str, tuple[Sequence[str], str]] = {
 def test_what_has_to_be_local_is_called_by_its_address(
     arguments: Sequence[str], said: str, places: dict[str, str]
 ) -> None:
-    result = command(*(part.format(**places, address="s3://bucket/key.json") for part in arguments))
+    result = cli(*(part.format(**places, address="s3://bucket/key.json") for part in arguments))
     assert result.exit_code == 2
     assert f"error: s3://bucket/key.json: {said}" in " ".join(result.stderr.split())
 
@@ -113,12 +109,12 @@ def test_weights_of_a_bundle_are_called_by_their_address(bucket: Bucket, small_r
     with changing(run, ["config.yaml"]):
         (run / "config.yaml").write_text((run / "config.yaml").read_text().replace(str(local), address))
     arguments = ["bundle", str(run), "--trust-code", "--model", f"python:{small_run.parent}/net.py:net", "--out"]
-    assert f"weights: {address}\n" in command(*arguments, str(tmp_path / "one.gradscore")).stdout
-    assert json.loads(command(*arguments, str(tmp_path / "one.gradscore"), "--json").stdout)["weights"] == address
+    assert f"weights: {address}\n" in cli(*arguments, str(tmp_path / "one.gradscore")).stdout
+    assert json.loads(cli(*arguments, str(tmp_path / "one.gradscore"), "--json").stdout)["weights"] == address
 
 
 def scored(address: str, samples: str, *options: str) -> Result:
-    return command("score", address, samples, "--trust-code", *options)
+    return cli("score", address, samples, "--trust-code", *options)
 
 
 KEYS = {"at the top": "scorer.gradscore", "in folders": "models/digits/v1/scorer.gradscore"}
@@ -127,7 +123,7 @@ KEYS = {"at the top": "scorer.gradscore", "in folders": "models/digits/v1/scorer
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_a_bundle_in_a_bucket_names_the_code_that_is_here(key: str, bucket: Bucket, places: dict[str, str]) -> None:
     address, code = bucket.address(key), f"python:{Path(places['run']).parent}/net.py:net"
-    assert command("bundle", places["run"], "--trust-code", "--out", address).exit_code == 0
+    assert cli("bundle", places["run"], "--trust-code", "--out", address).exit_code == 0
     result = scored(address, places["samples"])
     assert result.exit_code == 2
     assert f"wants to run '{code.split(':')[1]}': wanted a file on this machine that you name" in result.stderr

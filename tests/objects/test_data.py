@@ -9,18 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import cli
 from object_storage import Bucket
 from PIL import Image
 from torch import nn
 from trusted import built
-from typer.testing import CliRunner
 
 from gradscore.data import SampleSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig
 from gradscore.objects import fetched, uploading
 from gradscore.store import changing
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +166,7 @@ def test_scores_of_files_at_addresses(bucket: Bucket, small_bundle: Path, tmp_pa
         out = tmp_path / f"{len(tables)}.csv"
         where = ["--model", f"python:{small_bundle.parent}/net.py:net"]
         command = ["score", bundle, f"{samples}/d/*.npz", "--out", str(out), "--trust-code", *where]
-        result = CliRunner().invoke(app, command)
+        result = cli(*command)
         assert result.exit_code == 0, result.stderr
         tables.append(pd.read_csv(out))
     ours, theirs = tables
@@ -183,12 +182,12 @@ def test_weights_beside_a_bundle_are_fetched(bucket: Bucket, small_run: Path, tm
     with changing(folder / "run", ["config.yaml"]):
         config = folder / "run" / "config.yaml"
         config.write_text(config.read_text().replace(str(small_run.parent), str(folder)))
-    made = CliRunner().invoke(app, ["bundle", str(folder / "run"), "--out", str(bundle), *code])
+    made = cli("bundle", folder / "run", "--out", bundle, *code)
     assert made.exit_code == 0, made.stderr
     bucket.put("in/net.safetensors", (folder / "net.safetensors").read_bytes())
     address = bucket.put("in/x.gradscore", bundle.read_bytes())
     (folder / "net.safetensors").unlink()
-    result = CliRunner().invoke(app, ["score", address, str(tmp_path / "a.npz"), *code])
+    result = cli("score", address, tmp_path / "a.npz", *code)
     assert result.exit_code == 0, result.stderr
 
 
@@ -198,7 +197,7 @@ def test_results_are_uploaded(bucket: Bucket, small_bundle: Path) -> None:
     for name in ("a", "b"):
         bucket.put(f"data/{name}.npz", file.getvalue())
     command = ["score", str(small_bundle), bucket.address("data"), "--trust-code"]
-    result = CliRunner().invoke(app, [*command, "--out", bucket.address("results/all.csv")])
+    result = cli(*command, "--out", bucket.address("results/all.csv"))
     assert result.exit_code == 0, result.stderr
     assert f"results: {bucket.address('results/all.csv')}\n" in result.stdout
     assert bucket.keys("results") == ["results/all.csv"]
@@ -234,7 +233,7 @@ def test_what_was_made_before_an_error_is_uploaded(bucket: Bucket) -> None:
 
 def test_a_bundle_replaces_no_foreign_object(bucket: Bucket, small_run: Path) -> None:
     address = bucket.put("weights/model.pt", b"weights")
-    result = CliRunner().invoke(app, ["bundle", str(small_run), "--out", address, "--trust-code"])
+    result = cli("bundle", small_run, "--out", address, "--trust-code")
     assert result.exit_code == 2
     assert f"{address}: this file is there already and is no bundle" in result.stderr
     assert bucket.get("weights/model.pt") == b"weights"
@@ -245,7 +244,7 @@ def test_results_among_the_objects_of_a_run_are_refused(bucket: Bucket, small_bu
     np.savez(tmp_path / "a.npz", images=np.zeros((1, 8, 8), dtype=np.uint8))
     out = bucket.address("runs/a/evaluation/scores.parquet")
     arguments = ["score", str(small_bundle), str(tmp_path / "a.npz"), "--out", out, "--trust-code"]
-    result = CliRunner().invoke(app, arguments)
+    result = cli(*arguments)
     assert result.exit_code == 2
     assert f"this is part of the run {bucket.address('runs/a')}" in result.stderr
     assert bucket.keys("runs/a") == ["runs/a/manifest.json"]

@@ -9,22 +9,18 @@ from types import SimpleNamespace
 
 import fsspec
 import pytest
+from click.testing import Result
+from commands import cli
 from distributed_runs import content, settings
 from fsspec.implementations.memory import MemoryFileSystem
 from object_storage import Bucket
-from typer.testing import CliRunner, Result
 
 from gradscore.config import dump_config
 from gradscore.errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError
 from gradscore.objects import S3_OPTIONS, fetched, uploading, working_copy
 from gradscore.pipeline import extract
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
-
-
-def command(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +31,7 @@ def config_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def extracted(config_file: Path, address: str) -> Result:
-    return command("extract", str(config_file), "--trust-code", "--out", address)
+    return cli("extract", str(config_file), "--trust-code", "--out", address)
 
 
 @pytest.fixture
@@ -59,14 +55,14 @@ ADDRESSES = {
 @pytest.mark.parametrize(("address", "said"), ADDRESSES.values(), ids=ADDRESSES)
 def test_addresses_that_cannot_be_used(address: str, said: str, config_file: Path) -> None:
     for arguments in (["extract", str(config_file), "--trust-code", "--out", address], ["verify", address]):
-        result = command(*arguments)
+        result = cli(*arguments)
         assert result.exit_code == 2
         assert said in result.stderr
         assert result.stderr.count("\n") == 1
 
 
 def test_no_run_there(bucket: Bucket) -> None:
-    result = command("evaluate", bucket.address("runs/a"))
+    result = cli("evaluate", bucket.address("runs/a"))
     assert (result.exit_code, "there is no run, it has no manifest.json" in result.stderr) == (2, True)
 
 
@@ -198,7 +194,7 @@ def test_an_upload_that_always_fails_leaves_a_run_that_goes_on(
     assert f"{name}: the object storage at http://127" in result.stderr
     assert "status 503" in result.stderr
     assert extracted(config_file, address).exit_code == 0
-    assert command("verify", address).exit_code == 0
+    assert cli("verify", address).exit_code == 0
 
 
 def test_large_files_are_uploaded_in_parts(bucket: Bucket) -> None:

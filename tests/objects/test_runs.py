@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from commands import cli
 from distributed_runs import content, settings
 from object_storage import Bucket
-from typer.testing import CliRunner, Result
 
 from gradscore.config import Config, dump_config
 from gradscore.distributed import Share, extract_share
@@ -19,7 +20,6 @@ from gradscore.models import trusting_code
 from gradscore.objects import working_copy
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder, verify_run
-from gradscore_cli.main import app
 
 pytestmark = pytest.mark.slow
 
@@ -48,12 +48,8 @@ def config_file(config: Config) -> str:
     return str(config.run.parent / "config.yaml")
 
 
-def command(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
 def extracted(config_file: str, address: str, *options: str) -> Result:
-    return command("extract", config_file, "--trust-code", "--out", address, *options)
+    return cli("extract", config_file, "--trust-code", "--out", address, *options)
 
 
 def downloaded(bucket: Bucket, key: str, folder: Path) -> Path:
@@ -134,7 +130,7 @@ def test_shares_at_once_have_copies_of_their_own(bucket: Bucket, config: Config,
         assert one.path != other.path
         extract_share(config, Share(0, 2), out=one.path, progress=one.telling())
         extract_share(config, Share(1, 2), out=other.path, progress=other.telling())
-    assert command("merge", address, "--trust-code").exit_code == 0
+    assert cli("merge", address, "--trust-code").exit_code == 0
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(local)
 
 
@@ -143,23 +139,21 @@ def test_fits_and_evaluates_as_a_local_run(bucket: Bucket, config_file: str, loc
     shutil.copytree(local, reference)
     assert extracted(config_file, address).exit_code == 0
     for where in (address, str(reference)):
-        assert (
-            command("fit-meta", where, "--set", "evaluate.protocols=[known]", "--set", "meta.cv_folds=2").exit_code == 0
-        )
-        assert command("evaluate", where).exit_code in (0, 3)  # so few samples may come to no verdict
+        assert cli("fit-meta", where, "--set", "evaluate.protocols=[known]", "--set", "meta.cv_folds=2").exit_code == 0
+        assert cli("evaluate", where).exit_code in (0, 3)  # so few samples may come to no verdict
     there, here = content(downloaded(bucket, "runs/a", tmp_path / "copy")), content(reference)
     assert there.keys() == here.keys()
     pages = {name for name in here if name.endswith((".html", ".md", "SHA256SUMS"))}
     assert {name: there[name] for name in here.keys() - pages} == {name: here[name] for name in here.keys() - pages}
     assert verify_run(tmp_path / "copy").damaged == []
-    assert command("verify", address).exit_code == 0
+    assert cli("verify", address).exit_code == 0
     assert uploads(bucket, "runs/a")[-1] == "SHA256SUMS"
 
 
 def test_reading_writes_nothing(bucket: Bucket, config_file: str) -> None:
     extracted(config_file, bucket.address("runs/a"))
     del bucket.server.log[:]
-    assert command("verify", bucket.address("runs/a")).exit_code == 0
+    assert cli("verify", bucket.address("runs/a")).exit_code == 0
     assert bucket.server.log == []
 
 
@@ -215,7 +209,7 @@ def test_goes_on_with_other_data_as_a_local_run(bucket: Bucket, config_file: str
     result = extracted(config_file, address, *fewer)
     assert result.exit_code == 0, result.stderr
     reference = tmp_path / "reference"
-    assert command("extract", config_file, "--trust-code", "--out", str(reference), *fewer).exit_code == 0
+    assert cli("extract", config_file, "--trust-code", "--out", str(reference), *fewer).exit_code == 0
     assert content(downloaded(bucket, "runs/a", tmp_path / "copy")) == content(reference)
 
 

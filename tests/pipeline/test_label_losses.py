@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from commands import cli
 from torch import Tensor, nn
 from trusted import built
-from typer.testing import CliRunner
 
 import gradscore
 from gradscore.config import Config, dump_config
@@ -20,7 +20,6 @@ from gradscore.inspect import inspect_config
 from gradscore.models import trusting_code
 from gradscore.pipeline import extract, open_datasets
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_no_meta_model_is_fitted_to_given_labels(small_run: Path, tmp_path: Path
 def test_the_command_run_refuses_before_it_extracts(small_run: Path, tmp_path: Path) -> None:
     config = with_losses(small_run, tmp_path, ["label"], ood=False)
     (tmp_path / "config.yaml").write_text(dump_config(config))
-    found = CliRunner().invoke(app, ["run", str(tmp_path / "config.yaml"), "--trust-code"])
+    found = cli("run", tmp_path / "config.yaml", "--trust-code")
     assert found.exit_code == 2
     assert "'label', which looks at given labels" in " ".join(found.output.split())
     assert not config.run.exists()

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from commands import cli
 from net_configs import net_config
-from typer.testing import CliRunner
 
 from gradscore.config import Config
 from gradscore.data import open_user_samples
@@ -27,7 +27,6 @@ from gradscore.models import trusting_code
 from gradscore.pipeline import RunPlan, extract, open_datasets
 from gradscore.store import RunFolder
 from gradscore.system import import_torchvision
-from gradscore_cli.main import app
 
 NET = """
 import torch
@@ -304,7 +303,7 @@ def test_the_command_knows_columns_by_name(standardised, tmp_path: Path) -> None
     WRITTEN["csv"](table[list("dcba")].assign(species="ant"), tmp_path / "t.csv")
     samples = [tmp_path / "b", tmp_path / "t.csv", "--model", scorer.bundle.model.source, "--trust-code"]
     options = {"score": ["--out", tmp_path / "s.csv"], "monitor": ["--out", tmp_path / "watch", "--window", 50]}
-    found = {name: CliRunner().invoke(app, [name, *map(str, [*samples, *given])]) for name, given in options.items()}
+    found = {name: cli(name, *samples, *given) for name, given in options.items()}
     assert {name: each.exit_code for name, each in found.items()} == {"score": 0, "monitor": 0}
     assert pd.read_csv(tmp_path / "s.csv")["decision"].tolist() == wanted["decision"].tolist()
     rejected = json.loads((tmp_path / "watch" / "windows.jsonl").read_text().splitlines()[0])["rejected"]
@@ -511,7 +510,7 @@ def test_score_says_how_texts_are_given(of_texts, tmp_path: Path, name: str, con
     if name:
         (tmp_path / name).write_text(content)
         given = str(tmp_path / name)
-    result = CliRunner().invoke(app, ["score", str(of_texts[0] / "b"), given])
+    result = cli("score", of_texts[0] / "b", given)
     assert result.exit_code == 2
     assert re.search(message, " ".join(result.stderr.split()))
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import cli
 from net_configs import digits, net_config
-from typer.testing import CliRunner
 
 from gradscore.columns import penultimate_columns
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run, read_scores
@@ -13,7 +13,6 @@ from gradscore.meta import MetaInputs
 from gradscore.pipeline import extract
 from gradscore.reporting.gallery import PER_SAMPLE, NearestOfBank
 from gradscore.store import RunFolder
-from gradscore_cli.main import app
 
 NET = """
 from torch import nn
@@ -38,7 +37,7 @@ def finished(folder: Path, *, bank: bool) -> RunFolder:
     extract(config, trust_code=True)
     run = RunFolder(folder / "run")
     fit_run(run)
-    assert CliRunner().invoke(app, ["evaluate", str(run.path)]).exit_code == 3  # right by chance: no verdict
+    assert cli("evaluate", run.path).exit_code == 3  # right by chance: no verdict
     return run
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from commands import cli
 from safetensors.torch import load_file, save_file
 from scipy.stats import binomtest, fisher_exact
-from typer.testing import CliRunner
 from written_runs import rows_of, written_run
 
 from gradscore.check import Policy, make_expected, write_expected
 from gradscore.store import RunFolder, ShardRows, label_warnings, renaming_advice
 from gradscore.store.labels import accuracy_in_another_order, agreement_of, is_at_chance
-from gradscore_cli.main import app
 
 
 def network(generator: np.random.Generator, labels: np.ndarray, *, classes: int, accuracy: float) -> np.ndarray:
@@ -468,7 +467,7 @@ def test_a_gap_beyond_chance_is_warned_of(tmp_path: Path) -> None:
 def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {"in_dist.fit": 0.2, "in_dist.test": 0.9})
     for command, code, level in (("fit-meta", 0, "warning"), ("evaluate", 3, "No verdict")):
-        result = CliRunner().invoke(app, [command, str(tmp_path / "run")])
+        result = cli(command, tmp_path / "run")
         assert result.exit_code == code, result.output
         assert result.stdout.startswith(f"{level}: accuracy is 0.20 on in_dist.fit and 0.90 on in_dist.test")
     page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
@@ -480,14 +479,14 @@ def test_commands_say_it_before_anything_else(tmp_path: Path) -> None:
 
 def test_without_a_verdict_a_program_gets_none_either(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {"in_dist.fit": 0.21, "in_dist.test": 0.22}, spread=True)
-    CliRunner().invoke(app, ["fit-meta", str(tmp_path / "run")])
-    found = json.loads(CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--json"]).stdout)
+    cli("fit-meta", tmp_path / "run")
+    found = json.loads(cli("evaluate", tmp_path / "run", "--json").stdout)
     assert found["verdicts"] == []
     assert found["no_verdict"].startswith("accuracy is 0.21 on in_dist.fit and 0.22 on in_dist.test, which is chance")
 
 
 def test_a_run_in_another_order_of_classes_says_the_map_first_and_ends_with_3(doubted: Path) -> None:
-    result = CliRunner().invoke(app, ["evaluate", str(doubted)])
+    result = cli("evaluate", doubted)
     first = result.stdout.splitlines()[0]
     assert result.exit_code == 3, result.output
     assert first.startswith("No verdict: accuracy is 0.06 on in_dist.fit")
@@ -501,11 +500,11 @@ def test_a_command_that_makes_such_a_run_stops_after_its_first_split(small_run: 
     config["model"]["checkpoint"] = str(tmp_path / "all" / "net.safetensors")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     command = ["run", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "run"), "--trust-code"]
-    result = CliRunner().invoke(app, command)
+    result = cli(*command)
     assert result.exit_code == 3, result.output
     assert RunFolder(tmp_path / "run").sizes.keys() == {"in_dist.fit"}
     (advised,) = re.findall(r"--set (\S+)$", result.stderr.strip())
-    assert CliRunner().invoke(app, [*command, "--set", advised]).exit_code == 3  # there is still no verdict
+    assert cli(*command, "--set", advised).exit_code == 3  # there is still no verdict
     assert {"in_dist.fit", "in_dist.test"} < RunFolder(tmp_path / "run").sizes.keys()
 
 
@@ -538,7 +537,7 @@ def test_commands_that_build_on_a_run_say_it_too(
     monkeypatch.chdir(tmp_path)
     write_expected(Path("known.json"), make_expected(RunFolder(doubted), Policy()))
     places = {"RUN": str(doubted), "OTHER": str(small_run)}
-    result = CliRunner().invoke(app, [*(places.get(word, word) for word in command), "-q"])
+    result = cli(*(places.get(word, word) for word in command), "-q")
     assert result.exit_code in (0, 3), result.output
     (warned,) = label_warnings(RunFolder(doubted))
     assert "figures that depend on labels mean nothing" in warned
@@ -548,10 +547,10 @@ def test_commands_that_build_on_a_run_say_it_too(
 
 
 def test_nothing_is_said_of_a_run_that_nobody_doubts(small_run: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["check", str(small_run), "--expected", str(tmp_path / "new.json"), "--update"])
+    result = cli("check", small_run, "--expected", tmp_path / "new.json", "--update")
     assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_program_that_compares_gets_it_as_well(doubted: Path, small_run: Path) -> None:
-    result = CliRunner().invoke(app, ["compare", str(small_run), str(doubted), "--json"])
+    result = cli("compare", small_run, doubted, "--json")
     assert json.loads(result.stdout)["warnings"] == [f"{doubted}: {label_warnings(RunFolder(doubted))[0]}"]
