@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from trusted import built
 
 import gradscore
-from gradscore.config import Config, DataConfig, load_config
+from gradscore.config import Config, load_config
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.evaluation import EvaluationReport, evaluate_run, fit_run
 from gradscore.pipeline import extract
@@ -284,17 +284,3 @@ def test_the_same_samples_set_thresholds_where_nobody_says_which(tmp_path: Path)
     bundle = make_bundle(run, trust_code=True)
     thresholds = {name: each.threshold.value for name, each in bundle.detectors.items()}
     assert thresholds == {name: each.threshold.value for name, each in detector.bundle.detectors.items()}
-
-
-def test_init_leaves_defaults_to_the_run(tmp_path: Path) -> None:
-    images = digits(np.random.default_rng(0), 12, strange=False)
-    for place, pixels in enumerate(images):
-        folder = tmp_path / ("val", "test")[place % 2] / f"class{place % 3}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(folder / f"{place}.png")
-    (tmp_path / "net.py").write_text(NET)
-    torch.save({"3.weight": torch.zeros(3, 36), "3.bias": torch.zeros(3)}, tmp_path / "net.pt")
-    settings = propose([tmp_path], base=tmp_path).settings
-    given = {key: value for key, value in settings.items() if key.startswith(("features", "meta", "evaluate"))}
-    assert given == {}
-    assert settings["data.auxiliary"] == DataConfig.model_fields["auxiliary"].default

@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from commands import cli
 
 from gradscore.store import RunFolder
@@ -31,14 +30,3 @@ def test_shares(config_file: Path, tmp_path: Path) -> None:
     assert len(RunFolder(tmp_path / "run").read("in_dist.fit")) == 12
     complete = extract(config_file, "--shard", "0/2").stdout
     assert ("this run is already complete" in complete, "gradscore merge" in complete) == (True, False)
-
-
-WRONG = {
-    "a share": (("--shard", "2/2"), "--shard 2/2: wanted i/n with i from 0 to n - 1"),
-}
-
-
-@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_no_share(config_file: Path, options: tuple[str, ...], message: str) -> None:
-    result = extract(config_file, *options)
-    assert (result.exit_code, message in result.stderr) == (2, True)

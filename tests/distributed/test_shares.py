@@ -281,5 +281,5 @@ NO_SHARES = {
 
 @pytest.mark.parametrize("text", NO_SHARES.values(), ids=NO_SHARES)
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"--shard {text}: wanted i/n"):
+    with pytest.raises(ConfigError, match=f"--shard {text}: wanted i/n with i from 0 to n - 1"):
         Share.parsed(text)

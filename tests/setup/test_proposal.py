@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from gradscore.config import load_config
+from gradscore.config import DataConfig, load_config
 from gradscore.data import FILL_IN, open_source
 from gradscore.errors import ConfigError, ModelError
 from gradscore.reporting.pages import TEMPLATES
@@ -296,7 +296,8 @@ def test_tables_of_numbers(tmp_path: Path) -> None:
     made = propose([tmp_path], base=tmp_path)
     assert made.settings["data.in_dist.fit"] == {"source": "csv:val.csv"}
     assert made.settings["data.ood"][0] == {"name": "far", "source": "csv:far.csv"}
-    assert made.settings["data.auxiliary"] == "auto"
+    assert made.settings["data.auxiliary"] == "auto" == DataConfig.model_fields["auxiliary"].default
+    assert not [key for key in made.settings if key.startswith(("features", "meta", "evaluate"))]
     assert {"preprocessing.mean", "preprocessing.std"} <= made.missing.keys()
 
 
