@@ -338,7 +338,7 @@ def test_too_few_samples_are_no_verdict_and_say_how_many_would_do() -> None:
     assert found.next_command is None
 
 
-WANTED_OF_BOTH = {  # OOD samples among 1,000, with an interval four times as wide as would tell: 16 times the rarer kind
+WANTED_OF_BOTH = {  # OOD samples of 1,000, with an interval four times as wide as would tell: 16 times the rarer kind
     "few OOD samples": (10, 1000, "about 160 of bags."),
     "few of both": (10, 40, "about 160 of bags and about 480 in-distribution ones."),
     "as many of both": (20, 40, "about 320 of bags and about 320 in-distribution ones."),
