@@ -214,17 +214,21 @@ class Selected:
 
     @property
     def ids(self) -> Sequence[str]:
+        """See `SampleSource`."""
         ids = self.base.ids  # once: a source may make the list anew every time
         return [ids[place] for place in self.places]
 
     @property
     def input_columns(self) -> Sequence[str] | None:
+        """See `input_columns_of`."""
         return input_columns_of(self.base)
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         return self.base.sample(int(self.places[index]))
 
     def content(self) -> str:
+        """See `SampleSource`."""
         return self.base.content()
 
 

@@ -279,10 +279,12 @@ class FitSamples:
 
     @property
     def ids(self) -> Sequence[str]:
+        """See `SampleSource`: the places of the samples."""
         return [str(place) for place in range(self._starts[-1])]
 
     @property
     def labels(self) -> NDArray[np.int64]:
+        """See `SampleSource`."""
         return np.asarray(torch.cat(self._labels).numpy(), dtype=np.int64)
 
     @cached_property
@@ -294,6 +296,7 @@ class FitSamples:
         return Levels.of(torch.cat([each for each in self._batches if isinstance(each, Tensor)]))
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         place = bisect_right(self._starts, index) - 1
         own = each_input(self._batches[place], lambda each: each[index - self._starts[place]])
         if not isinstance(own, Tensor):
@@ -304,7 +307,8 @@ class FitSamples:
         return own.permute(1, 2, 0).numpy() if self.levels is None else self.levels.pixels(own)
 
     def content(self) -> str:
-        return ""  # nobody compares it
+        """See `SampleSource`: nobody compares it."""
+        return ""
 
     def made(self, entry: DatasetConfig, *, seed: int) -> Iterator[Inputs]:
         """The auxiliary set that an entry of the settings asks for, a few samples at a time, in the form of the inputs.

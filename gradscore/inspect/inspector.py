@@ -418,6 +418,7 @@ class Inspector:
         return [quantity for quantity in self._of(kind, module) if quantity.schedule(max(0, self.step))]
 
     def _before(self, module: nn.Module, inputs: object) -> None:
+        del module, inputs
         if self._is_paused or in_backward():
             return
         if self._counts_steps and torch.is_grad_enabled():
@@ -426,6 +427,7 @@ class Inspector:
             self.begin_pass()
 
     def _after_layer(self, name: str, module: nn.Module, inputs: object, output: object) -> None:
+        del inputs
         tensor = first_tensor(output)
         if self._is_paused or tensor is None:
             return
@@ -480,7 +482,8 @@ class Inspector:
         self._saw_samples = self._samples_were_due = self._saw = False
 
 
-def _never(_step: int) -> bool:
+def _never(step: int) -> bool:
+    del step
     return False
 
 

@@ -257,6 +257,7 @@ class ModelFigures:
             self._after(module, inputs, output)
 
     def _after(self, module: nn.Module, inputs: object, output: object) -> None:
+        del module, inputs
         tensor = first_tensor(output)
         if self._is_looking() and tensor is not None and tensor.dim() and len(tensor) == self._batch and tensor.numel():
             self.bad_outputs += int((~tensor.detach().reshape(len(tensor), -1).isfinite().all(1)).sum())

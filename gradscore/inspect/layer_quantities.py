@@ -242,6 +242,7 @@ class OutputGradientGeometry(_Geometry, OutputGradientQuantity):
 
     @override
     def observe(self, layer: str, module: nn.Module, gradient: Tensor) -> None:
+        del module
         self.record_tensor(layer, gradient)
         if self.per_sample and gradient.dim():
             norms = precise_norm(gradient.detach().reshape(len(gradient), -1), dim=1)
@@ -555,6 +556,7 @@ class LossModule(OutputQuantity):
         Raises:
             ConfigError: the output is not a single number.
         """
+        del layer
         if output.numel() != 1:
             raise ConfigError(
                 f"{type(module).__name__} returned a tensor of shape {tuple(output.shape)}, wanted a single loss; "

@@ -65,6 +65,7 @@ class InspectorCallback(Callback):
         self.inspector.observe_losses(losses)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attaches an inspector."""
         for quantity in self.quantities:
             quantity.reset()
         optimizer = trainer.optimizers[0] if trainer.optimizers else None
@@ -73,11 +74,15 @@ class InspectorCallback(Callback):
         self.inspector.attach(count_steps=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Begins a step."""
+        del trainer, pl_module, batch_idx
         if self.inspector is not None:
             self.inspector.start_step()
             self.inspector.begin_pass(batch)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """Ends a pass."""
+        del trainer, pl_module
         if self.inspector is not None:
             self.inspector.end_pass(loss)
 
@@ -85,6 +90,7 @@ class InspectorCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Keeps the loss of the step, unless `observe_losses` did."""
+        del trainer, pl_module, batch, batch_idx
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if self.inspector is not None and isinstance(loss, Tensor) and not self._saw_losses:
             self.inspector.push(loss=float(loss.detach()))
@@ -93,10 +99,14 @@ class InspectorCallback(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
+        """Begins a pass."""
+        del trainer, pl_module, batch, batch_idx, dataloader_idx
         if self.inspector is not None:
             self.inspector.begin_pass()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ends an epoch."""
+        del pl_module
         if self.inspector is None:
             return
         figures = self.inspector.tick_epoch()
@@ -111,12 +121,17 @@ class InspectorCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Ends the last look at the health of the module."""
+        del trainer, pl_module
         if self.inspector is not None and self.options.get("health") is not None:
             self.inspector.findings()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Detaches."""
+        del trainer, pl_module
         if self.inspector is not None:
             self.inspector.detach()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detaches."""
+        del exception
         self.on_fit_end(trainer, pl_module)

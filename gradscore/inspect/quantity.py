@@ -226,6 +226,7 @@ class Quantity(ABC):
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a layer is looked at; all are, unless a class says otherwise."""
+        del module
         return True
 
     def flush(self) -> None:
@@ -294,6 +295,7 @@ class TensorQuantity(Quantity):
 
     def is_news(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether parameters are worth a look, by what is known of the last one; they are, unless a class says not."""
+        del tensors
         return True
 
     @abstractmethod

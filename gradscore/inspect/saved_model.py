@@ -117,8 +117,23 @@ def inspect_config(
 ) -> Inspection:
     """Inspects the classifier of a configuration with samples of its test split and OOD sets.
 
-    `quantities` are names in `QUANTITIES`, all by default. Of each split at most so many samples are drawn, with the
-    seed of the configuration. Without a `loss`, its first one that looks at no labels is taken.
+    Args:
+        config: the settings.
+        quantities: names in `QUANTITIES`; all by default.
+        by: what makes a group of samples.
+        samples: at most so many of each split, drawn at random with the seed of the configuration.
+        batch_size: samples in a batch; what is measured per batch depends on it.
+        loss: whose gradients are looked at; by default the first loss of the configuration that looks at no labels.
+        progress: told after every batch.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ConfigError: an unknown quantity or loss, or a device that is not there.
+        ModelError: a model that cannot be built.
+        DataError: data that cannot be used.
+        EngineError: gradients that cannot be computed.
     """
     loss = loss or first_without_labels(config.features.losses)
     head = LOSSES.find(loss, where="loss")

@@ -377,7 +377,10 @@ class _Finder(MetaPathFinder, Loader):
     def __init__(self, files: Mapping[str, _File], package: str) -> None:
         self._files, self._package = files, package
 
-    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
         file = self._files.get(fullname.removeprefix(f"{self._package}."))
         if file is None:
             return None

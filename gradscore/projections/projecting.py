@@ -120,8 +120,28 @@ def project_config(
 ) -> Projections:
     """A random projection of the gradient of every sample of a split; see `project`.
 
-    Of the section `features`, only `parameters` counts. With `like`, what the projections are to be compared with, an
-    `EvaluationError` says why they could not be.
+    Of the section `features`, only `parameters` counts.
+
+    Args:
+        config: the settings.
+        split: which samples.
+        loss: a name in `gradscore.losses.LOSSES`.
+        dim: as for `project`.
+        seed: as for `project`.
+        out: as for `project`.
+        like: what the projections are to be compared with.
+        progress: told after every batch.
+
+    Returns:
+        The projections, in the order of the samples.
+
+    Raises:
+        ConfigError: no such split, loss or device, or another setting out of range.
+        EvaluationError: they could not be compared with `like`.
+        ModelError: a model that cannot be built.
+        DataError: samples that cannot be used, or have no label where the loss looks at it.
+        EngineError: gradients that cannot be computed.
+        StoreError: as `project`.
     """
     projection = Projection(dim, seed)
     opened = open_split(config, split, loss=loss, command="project")

@@ -391,8 +391,9 @@ def _subsampled(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     return x[places], y[places]
 
 
-def _plainly(value: float, _place: float = 0.0) -> str:
+def _plainly(value: float, place: float = 0.0) -> str:
     """A tick without mathematical signs, which the settings show as they stand."""
+    del place
     return f"{value:g}"
 
 

@@ -78,6 +78,7 @@ class ColumnSource:
 
     @property
     def input_columns(self) -> Sequence[str] | None:
+        """See `input_columns_of`."""
         return self.columns if self.kind in ("vector", "text") else None
 
     @property
@@ -86,6 +87,7 @@ class ColumnSource:
         return self.kind == "image" and not _is_encoded(self.table.rows.schema.field(self.columns[0]).type)
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         if self.vectors is not None:
             vector: Values = self.vectors[index].copy()
             if not np.isfinite(vector).all():
@@ -139,6 +141,7 @@ class ColumnSource:
         return arrays if len(arrays) > 1 else arrays[self.columns[0]]
 
     def content(self) -> str:
+        """See `SampleSource`: a hash of the columns, and of the files that they name."""
         sink = pa.BufferOutputStream()
         rows = self.table.rows.select(list(self.columns)).combine_chunks().replace_schema_metadata(None)
         with pa.ipc.new_stream(sink, rows.schema) as writer:

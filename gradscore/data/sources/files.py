@@ -50,10 +50,12 @@ class FileSource:
     class_names: Sequence[str] | None = None
 
     def sample(self, index: int) -> Pixels:
+        """See `SampleSource`."""
         path = self.root / self.paths[index]
         return decoded(path, name=str(path))
 
     def content(self) -> str:
+        """See `SampleSource`."""
         return content_of_files([self.root / name for name in self.paths])
 
 

@@ -60,6 +60,7 @@ class PythonSource:
     where: str
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         name = f"sample {index} of {self.where}"
         try:
             return as_raw(_parted(self.samples[index])[0])
@@ -71,6 +72,7 @@ class PythonSource:
             raise UnreadableSampleError(f"{name} failed: {type(error).__name__}: {error}") from error
 
     def content(self) -> str:
+        """See `SampleSource`."""
         return self.description
 
 

@@ -129,12 +129,14 @@ class ArraySource:
     class_names: Sequence[str] | None = None
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         if isinstance(self.values, Mapping):
             return {name: array[index] for name, array in self.values.items()}
         found: Values = self.values[index]
         return found
 
     def content(self) -> str:
+        """See `SampleSource`: a hash of all values."""
         if not isinstance(self.values, Mapping):
             return hashlib.sha256(np.ascontiguousarray(self.values).data).hexdigest()
         digest = hashlib.sha256()

@@ -36,18 +36,22 @@ class ShiftedImages:
 
     @property
     def ids(self) -> Sequence[str]:
+        """See `SampleSource`."""
         ids = self.base.ids
         return [f"{self.kind}{self.severity}-{ids[place]}" for place in self._places]
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
+        """See `SampleSource`: those of the base."""
         return None if self.base.labels is None else self.base.labels[self._places]
 
     @property
     def class_names(self) -> Sequence[str] | None:
+        """See `SampleSource`: those of the base."""
         return class_names_of(self.base)
 
     def sample(self, index: int) -> Pixels:
+        """See `SampleSource`; place, kind, severity and seed decide on all values."""
         place = int(self._places[index])
         own = [place, self.severity] if self.seed is None else [self.seed, place]
         random = np.random.default_rng([*own, crc32(self.kind.encode())])
@@ -57,6 +61,7 @@ class ShiftedImages:
         )
 
     def content(self) -> str:
+        """See `SampleSource`."""
         seed = "" if self.seed is None else f" {self.seed}"
         return f"{self.kind} {self.severity}{seed} {self.base.content()}"
 

@@ -133,13 +133,16 @@ class SyntheticSource:
 
     @property
     def ids(self) -> Sequence[str]:
+        """See `SampleSource`."""
         return [f"{self.kind}-{name}" for name in self.base.ids]
 
     @property
     def labels(self) -> None:
+        """See `SampleSource`: there are none."""
         return None
 
     def sample(self, index: int) -> Raw:
+        """See `SampleSource`."""
         kind = SYNTHETIC[self.kind]
         # Seeds are of the place of a kind among those for such samples, from 1000 on where these are no images.
         place = kinds_of(images=kind.of_images).index(self.kind) + (0 if kind.of_images else 1000)
@@ -157,6 +160,7 @@ class SyntheticSource:
         return found
 
     def content(self) -> str:
+        """See `SampleSource`."""
         return f"{self.kind} {self.seed} {self.base.content()}"
 
     @cached_property
