@@ -220,10 +220,12 @@ def _wanted(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> s
     area, times = areas[0], samples_wanted(areas[0])
     if task == "ood":
         counts = {f"of {_plain(area.dataset)}": area.n_positive, "in-distribution ones": area.n - area.n_positive}
-        wanted = times * max(min(counts.values()), 1)
+        of_rarer = times * max(min(counts.values()), 1)
         # Three times as many of the other kind add a third to the variance that the rarer one leaves.
-        few = {kind: min(times * max(count, 1), 3 * wanted) for kind, count in counts.items()}
-        enough = " and ".join(f"about {_rounded(few[kind])} {kind}" for kind in counts if counts[kind] < few[kind])
+        wanted = {kind: min(times * max(count, 1), 3 * of_rarer) for kind, count in counts.items()}
+        enough = " and ".join(
+            f"about {_rounded(wanted[kind])} {kind}" for kind in counts if counts[kind] <= wanted[kind]
+        )
     else:
         enough = f"about {_rounded(times * max(area.n, 1))} labelled samples in data.{area.dataset}"
     seen = f"1 {WHAT[task].removesuffix('s')}" if area.n_positive == 1 else f"{area.n_positive} {WHAT[task]}"

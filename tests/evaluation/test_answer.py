@@ -354,6 +354,14 @@ def test_of_the_kind_that_is_rarer_more_are_wanted(positive: int, n: int, wanted
     assert found.no_verdict.endswith(f"too few; give {wanted[:-1]}")
 
 
+def test_as_many_as_there_are_are_wanted_where_no_more_would_be() -> None:
+    """An interval that ends at chance, exactly: the next samples decide."""
+    unsure = of_set("bags", gain=UNDECIDED, by_gradients=UNDECIDED, caught=0.1, area=0.75, half=0.25)
+    assert str(answer(unsure).no_verdict).endswith(
+        "200 OOD samples among 1000 samples are too few; give about 200 of bags"
+    )
+
+
 def test_samples_without_labels_are_why_there_is_no_verdict() -> None:
     unlabelled = [replace(each, value=None, low=None, high=None, n=0, n_positive=0) for each in WRONG]
     assert str(answer(unlabelled).no_verdict).startswith("the samples to report on have no labels")
