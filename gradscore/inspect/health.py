@@ -263,8 +263,7 @@ class TrainingHealth(ModelFigures):
         self._step, self._is_due = -1, False
 
     def start_step(self, step: int) -> None:
-        """Ends the look at the step before, and begins one at this step if it is due."""
-        self.conclude()
+        """Begins a look at this step if it is due; that at the step before was concluded."""
         if self._schedule(step):
             self.forget()
             self.active = self._is_due = True

@@ -18,8 +18,7 @@ from sklearn.datasets import load_digits
 
 
 def check(run: Path, expected: Path, *arguments: object) -> Result:
-    given = ["check", str(run), "--expected", str(expected), *map(str, arguments)]
-    return cli(*given)
+    return cli("check", run, "--expected", expected, *arguments)
 
 
 @pytest.fixture
