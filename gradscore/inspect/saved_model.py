@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -149,7 +149,8 @@ def inspect_config(
     datasets = open_datasets(config)
     notices: list[str] = []
     groups = _chosen_groups(config, model, datasets, by=by, samples=samples, batch_size=batch_size, notices=notices)
-    found = inspect_groups(model, groups, templates, loss=head, batch_size=batch_size, progress=progress)
+    ood = {info.dataset_name for info, _ in planned_splits(config.data).values() if info.is_reported_ood}
+    found = inspect_groups(model, groups, templates, loss=head, ood=ood, batch_size=batch_size, progress=progress)
     return replace(found, notices=[*notices, *built.notices, *found.notices])
 
 
@@ -237,6 +238,7 @@ def inspect_groups(
     templates: Sequence[Quantity],
     *,
     loss: LossHead,
+    ood: Collection[str] = (),
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -249,6 +251,7 @@ def inspect_groups(
         samples: by group.
         templates: quantities that have seen nothing; they are used up.
         loss: from logits to the loss whose gradients are looked at.
+        ood: groups that findings leave out, since a network is well whatever it makes of samples that it is not for.
         batch_size: samples in a batch.
         progress: told after every batch.
 
@@ -302,7 +305,8 @@ def inspect_groups(
                         progress(name, done, sum(counts.values()))
                 inspector.finish_step()
                 inspector.observe_modules()
-        found = examine(model, [images.to(device) for parts in batches.values() for images in parts])
+        own = [images.to(device) for name, parts in batches.items() if name not in ood for images in parts]
+        found = examine(model, own)
     if any(isinstance(quantity, MeanGSNR) for quantity in templates) and min(counts.values()) < 2:
         notices.append("the gradient signal-to-noise ratio is undefined: it needs at least two samples in a group")
     layers = [*inspector.layers, *inspector.parameters]

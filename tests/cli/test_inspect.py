@@ -54,6 +54,16 @@ def spectral():
     return Spectral()
 
 
+class Loud(nn.Module):
+    def __init__(self, on_digits):
+        super().__init__()
+        self.linear, self.on_digits = nn.Linear(64, 10), on_digits
+
+    def forward(self, x):
+        is_digit = x[:, 0, :1, 0] == -1
+        return self.linear(x.flatten(1)) * (1 + 1e5 * (is_digit == self.on_digits))
+
+
 def nothing_to_learn():
     return nn.Sequential(nn.Flatten(), nn.AvgPool1d(6))
 
@@ -107,6 +117,12 @@ def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> 
         for layer, entries in {"0.weight": 36, "0.bias": 4, "3.weight": 360, "3.bias": 10}.items()
     }
     assert pd.read_parquet(folder / "histograms_2d.parquet")["count"].sum() == 2 * 12 * 410
+
+
+def test_findings_are_about_in_distribution_samples(config_file: Path, tmp_path: Path) -> None:
+    given = (config_file, "--trust-code", *FAST, "--set", "model.source=python:net.py:Loud", "--set")
+    assert inspect(*given, "model.arguments={on_digits: false}").stdout.startswith("nothing stands out\n")
+    assert "for 12 of 12 samples" in inspect(*given, "model.arguments={on_digits: true}").stdout
 
 
 def test_page_holds_everything_it_needs(config_file: Path, tmp_path: Path, drawn: dict[str, Figure]) -> None:
