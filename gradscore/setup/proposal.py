@@ -146,7 +146,7 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
     shapes: Shapes = {}
     architecture: Architecture | None = None
     class_names: tuple[str, ...] = ()
-    likely = {len(each.classes) for each in sets if each.classes and each.role != "ood"}
+    likely = {len(_class_folders(each)) for each in sets if each.classes and each.role != "ood"}
     if saved is None and found.programs and not found.checkpoints:
         _propose_program(made, found.programs, likely)
     elif saved is None:
@@ -343,15 +343,17 @@ def _propose_data(
     """Deals sets out to parts.
 
     The known classes are those the checkpoint names, where a labelled set has no others; else those of one of the
-    labelled sets with as many classes as the network (`_main`). Sets without others are in-distribution, and what their
-    names do not say of their part goes to `fit` and `test`. Sets without any of them are out of distribution, unless
-    they are called as a part is.
+    labelled sets with as many classes as the network (`_main`), and those that it lacks (`_lacking`). Sets without
+    others are in-distribution, and what their names do not say of their part goes to `fit` and `test`. Sets without any
+    of them are out of distribution, unless they are called as a part is.
     """
     called = "samples" if noun == "arrays" else noun
     labelled = [each for each in sets if each.classes and each.role != "ood"]
     are_named = any(set(each.classes) <= set(class_names) for each in labelled)
     fitting = [each for each in labelled if len(each.classes) == made.settings["model.num_classes"]]
     known = set(class_names if are_named else _main(fitting or labelled).classes) if labelled else set()
+    if not are_named:
+        known |= _lacking(labelled, known, made.settings["model.num_classes"])
     in_dist = [each for each in labelled if known.issuperset(each.classes)]
     above = {each.path: _above(each, tables) for each in sets}
     numbered = [each for each in sets if each not in in_dist and _may_number(each, known)]
@@ -401,7 +403,7 @@ def _propose_data(
         for samples in {part.samples.path: part.samples for part in parts.values()}.values():
             _note_empty(made, samples)
         if "fit" in parts:
-            _note_classes(made, parts["fit"].samples, class_names)
+            _note_classes(made, parts["fit"].samples, [part.samples for part in parts.values()], class_names)
 
 
 @dataclass(frozen=True)
@@ -475,6 +477,16 @@ def _main(sets: Sequence[SampleSet]) -> SampleSet:
     return max(sets, key=rank)
 
 
+def _lacking(labelled: Sequence[SampleSet], known: Collection[str], count: int | str) -> set[str]:
+    """Classes of sets that are called as a part is and have most classes in common with the known ones.
+
+    A split may have no sample of a class. There are none where all together are more than the network's.
+    """
+    alike = [each for each in labelled if each.role and 2 * len({*each.classes} & {*known}) > len(each.classes)]
+    found = {name for each in alike for name in each.classes} - {*known}
+    return found if isinstance(count, str) or len(known) + len(found) <= count else set()
+
+
 def _is_ood(of: SampleSet, known: Collection[str]) -> bool:
     """Whether a set that is not in-distribution is taken as out of distribution, by its name and its classes."""
     if of.name.lower() in TO_DECIDE:
@@ -501,23 +513,30 @@ def _holds_sets(of: SampleSet, known: Collection[str]) -> bool:
     return is_split and not {*of.classes} & {*known}
 
 
+def _class_folders(of: SampleSet) -> set[str]:
+    """Names of the classes of a set, as its source has them: those of folders without an image are among them."""
+    names = set() if of.is_table else {path.name for path in of.path.iterdir() if path.is_dir()}
+    return {*of.classes, *(name for name in names if not name.startswith("."))}
+
+
 def _note_empty(made: Proposal, of: SampleSet) -> None:
-    names = [] if of.is_table else sorted(path.name for path in of.path.iterdir() if path.is_dir())
-    empty = [name for name in names if not name.startswith(".") and name not in of.classes]
-    if empty:
+    if empty := sorted(_class_folders(of) - {*of.classes}):
         made.remarks.append(
             f"{of.path} has class folders without an image, which count as classes: {some(empty)}; remove those that "
             "are none of the network's, or name its classes in their order in data.class_names"
         )
 
 
-def _note_classes(made: Proposal, fit: SampleSet, class_names: Collection[str]) -> None:
-    """Says where the classes of the samples to fit on are not those of the network, or may be in another order."""
+def _note_classes(made: Proposal, fit: SampleSet, parts: Sequence[SampleSet], class_names: Collection[str]) -> None:
+    """Says where the classes of in-distribution samples are not those of the network, or may be in another order."""
     classes = made.settings["model.num_classes"]
-    if classes != FILL_IN and len(fit.classes) != max(classes, 2):
+    names = {name for each in parts for name in _class_folders(each)}
+    paths = dict.fromkeys(str(each.path) for each in parts)
+    have = f"{fit.path} has" if names == _class_folders(fit) else f"{' and '.join(paths)} have"
+    if classes != FILL_IN and len(names) != max(classes, 2):
         made.remarks.append(
-            f"{fit.path} has {len(fit.classes)} {'classes' if fit.is_table else 'class folders'} and the network "
-            f"{classes} classes: {NAME_CLASSES}"
+            f"{have} {len(names)} {'classes' if fit.is_table else 'class folders'} and the network {classes} classes: "
+            f"{NAME_CLASSES}"
         )
     elif class_names and not all(name.isdigit() for name in fit.classes):
         made.remarks.append(

@@ -119,7 +119,7 @@ def test_everything_about_a_configuration(config_file: Path, tmp_path: Path) -> 
     assert pd.read_parquet(folder / "histograms_2d.parquet")["count"].sum() == 2 * 12 * 410
 
 
-def test_findings_are_about_in_distribution_samples(config_file: Path, tmp_path: Path) -> None:
+def test_findings_are_about_in_distribution_samples(config_file: Path) -> None:
     given = (config_file, "--trust-code", *FAST, "--set", "model.source=python:net.py:Loud", "--set")
     assert inspect(*given, "model.arguments={on_digits: false}").stdout.startswith("nothing stands out\n")
     assert "for 12 of 12 samples" in inspect(*given, "model.arguments={on_digits: true}").stdout

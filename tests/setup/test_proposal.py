@@ -275,6 +275,28 @@ def test_sets_whose_names_say_nothing_go_by_their_classes(
     assert made.remarks == ([] if remark is None else [f"{tmp_path / 'mnist'}: not used, since {remark}{REST}"])
 
 
+PARTLY_THERE = {
+    "as many as the network has": (4, ["fox"], True),
+    "nobody knows how many it has": (None, ["fox", "hen"], True),
+    "more than it has": (3, ["fox"], False),
+}
+
+
+@pytest.mark.parametrize(("count", "others", "is_used"), PARTLY_THERE.values(), ids=PARTLY_THERE)
+def test_parts_that_lack_a_class_each(tmp_path: Path, count: int | None, others: list[str], is_used: bool) -> None:
+    if count is not None:
+        network(tmp_path / "weights.pt", classes=count)
+    images(tmp_path / "fit", "cat", "dog", "emu")
+    images(tmp_path / "test", "cat", "dog", *others)
+    made = propose([tmp_path], base=tmp_path)
+    assert [made.settings[f"data.in_dist.{part}"]["source"] for part in ("fit", "test")] == (
+        ["folder:fit", "folder:test"] if is_used else ["folder:fit"] * 2
+    )
+    assert [remark for remark in made.remarks if "class" in remark] == (
+        [] if is_used else [f"{tmp_path / 'test'}: not used, since it has other classes; name it in data.ood{REST}"]
+    )
+
+
 @pytest.mark.parametrize(("name", "classes"), [("new", ()), ("Unlabelled", ()), ("inbox", ("monday", "tuesday"))])
 def test_samples_to_decide_are_not_ood(tmp_path: Path, name: str, classes: tuple[str, ...]) -> None:
     images(tmp_path / "val", "cat", "dog")
@@ -424,6 +446,13 @@ def test_class_folders_without_an_image_are_said(tmp_path: Path) -> None:
     assert open_source(f"folder:{tmp_path / 'test'}").class_names == ["cat", "dog", "emu"]
     (remark,) = propose([tmp_path], base=tmp_path).remarks
     assert remark.startswith(f"{tmp_path / 'test'} has class folders without an image, which count as classes: emu;")
+    network(tmp_path / "weights.pt", classes=3)
+    assert propose([tmp_path], base=tmp_path).remarks == [remark]
+    network(tmp_path / "weights.pt", classes=4)
+    assert (
+        f"{tmp_path / 'val'} and {tmp_path / 'test'} have 3 class folders and the network 4 classes: name all"
+        in (propose([tmp_path], base=tmp_path).remarks[1])
+    )
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
