@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from PIL.Image import Image
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, default_collate
@@ -266,7 +267,7 @@ class _Reader:
             except (TypeError, RuntimeError) as error:
                 raise DataError(
                     f"{self.name}: its samples do not make a batch: {reason(error)}; let the data set give tensors of "
-                    "one shape, or wrap it in a DataLoader with a collate_fn of yours"
+                    "one shape (of images by a transform), or wrap it in a DataLoader with a collate_fn of yours"
                 ) from None
 
     def _parted(self, entry: Any) -> tuple[Any, Any]:
@@ -284,7 +285,7 @@ class _Reader:
         if len(entry) != 2:
             raise DataError(
                 f"{self.name}: wanted batches of inputs, or of inputs and labels, got {len(entry)} things in one; let "
-                "the loader give the first two alone"
+                "the loader give the first two alone, or stack single samples to an array (N, ...)"
             )
         return entry[0], entry[1]
 
@@ -355,7 +356,10 @@ def dense_tensor(inputs: Any, *, name: str, argument: str = "", least: int) -> T
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
         inputs = tensor_of(inputs)
     if not isinstance(inputs, Tensor):
-        raise DataError(f"{name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}")
+        advice = "; give pixels, np.stack(images), and preprocessing={...}" if isinstance(inputs, Image) else ""
+        raise DataError(
+            f"{name}: wanted inputs{argument} as a tensor or an array of numbers, got {_described(inputs)}{advice}"
+        )
     if inputs.is_nested:
         raise DataError(f"{name}: wanted dense real numbers{argument}, {NESTED}")
     if inputs.layout != torch.strided or inputs.is_complex() or inputs.is_quantized:

@@ -178,12 +178,12 @@ def fit_without_reported(
     samples = sum(map(len, reported))
     try:
         skipped = fit_run(run, progress=progress).skipped
-    except EvaluationError as error:
+    except EvaluationError:
         if not shared:
             raise
         raise EvaluationError(
             f"evaluate: {shared} of {samples} reported samples were among those that fit, and nothing can be fitted "
-            f"without them ({error}); give samples that fit() did not have"
+            "without them; give samples that fit() did not have"
         ) from None
     if not shared:
         return [], skipped

@@ -189,6 +189,7 @@ def check_accuracy(
     *,
     label_map: Mapping[int | str, int] | None = None,
     are_names: bool = False,
+    in_config: bool = False,
 ) -> Iterator[Remark]:
     """Compares the accuracy with what is declared, with chance, and with how sure the classifier is.
 
@@ -200,6 +201,7 @@ def check_accuracy(
         label_map: from the labels of the data to `labels`, so that advice can be given in terms of the former; None
             where they are the same.
         are_names: see `renaming_advice`.
+        in_config: whether a configuration says what labels mean, so that advice is to change it, not the labels.
 
     Yields:
         The remarks.
@@ -225,13 +227,15 @@ def check_accuracy(
     doubt = agreement.doubt(confidence)
     levels = _levels(batch)
     measured = f"{accuracy:.3f} on {count} inputs"
-    advise = partial(renaming_advice, *pair, classes=classes, label_map=label_map, are_names=are_names)
+    how, where = ("set label_map to", EVERYWHERE) if in_config else ("change labels by", "")
+    advise = partial(renaming_advice, *pair, classes=classes, label_map=label_map, are_names=are_names, how=how)
     advice = advise()
-    suspicions = f"check weights, label_map{', resize, crop' if levels else ''}, mean and std{levels}"
+    names = "label_map" if in_config else "labels"
+    suspicions = f"check weights, {names}{', resize, crop' if levels else ''}, mean and std{levels}"
     if advice:
-        suspicions = f"{advice}{EVERYWHERE}"
+        suspicions = f"{advice}{where}"
     elif agreement.is_mostly_in_another_order and (order := advise(least=0)):
-        suspicions += f". If the order is the cause, {order}{EVERYWHERE}"
+        suspicions += f". If the order is the cause, {order}{where}"
     if declared is not None and accuracy < declared - _allowed(declared, count):
         yield problem("accuracy", f"{measured}, declared is {declared:.3f}; {suspicions}")
     elif declared is not None and accuracy > declared + _allowed(declared, count):
@@ -243,7 +247,7 @@ def check_accuracy(
         cause = "; or it is overfitted" if doubt.cause == "confidence" and not advice else ""
         yield make("accuracy", f"{measured}{doubt.after(doubt.number, digits=3)}; {suspicions}{cause}")
     else:
-        yield note("accuracy", f"{measured}{levels}; set model.declared_accuracy to have it checked")
+        yield note("accuracy", f"{measured}{levels}; set {'model.' * in_config}declared_accuracy to have it checked")
 
 
 def _allowed(share: float, count: int) -> float:

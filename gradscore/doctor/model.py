@@ -316,6 +316,7 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
         declared=config.model.declared_accuracy,
         label_map=own,
         are_names=are_names,
+        in_config=True,
     )
     head, classes = LOSSES[first_without_labels(config.features.losses)], config.model.classes
     found = _diagnosed(model, inputs, head, Interface(num_classes=classes), check)

@@ -582,8 +582,17 @@ def _help(error: BaseException, inputs: Inputs) -> str:
             "parameters (np.savez(FILE, NAME=array, ...)), or choose some by arguments: {inputs: [NAME, ...]}; in "
             "Python give mappings with these names, and labels under 'labels', or pairs of inputs and labels"
         )
+    if "index out of range" in said and not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
+        return "a whole number is beyond the rows of an embedding: check the tokenizer, or how categories are numbered"
     if not isinstance(inputs, Tensor) or inputs.dim() != 4:
-        return "check that samples have as many numbers, in the same form, as those it was trained on"
+        more = ""
+        if isinstance(inputs, Tensor) and inputs.dim() == 2:
+            more = "; columns of a table are chosen by arguments: {inputs: [COLUMN, ...]}"
+        elif isinstance(inputs, Tensor) and inputs.dim() == 3:
+            more = "; in Python give one sample as x[None], and several as torch.stack(list)"
+        return f"check that samples have as many numbers, in the same form, as those it was trained on{more}"
+    if inputs.shape[3] in (1, 3) and inputs.shape[1] not in (1, 3):
+        return "their channels lie last: give images.permute(0, 3, 1, 2)"
     return "check preprocessing (resize, crop, channels)"
 
 

@@ -148,7 +148,9 @@ class Interface:
                 return next(iter(candidates.values()))
         if not shaped and entries:
             raise ModelError(_of_another_task(returned))
-        name = f"name the logits by {'output=...' if self.num_classes is None else 'model.output'}"
+        name = (
+            f"name the logits by {'output=...' if self.num_classes is None else 'model.output (in Python output=...)'}"
+        )
         raise ModelError(
             f"model outputs: wanted logits of shape (samples, classes), got {type(returned).__name__}"
             f"{_described(entries)}; {name if entries else 'make forward return them'}"

@@ -224,19 +224,19 @@ class Known(nn.Module):
 LABELS = torch.arange(120) % CLASSES
 ACCURACIES = {
     "as declared": (LABELS, 0.98, "^note: accuracy: 1.000 on 120 inputs, declared is 0.980$"),
-    "nothing declared": (LABELS, None, "^note: accuracy: 1.000 on 120 inputs; set model.declared_accuracy"),
+    "nothing declared": (LABELS, None, "^note: accuracy: 1.000 on 120 inputs; set declared_accuracy to"),
     "no labels": (torch.full((120,), -1), 0.98, "^note: accuracy: unknown: no input has a label$"),
     "some labels": (LABELS.where(LABELS > 0, -1), 0.98, "^note: accuracy: 1.000 on 80 inputs"),
     "other names of the classes": (
         (LABELS + 1) % CLASSES,
         0.98,
-        r"^problem: accuracy: 0.000 on 120 inputs.*set label_map to \{0: 2, 1: 0, 2: 1\}",
+        r"^problem: accuracy: 0.000 on 120 inputs.*: change labels by \{0: 2, 1: 0, 2: 1\}",
     ),
     "far too low": (LABELS.flip(0).roll(7), 0.9, "^problem: accuracy: .*declared is 0.900; "),
     "random labels": (
         torch.randint(0, CLASSES, (120,), generator=torch.Generator().manual_seed(0)),
         0.9,
-        "^problem: accuracy: .*check weights, label_map, mean and std$",
+        "^problem: accuracy: .*check weights, labels, mean and std$",
     ),
     "better than chance on few": (
         torch.cat([LABELS[:30], (LABELS[30:40] + 1) % CLASSES, (LABELS[40:50] + 2) % CLASSES]),
@@ -260,10 +260,8 @@ def test_the_order_of_the_classes_is_told_where_some_are_confused_as_well():
     outputs[2::3][::2] = 1  # half of label 2 is taken for label 0
     inputs = 5 * nn.functional.one_hot(outputs, 3).float()
     found = lines(check_model(Known().eval(), inputs, labels=labels))
-    assert (
-        "with the classes in another order; check weights, label_map, mean and std. If the order is the cause" in found
-    )
-    assert "set label_map to {0: 1, 1: 2, 2: 0} in data.in_dist.fit" in found
+    assert "with the classes in another order; check weights, labels, mean and std. If the order is the cause" in found
+    assert "change labels by {0: 1, 1: 2, 2: 0}\n" in found
 
 
 def test_classes_of_minus_one_and_one_are_a_problem():

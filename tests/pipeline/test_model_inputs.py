@@ -99,7 +99,19 @@ HINTS = {
     ),
     "columns": (
         lambda folder: nn.Linear(4, 3), torch.zeros(5, 3),
-        r"cannot take inputs of shape \(3,\): .* check that samples have as many numbers",
+        r"\(3,\): .* samples have as many numbers.*by arguments: {inputs: \[COLUMN",
+    ),
+    "channels that lie last": (
+        lambda folder: nn.Sequential(nn.Conv2d(3, 3, 2), nn.Flatten()), torch.zeros(5, 2, 2, 3),
+        r"shape \(2, 2, 3\): .*give images\.permute\(0, 3, 1, 2\)",
+    ),
+    "one image for a batch": (
+        lambda folder: nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), torch.zeros(3, 4, 4),
+        r"shape \(4, 4\): .*one sample as x\[None\], and several as torch\.stack\(list\)",
+    ),
+    "a token beyond the vocabulary": (
+        lambda folder: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3)), torch.full((5, 4), 9),
+        "whole number is beyond the rows of an embedding: check the tokenizer",
     ),
     "softmax": (
         lambda folder: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), torch.zeros(5, 4), "take the softmax out",

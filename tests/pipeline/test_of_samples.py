@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -158,6 +159,11 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a column": (lambda: pd.DataFrame(X.numpy())[0], r"got Series; give .*\.to_numpy\(\)"),
     "single samples by name": (lambda: [{"x": X[0]}], r"inputs 'x'.*got one of shape \(4,\).*into a DataLoader"),
     "three things": (lambda: [(X, Y, Y)], "got 3 things in one"),
+    "lists of samples": (lambda: ([*X], Y), r"got 6 things in one; .* or stack single samples to an array \(N, "),
+    "PIL images": (
+        lambda: [Image.new("L", (4, 4))],
+        r"got Image; give pixels, np\.stack\(images\), and preprocessing=",
+    ),
     "single samples": (lambda: [(X[0], 0)], r"got one of shape \(4,\).*put single samples into a DataLoader"),
     "float labels": (
         lambda: (X, Y.float()),
