@@ -288,9 +288,10 @@ def with_auxiliary(
         if copies:
             named = ", ".join(f"{kind} ({share:.0%})" for kind, share in copies.items())
             notices = [f"auxiliary sets that are not made, as most would be copies of samples of {FIT}: {named}"]
-        if 0 < len(kinds) < LEAST_SETS:
+        names = [*(each.name for each in data.ood if each.auxiliary), *kinds]
+        if kinds and len(names) < LEAST_SETS:
             text = (
-                f"few auxiliary sets can be made of such samples, {' and '.join(kinds)} alone: penalties and alarms "
+                f"few auxiliary sets can be made of such samples, {' and '.join(names)} alone: penalties and alarms "
                 f"are chosen by {LEAST_SETS} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
             )
             notices.append(Notice(text, "caution"))

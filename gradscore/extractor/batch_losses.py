@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..config import FeaturesConfig
 from ..data import Batch, count_samples, holds_others, tensors_in, with_tensors
 from ..errors import CoupledSamplesError, EngineError, GradscoreError
-from ..gradients import Engine, read_graph
+from ..gradients import Engine, coupled_share, read_graph
 from ..losses import OF_BATCHES
 from ..models import group_parameters
 from ..statistics import reduce_gradients
@@ -40,6 +40,11 @@ def _has_uneven_rows(tensor: Tensor) -> bool:
         return False
     counts = (tensor == tensor.min()).flatten(1).sum(1)
     return bool((counts != counts[0]).any())
+
+
+def _rows(batch: Any, rows: Tensor, samples: int) -> Any:
+    """Some samples of a batch; what has another length stays."""
+    return with_tensors(batch, lambda tensor: tensor[rows] if tensor.shape[:1] == (samples,) else tensor)
 
 
 class BatchLosses:
@@ -87,7 +92,7 @@ class BatchLosses:
         """Has the engine learn from a few samples what it would learn from all, unless it knows.
 
         Raises:
-            CoupledSamplesError: their losses are others than among all samples, or of another shape.
+            CoupledSamplesError: see `_compare`.
         """
         samples = len(losses)
         count = min(LEARNED_FROM, samples - 1)
@@ -98,11 +103,24 @@ class BatchLosses:
         if like_it in self._seen:
             return
         self._seen.add(like_it)
-        those = losses.detach()
-        rows = torch.arange(count, device=self.device)
-        if not holds_others(batch, samples):  # the largest, the last first: weights by rank or place show best there
-            rows = those.abs().reshape(samples, -1).sum(1).topk(count).indices.sort(descending=True).values
-        few = with_tensors(batch, lambda tensor: tensor[rows] if tensor.shape[:1] == (samples,) else tensor)
+        ordered = losses.detach().abs().reshape(samples, -1).sum(1).argsort(descending=True, stable=True)
+        # The largest, since weights by rank or place show best there, and one of the middle, of whose gradient a term
+        # of the batch has more. What belongs to other samples stays beside the first ones.
+        largest, mixed = ordered[:count], ordered[[0, samples // 2]][:count]
+        first = torch.arange(count, device=self.device)
+        for rows in [first] if holds_others(batch, samples) else [largest, mixed]:
+            alone = self._compare(batch, losses, rows.sort(descending=rows is not first).values)
+        if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
+            self.engine.learn(alone, torch.ones_like(alone))
+
+    def _compare(self, batch: Any, losses: Tensor, rows: Tensor) -> Tensor:
+        """The losses of a few samples of a batch by themselves.
+
+        Raises:
+            CoupledSamplesError: they, or their gradients, are others than among all samples, or of another shape.
+        """
+        samples, count, those = len(losses), len(rows), losses.detach()
+        few = _rows(batch, rows, samples)
         alone = self._losses(few, count)
         if alone.shape[1:] != those.shape[1:]:
             raise CoupledSamplesError(
@@ -118,8 +136,25 @@ class BatchLosses:
                 "tokens of each sample, not of the batch, and weight no sample by its rank or place; what belongs to "
                 "a sample goes into the batch"
             )
-        if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
-            self.engine.learn(alone, torch.ones_like(alone))
+        together, apart = (each.reshape(len(each), -1).sum(1) for each in (losses, alone))
+        worst = coupled_share(self.engine.parameters, together[rows], apart)
+        if worst is not None and self._differs_among_copies(batch, together, rows):
+            raise CoupledSamplesError(
+                f"the gradient of a sample's loss changes with the other samples of its batch (by {worst:.0%} of its "
+                "norm); per-sample gradients are not defined for it. Take out what is of the whole batch, such as a "
+                "term that balances experts, and hooks or functions whose backward pass runs across the batch"
+            )
+        return alone
+
+    def _differs_among_copies(self, batch: Any, together: Tensor, rows: Tensor) -> bool:
+        """Whether the gradients of a few samples differ among as many copies of each, too, which rounds alike."""
+        samples = len(together)
+        for row in rows:
+            copies = _rows(batch, row.expand(samples), samples)
+            found = self._losses(copies, samples)[row].sum()
+            if coupled_share(self.engine.parameters, together[row][None], found[None]) is not None:
+                return True
+        return False
 
     def _losses(self, batch: Any, samples: int) -> Tensor:
         try:

@@ -13,6 +13,7 @@ from .engine import (
     NOT_LINEAR,
     Engine,
     GradientWarning,
+    coupled_share,
     is_looked_at,
     prepare,
     reference_gradients,

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import hypot
 from typing import Any
 
 import torch
@@ -21,8 +22,9 @@ from torch.utils.checkpoint import CheckpointError
 from ..errors import AmplifiedRoundingError, CoupledSamplesError, EngineError, GradscoreError, reason
 from ..system import Inputs, checked, each_input, rows_of, sample_count
 from .graph import Gradients, Graph, backward_to, read_graph, visited
+from .layout import moderate
 from .per_sample import Dense, PerSample
-from .plan import Collection, Plan, Sink, is_linear, make_plan, try_plan
+from .plan import Collection, Plan, Sink, is_linear, make_plan, norm_of, try_plan
 
 SINGLE = "a single sample"
 
@@ -71,6 +73,16 @@ batch norm in training mode, for batches of 2 to 64.
 
 FLOAT32_TOLERANCE = 1e-3
 """The same where all is in float32 on a CPU and the other samples make the difference, not how many there are."""
+
+
+COUPLED_GRADIENT = 5e-2
+"""Largest accepted difference between the gradient of a sample alone and in a batch, relative to its norm."""
+
+COUPLED_HALF = 0.5
+"""The same where a part of the network computes in half precision."""
+
+ROUNDED = 100
+"""So many units in the last place of the largest gradient of some samples may be rounding in those of the others."""
 
 
 class GradientWarning(UserWarning):
@@ -401,10 +413,55 @@ def prepare(engine: Engine, model: nn.Module, inputs: Inputs, gradient_at: Calla
     if count > 1:
         rounding = _largest_rounding(model, logits)
         refuse_coupled(model, inputs, logits.detach(), tolerance=rounding, of_size=INDEPENDENCE_TOLERANCE)
-    engine.learn(logits, gradient_at(logits.detach()).to(logits.dtype))
+    directions = gradient_at(logits.detach()).to(logits.dtype)
+    engine.learn(logits, directions)
+    if count > 1:
+        _refuse_coupled_gradient(engine, model, inputs, logits, moderate(directions)[-1])
     if count > 1:  # in another order, as a second batch: does the network send rows to where its numbers say?
         again = _outputs(model, rows_of(inputs, torch.arange(count - 1, -1, -1, device=logits.device)))
         engine.learn(again, gradient_at(again.detach()).to(again.dtype))
+
+
+def _refuse_coupled_gradient(engine: Engine, model: nn.Module, inputs: Inputs, logits: Tensor, along: Tensor) -> None:
+    """Raises an error if the gradient of the last sample is another one when it comes alone, and among copies of it."""
+    last, together = slice(len(logits) - 1, len(logits)), (logits[-1] * along).sum()[None]
+    for others in (last, torch.full((len(logits),), len(logits) - 1, device=logits.device)):
+        found = (_outputs(model, rows_of(inputs, others))[-1] * along).sum()[None]
+        worst = coupled_share(engine.parameters, together, found)
+        if worst is None:
+            return
+    raise CoupledSamplesError(
+        f"the gradient of a sample changes with the other samples of its batch (by {worst:.0%} of its norm), though "
+        "its outputs do not; per-sample gradients are not defined for it. Take out the hook or torch.autograd.Function "
+        "whose backward pass runs across the batch"
+    )
+
+
+def coupled_share(parameters: Mapping[str, Tensor], together: Tensor, alone: Tensor) -> float | None:
+    """How much the gradients of samples depend on the others of their batch, where that is more than rounding.
+
+    Args:
+        parameters: what to differentiate with respect to, by name.
+        together: (n,) losses of some samples of a batch, with their graph, which is kept.
+        alone: (n,) losses of the same samples in another batch; where it has another size, networks that amplify
+            rounding differ as well.
+
+    Returns:
+        The largest difference of two gradients, relative to the larger norm of the two; None if all are alike.
+    """
+    wanted = [parameter for parameter in parameters.values() if parameter.requires_grad]
+    graph = read_graph(together, parameters)
+    allowed = COUPLED_GRADIENT if graph.half_precision() is None else COUPLED_HALF
+    found = []
+    for losses in zip(together, alone, strict=True):
+        one, other = (torch.autograd.grad(each, wanted, retain_graph=True, materialize_grads=True) for each in losses)
+        pairs = [(own.to_dense(), that.to_dense()) for own, that in zip(one, other, strict=True)]
+        difference = hypot(*(norm_of(own - that) for own, that in pairs))
+        found.append((difference, hypot(*(max(norm_of(own), norm_of(that)) for own, that in pairs))))
+    # Of a sample that the network is certain of, beside one that it is not, the gradient may be rounding.
+    least = ROUNDED * torch.finfo(together.dtype).eps * max(size for _, size in found)
+    worst = max((difference - least) / size if size else 0.0 for difference, size in found)
+    return worst if worst > allowed else None
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ OPAQUE = {
 """Nodes that hide parameters, which would look as if the outputs did not depend on them, and what to do about them."""
 
 SETTINGS = (
-    "batch_first", "dim", "dim0", "dim1", "dimension", "dims", "index", "k", "offset", "shifts", "split_size",
+    "batch_first", "dim", "dim0", "dim1", "dimension", "dims", "index", "k", "offset", "pad", "shifts", "split_size",
     "split_sizes", "start", "step", "storage_offset", "stride",
 )  # fmt: skip
 """Whole numbers that nodes save, none of which depends on the number of samples where these are not cut apart."""

@@ -5,7 +5,8 @@ may send rows of samples to where its numbers say. A product with a matrix of ze
 does, without one that could be looked at: experts that get their tokens by such a product, pooling of graphs of several
 sizes. So does a mask over samples that were broadcast to one another. What a probe finds there holds for its batch
 alone. No list of such ways is complete: so the second batch of a graph is looked at as well (`Plan.agrees`), later ones
-now and then (`Plan.keeps_apart`), and each where a function of the user's own may do anything (`Plan.is_found_again`).
+now and then (`Plan.keeps_apart`), and each where a function of the user's own may do anything, or a node moves rows in
+a way that is not looked at closer (`Plan.is_found_again`).
 
 `Collection` carries a plan out, in one backward pass in which rules turn output gradients into per-sample gradients.
 """
@@ -58,7 +59,18 @@ TABLES = ("EmbeddingBackward0", "EmbeddingBagBackward0")
 HIDDEN = ("CopySlices", "SegmentReduceBackward0")
 """Nodes that may move rows to where nobody can see."""
 
-ROW_BY_ROW = ("ConvolutionBackward0", "GridSampler2DBackward0", "GridSampler3DBackward0")
+MAY_MOVE = (
+    "AddbmmBackward0", "AddmvBackward0", "CholeskySolveBackward0", "GroupedMmBackward0", "LinalgLstsqBackward0",
+    "LinalgLuSolveBackward0", "LinalgSolveExBackward0", "LinalgSolveTriangularBackward0", "OrmqrBackward0",
+    "PutBackward0", "SparseCompressedTensorBackward0", "SparseCooTensorWithDimsAndTensorsBackward0",
+    "SparseMmReduceImplBackward0", "SparseSparseMatmulBackward0", "ToDenseBackward0", "TriangularSolveBackward0",
+)  # fmt: skip
+"""Nodes that send rows to where matrices or places say that are no index, none of which networks often have."""
+
+ROW_BY_ROW = (
+    "ConvolutionBackward0", "GridSampler2DBackward0", "GridSampler3DBackward0", "MaxUnpool2DBackward0",
+    "MaxUnpool3DBackward0",
+)  # fmt: skip
 """Nodes that keep apart what lies along their first axis, and may move what lies along others."""
 
 JOINING = ("CatBackward0", "ConstantPadNdBackward0", "StackBackward0")
@@ -334,8 +346,8 @@ def _mixes(node: Node, uses: Container[Edge], samples: int) -> bool:
 
 def _may_mix(node: Node, samples: int) -> bool:
     """Whether a node that moves no rows of samples in a batch may do so in another: nobody can look into it."""
-    if hasattr(node, "_forward_cls") or may_hide_samples(node, samples):  # a function in Python, for one
-        return True
+    if hasattr(node, "_forward_cls") or node.name() in MAY_MOVE or may_hide_samples(node, samples):
+        return True  # the first is a function in Python
     return node.name() in ROW_BY_ROW and output_shape(node, 0)[0] % samples != 0
 
 
@@ -645,7 +657,7 @@ def _failed_checks(
         for start, stop in zip(starts, stops, strict=True):
             for one in gradient.dense(slice(start, stop)).reshape(stop - start, *gradient.shape):
                 found[name] = found[name] + one if name in found else one.clone()
-                sizes[name] = max(sizes.get(name, 0.0), _norm(one))
+                sizes[name] = max(sizes.get(name, 0.0), norm_of(one))
 
     collection = Collection(parameters, graph, plan, sink, len(outputs), is_trial=True)
     covered = {name: parameters[name] for name in plan.uses if name not in plan.references} if chosen else {}
@@ -662,11 +674,11 @@ def _failed_checks(
     failed = dict(collection.not_covered)
     half = graph.half_precision() is not None
     tolerance = HALF_TOLERANCE if half else max(TOLERANCES.get(each, 0.0) for each in {outputs.dtype, *graph.dtypes()})
-    norms = {name: _norm(gradient) for name, gradient in truth.items()}
+    norms = {name: norm_of(gradient) for name, gradient in truth.items()}
     floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(norm**2 for norm in norms.values()) ** 0.5
     for name, gradient in truth.items():
         if name not in failed and isfinite(norms[name]):
-            difference = _norm(found.get(name, torch.zeros_like(gradient)) - gradient)
+            difference = norm_of(found.get(name, torch.zeros_like(gradient)) - gradient)
             # Parts that cancel in the sum of the samples still round by their own size.
             if not difference <= tolerance * max(norms[name], sizes.get(name, 0.0), floor):
                 failed[name] = f"the self-check found a gradient of norm {norms[name]:.2g} off by {difference:.2g}"
@@ -693,17 +705,17 @@ def is_linear(parameters: Mapping[str, Tensor], outputs: Tensor, grad_outputs: T
         for scale in (1 / THOUSAND, THOUSAND)
     )
     pairs = [(one.to_dense() * THOUSAND, other.to_dense() / THOUSAND) for one, other in zip(small, large, strict=True)]
-    sizes = [max(_norm(one), _norm(other)) for one, other in pairs]
+    sizes = [max(norm_of(one), norm_of(other)) for one, other in pairs]
     low, high = SQUARABLE[torch.float32]
     if not all(low < size * THOUSAND < high for size in sizes if size):  # out of range, numbers say nothing
         return True
     tolerance = HALF_TOLERANCE if half else TOLERANCES[torch.float32]
     floor = (HALF_NEGLIGIBLE if half else NEGLIGIBLE) * sum(size**2 for size in sizes) ** 0.5
-    differences = [_norm(one - other) for one, other in pairs]
+    differences = [norm_of(one - other) for one, other in pairs]
     return all(difference <= tolerance * max(size, floor) for difference, size in zip(differences, sizes, strict=True))
 
 
-def _norm(gradient: Tensor) -> float:
+def norm_of(gradient: Tensor) -> float:
     """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
     norm = float(torch.linalg.vector_norm(gradient))
     low, high = SQUARABLE[torch.float32]

@@ -7,7 +7,7 @@ away would leave two graphs alike that differ, and a batch norm in training mode
 import torch
 
 from gradscore.gradients.graph import ALONG_AN_AXIS, CAST, INDICES, RESHAPES, SETTINGS, TRANSPOSE
-from gradscore.gradients.plan import ATTENTION, BATCH_NORMS, BATCHED, PRODUCTS, TABLES
+from gradscore.gradients.plan import ATTENTION, BATCH_NORMS, BATCHED, MAY_MOVE, PRODUCTS, ROW_BY_ROW, TABLES
 from gradscore.gradients.rules import RULES
 
 READ_BY_RULES = {
@@ -21,6 +21,7 @@ READ_BY_RULES = {
 HAVE_SETTINGS = {
     "AsStridedBackward0": "storage_offset stride",
     "CatBackward0": "dim",
+    "ConstantPadNdBackward0": "pad",
     "DiagonalBackward0": "dim1 dim2 offset",
     "FlipBackward0": "dims",
     "MeanBackward1": "dim",
@@ -40,10 +41,26 @@ HAVE_SETTINGS = {
     "UnfoldBackward0": "dimension step",
 }
 
-ONLY_NEWER = set() if hasattr(torch.ops.aten, "_fused_rms_norm") else {"FusedRmsNormBackward0"}
+ONLY_NEWER = {
+    node
+    for node, operation in {"FusedRmsNormBackward0": "_fused_rms_norm", "GroupedMmBackward0": "_grouped_mm"}.items()
+    if not hasattr(torch.ops.aten, operation)
+}
 """Nodes of operations that an older PyTorch lacks."""
 
-NAMES = {*RULES.built_in, *RESHAPES, TRANSPOSE, CAST, *PRODUCTS, *BATCHED, *TABLES, *BATCH_NORMS, *INDICES}
+NAMES = {
+    *RULES.built_in,
+    *RESHAPES,
+    TRANSPOSE,
+    CAST,
+    *PRODUCTS,
+    *BATCHED,
+    *TABLES,
+    *BATCH_NORMS,
+    *INDICES,
+    *MAY_MOVE,
+    *ROW_BY_ROW,
+}
 
 SAVED = {
     *((node, name) for table in (READ_BY_RULES, HAVE_SETTINGS) for node, names in table.items()

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from gradscore.errors import CoupledSamplesError, EngineError
-from gradscore.gradients import Engine, GradientWarning
+from gradscore.gradients import Engine, GradientWarning, read_graph
 from gradscore.gradients.engine import OFTEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::gradscore.GradientWarning", "ignore:index_reduce:UserWarning")
@@ -178,7 +178,24 @@ def by_where(x: Tensor, order: Tensor) -> Tensor:
     return sum(torch.where((order == place)[:, None], row, torch.zeros_like(x)) for place, row in enumerate(rows))
 
 
+def by_unpooling(x: Tensor, order: Tensor) -> Tensor:
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order))  # where each row goes
+    return F.max_unpool1d(x.t()[None], places.expand(1, x.shape[1], -1), 1, output_size=(len(x),))[0].t()
+
+
 HIDDEN_WAYS = {
+    "sparse, written out": lambda x, order: torch.sparse_coo_tensor(
+        order.argsort()[None], x, x.shape, check_invariants=False
+    ).to_dense(),
+    "sparse, compressed": lambda x, order: torch.sparse.mm(one_hot(x, order).to_sparse_csr(), x, "sum"),
+    "sum of products": lambda x, order: torch.addbmm(torch.zeros_like(x), one_hot(x, order)[None], x[None]),
+    "product with a vector": lambda x, order: torch.stack(
+        [torch.addmv(torch.zeros_like(column), one_hot(x, order), column) for column in x.t()], 1
+    ),
+    "solution": lambda x, order: torch.linalg.solve(one_hot(x, order).t(), x),
+    "solution of factors": lambda x, order: torch.linalg.lu_solve(*torch.linalg.lu_factor(one_hot(x, order).t()), x),
+    "unpooling": by_unpooling,
     "function": Undone.apply,
     "gather along the last axis": lambda x, order: x.t().gather(1, order.expand(x.shape[1], -1)).t(),
     "convolution": lambda x, order: F.conv1d(x[None], one_hot(x, order)[:, :, None])[0],
@@ -208,6 +225,16 @@ class SortedInside(nn.Module):
         return self.last(self.picked(torch.tanh(found), order.argsort()))
 
 
+def test_rows_that_padding_turns_by_another_number_make_another_graph() -> None:
+    model = nn.Linear(5, 3).double()
+    one, same, other = (
+        read_graph(F.pad(model(numbers(6, 5)), (0, 0, -by, by)), dict(model.named_parameters())).signature
+        for by in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 @pytest.mark.parametrize("way", HIDDEN_WAYS.values(), ids=HIDDEN_WAYS)
 def test_samples_that_keep_their_order_in_the_first_batches(way) -> None:
     model = SortedInside(way)

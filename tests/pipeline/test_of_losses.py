@@ -200,7 +200,7 @@ def test_a_tensor_in_two_places_stays_one():
         return model(batch["inputs"]).sum(1) + batch["targets"][0].sum(1)
 
     gradscore.features(model, [{"inputs": inputs, "targets": (inputs,)}], losses=reconstruction, statistics=["l2"])
-    assert shared == [True, True]
+    assert shared == [True] * 3  # the batch, and twice a few of its samples
 
 
 def test_the_engine_learns_from_two_samples_of_every_size(model, texts, monkeypatch):
@@ -335,6 +335,32 @@ def test_losses_that_look_across_samples_are_refused(change: Callable[[Tensor], 
     batch = torch.randn(samples, 4)
     with pytest.raises(CoupledSamplesError, match=r"weight no sample by its rank or place.*into the batch"):
         gradscore.features(model, [batch], losses=lambda m, b: change(squares(m, b)), statistics=["l2"])
+
+
+def test_a_small_term_of_the_batch_beside_one_large_loss_is_refused() -> None:
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(4, 3).double().eval(), torch.randn(16, 4, dtype=torch.float64)
+    inputs[3] *= 100
+
+    def balanced(model: nn.Module, batch: Tensor) -> Tensor:
+        return squares(model, batch) + 0.1 * model(batch).mean()
+
+    with pytest.raises(CoupledSamplesError, match=r"gradient of a sample's loss changes .*that balances experts"):
+        gradscore.features(model, [inputs], losses=balanced, statistics=["l2"])
+    gradscore.features(model, [inputs], losses=squares, statistics=["l2"])
+
+
+def test_samples_that_the_model_is_certain_of_beside_one_that_it_is_not_are_no_coupling() -> None:
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(40, 3).eval(), 40 * torch.randn(64, 40)
+    labels = model(inputs).argmax(1)
+    labels[5] = (labels[5] + 1) % 3
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    found = gradscore.features(model, [(inputs, labels)], losses=loss, statistics=["l2"])
+    assert found["loss"].median() < 1e-3 < 1 < found["loss"].max()
 
 
 @pytest.mark.parametrize("samples", [2, 3, 10])

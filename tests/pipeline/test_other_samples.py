@@ -16,8 +16,9 @@ import torch
 from commands import cli
 from net_configs import net_config
 
-from gradscore.config import Config
-from gradscore.data import open_user_samples
+from gradscore.config import Config, DataConfig
+from gradscore.data import open_user_samples, with_auxiliary
+from gradscore.data.sources.synthetic import AUTO_OF_IMAGES
 from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.deployment.raw_inputs import as_texts, raw_samples
 from gradscore.errors import DataError, ModelError
@@ -606,6 +607,17 @@ def test_few_auxiliary_sets_are_said_with_what_helps(tmp_path: Path) -> None:
         said = [each for each in plan.notices if "permuted_columns alone" in each]
         assert len(said) == wanted
         assert all("data.ood" in each and "fit(ood=...)" in each for each in said)
+
+
+def test_auxiliary_sets_of_ones_own_count_with_those_that_are_made() -> None:
+    image = np.zeros((8, 8, 1), np.uint8)
+    in_dist = {"fit": {"source": "sklearn:digits"}, "test": {"source": "sklearn:digits"}}
+    for own in (AUTO_OF_IMAGES[:-1], AUTO_OF_IMAGES[:-2], ()):
+        ood = [{"name": kind, "source": f"synthetic:{kind}", "auxiliary": True} for kind in own]
+        data = DataConfig.model_validate({"in_dist": in_dist, "ood": ood, "auxiliary": "auto"})
+        found, said = with_auxiliary(data, image, base=None, samples=9, seed=0, has_classes=True)
+        assert {each.name for each in found.ood} == {*AUTO_OF_IMAGES}
+        assert said == []
 
 
 NO_PIXELS = {

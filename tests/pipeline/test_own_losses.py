@@ -123,3 +123,22 @@ def test_networks_that_mix_samples_are_refused_whichever_comes_first(kind: type[
     model = nn.Sequential(nn.Linear(4, 5), kind(), nn.Linear(5, 3)).eval()
     with pytest.raises(CoupledSamplesError, match="changes with the other samples of its batch"):
         gradscore.features(model, X.float())
+
+
+class CentredBackwards(nn.Module):
+    def forward(self, rows: Tensor) -> Tensor:
+        found = rows.clone()
+        if found.requires_grad:
+            found.register_hook(lambda gradient: gradient - gradient.mean(0, keepdim=True))
+        return found
+
+
+@pytest.mark.parametrize("losses", ["uniform", lambda model, rows: model(rows).square().sum(1)], ids=["name", "own"])
+def test_a_backward_pass_that_mixes_samples_is_refused(losses: Any) -> None:
+    torch.manual_seed(0)
+    data = X.float() if losses == "uniform" else X.float().split(6)
+    model = nn.Sequential(nn.Linear(4, 5), CentredBackwards(), nn.Linear(5, 3)).eval()
+    with pytest.raises(
+        CoupledSamplesError, match=r"gradient of a sample('s loss)? changes with the other samples of its"
+    ):
+        gradscore.features(model, data, losses=losses)
