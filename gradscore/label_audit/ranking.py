@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..meta import outputs_of
 from ..store import ROOM, agreement_of
 from ..system import FloatArray, IntArray
-from .last_layers import accuracy_of, cross_fitted, log_odds_of_labels, with_network
+from .last_layers import NEAR, accuracy_of, cross_fitted, log_odds_of_labels, with_network
 from .noise import WrongLabels, suspects, wrong_labels
 
 NEIGHBOURS = 30
@@ -59,6 +59,9 @@ class Audit:
         class_names: in the order of the outputs of the model; None where they are not known.
         notices: what a reader should know.
         doubt: why how many labels are wrong cannot be said, where the network agrees with them no more than by chance.
+        by_heart: the shares of the labels that the network agrees with, and last layers that are fitted to other
+            samples, where the first is larger by so much that the network may have learnt wrong labels by heart: then
+            more of them may be wrong than `wrong` has.
     """
 
     table: pd.DataFrame
@@ -67,6 +70,7 @@ class Audit:
     class_names: Sequence[str] | None = None
     notices: list[str] = field(default_factory=list)
     doubt: str | None = None
+    by_heart: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         """What was found, in one line."""
@@ -84,6 +88,12 @@ class Audit:
             said = f"{low:,} to {high:,} of {samples} are wrong (95 %)"
         else:
             said = f"about {count:,} of {samples} are wrong (95 %: {low:,} to {high:,})"
+        if self.by_heart is not None:
+            network, layers = self.by_heart
+            return (
+                f"{said}, or many more if the network has learnt wrong ones by heart: it agrees with {network:.0%} of "
+                f"the labels, and last layers that are fitted to other samples with {layers:.0%}"
+            )
         return said if up_to <= high else f"{said}, or up to {up_to:,} if mistakes are between similar classes"
 
     @property
@@ -155,6 +165,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     if GRAND in table:
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
     found["neighbours_label"], found["neighbours_suggested"], counts = votes(bank, features, labels, others)
+    agree = accuracy_of(samples.logits, labels), accuracy_of(fitted, labels)
     lost_too_much = f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}"
     audit = Audit(
         table=found,
@@ -163,6 +174,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         class_names=class_names,
         notices=[lost_too_much] if left_out else [],
         doubt=_doubt(samples.logits, labels),
+        by_heart=agree if agree[0] > agree[1] + NEAR else None,
     )
     copies = labels_of_copies(samples.content, labels)
     found["reason"] = [

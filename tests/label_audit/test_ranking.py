@@ -100,6 +100,30 @@ def test_what_is_not_known_to_be_wrong_is_not_said_to_be(
     assert replace(found, wrong=WrongLabels(*wrong), doubt=None).sentence == sentence
 
 
+def test_labels_that_the_network_has_learnt_by_heart_are_said(net: nn.Module) -> None:
+    """Of 300 labels 60 are wrong; the network agrees with nearly all of them, what is fitted to others does not."""
+    torch.manual_seed(0)
+    truth = torch.arange(300) % CLASSES
+    inputs = 2 * F.one_hot(truth, 8).float() + torch.randn(300, 8)
+    given = truth.clone()
+    given[::5] = (given[::5] + 1) % CLASSES
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(600):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), given).backward()
+        optimizer.step()
+    found = gradscore.audit(model.eval(), (inputs, given))
+    network, layers = found.by_heart
+    assert network == pytest.approx(float((model(inputs).argmax(1) == given).float().mean()))
+    assert (given != truth).sum() > found.wrong.high
+    assert found.sentence.endswith(
+        f"wrong (95 %), or many more if the network has learnt wrong ones by heart: it agrees with {network:.0%} of "
+        f"the labels, and last layers that are fitted to other samples with {layers:.0%}"
+    )
+    assert gradscore.audit(trained(net), blobs()[:2]).by_heart is None
+
+
 def test_many_classes_that_look_alike_are_not_said_to_have_wrong_labels() -> None:
     """A network that knows the densities of 40 classes predicts 78 % of the samples right, and no label is wrong."""
     random = np.random.default_rng(0)
