@@ -79,7 +79,7 @@ def augmentations() -> str:
 
 
 def scores() -> str:
-    """The baselines by what they look at, and those that are no inputs of meta models."""
+    """The baselines by what they look at, and those that are no inputs of meta models, or nothing else."""
     found = {name: BASELINES[name] for name in BASELINES.built_in}
     lists = [
         f"Of {what}:\n\n"
@@ -91,7 +91,10 @@ def scores() -> str:
         for what in dict.fromkeys(LOOKS_AT.values())
     ]
     others = ", ".join(f"`{name}`" for name, score in found.items() if not score.is_input)
-    return "\n\n".join([*lists, f"No inputs of meta models are {others}."])
+    alone = ", ".join(f"`{name}`" for name, score in found.items() if not score.is_compared)
+    return "\n\n".join(
+        [*lists, f"No inputs of meta models are {others}. Inputs alone, which no table compares, are {alone}."]
+    )
 
 
 def quantities() -> str:

@@ -136,6 +136,11 @@ def input_channels(state: Shapes) -> int | None:
     return next((shape[1] for shape in state.values() if len(shape) == 4), None)
 
 
+def input_numbers(state: Shapes) -> tuple[str, int] | None:
+    """The first weight with two axes, and how many numbers it takes; None where there is none."""
+    return next(((name, shape[1]) for name, shape in state.items() if len(shape) == 2), None)
+
+
 def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None] | None = None) -> Architecture | None:
     """The network of torchvision or, where it is installed, timm whose parameters have these names and shapes.
 

@@ -99,6 +99,7 @@ class SampleSet:
             so.
         left_out: other columns of it, with their types.
         may_label: of a table without classes the columns of whole numbers that may be classes, with how many there are.
+        inputs: names of the numbers of a row.
     """
 
     path: Path
@@ -108,6 +109,7 @@ class SampleSet:
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     left_out: Sequence[str] = ()
     may_label: Mapping[str, int] = field(default_factory=dict, hash=False)
+    inputs: Sequence[str] = ()
 
     @property
     def is_table(self) -> bool:
@@ -516,11 +518,12 @@ def _may_label(table: pa.Table) -> dict[str, int]:
 
 
 def _set_of(path: Path, source: SampleSource, columns: Mapping[str, Any], left_out: Sequence[str]) -> SampleSet:
+    inputs = input_columns_of(source) or ()
     if source.labels is None:
-        return SampleSet(path, (), (), len(source.ids), columns, left_out)
+        return SampleSet(path, (), (), len(source.ids), columns, left_out, inputs=inputs)
     numbers = np.unique(source.labels[source.labels >= 0]).tolist()
     names = class_names_of(source)
     if len(numbers) < 2:
         raise DataError(f"its samples have {len(numbers)} classes, wanted two at least; {FORM}")
     classes = tuple(str(each) if names is None else names[each] for each in numbers)
-    return SampleSet(path, classes, (), len(source.ids), columns, left_out)
+    return SampleSet(path, classes, (), len(source.ids), columns, left_out, inputs=inputs)

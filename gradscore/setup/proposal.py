@@ -15,7 +15,16 @@ from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError
 from ..models import WEIGHT_SUFFIXES, StateDict, read_weights
 from ..system import followed, some, write_text
-from .architectures import Architecture, class_count, input_channels, layers_of, recognised, shapes_of, unwrapped
+from .architectures import (
+    Architecture,
+    class_count,
+    input_channels,
+    input_numbers,
+    layers_of,
+    recognised,
+    shapes_of,
+    unwrapped,
+)
 from .folders import (
     CLASSES,
     FACTORIES,
@@ -163,6 +172,8 @@ def propose(places: Sequence[Path], *, base: Path, progress: Callable[[str], Non
         _propose_levels(made, f"of each {'column' if noun == 'rows' else 'channel or column'} in training, a list")
     archives = {each.path for others in tables.values() for each in others if each.source == "npz"}
     _propose_data(made, sets, noun, class_names, [path for path in found.tables if path not in archives])
+    if noun == "rows":
+        _note_columns(made, sets, shapes)
     are_named = any(each.classes and not each.classes[0].isdigit() for each in sets)
     if noun == "texts" and saved and saved.names is None and are_named:
         made.ask("data.class_names", "names of the network's classes in the order of its outputs")
@@ -450,6 +461,12 @@ def _held_out(fit: _Part) -> dict[str, _Part]:
     }
 
 
+FEW_COLUMNS = 3
+"""A network that takes so many more numbers than a row has, or fewer, is one for such rows."""
+
+MOST_COLUMNS = 30
+"""So many columns are named."""
+
 BY_CODE = "python:data.py:rows brings rows that need code of your own, see gradscore docs data"
 
 MEANT = {"labels": "classes of", "ids": "names of samples of"}
@@ -542,6 +559,18 @@ def _note_classes(made: Proposal, fit: SampleSet, parts: Sequence[SampleSet], cl
         made.remarks.append(
             f"the checkpoint names the classes {some(list(class_names))}, and {fit.path} has "
             f"{some(list(fit.classes))}: {NAME_CLASSES}"
+        )
+
+
+def _note_columns(made: Proposal, sets: Sequence[SampleSet], shapes: Shapes) -> None:
+    """Says where rows have a few numbers more or fewer than the first weight takes, as with weights of the samples."""
+    first = input_numbers(shapes)
+    of = next((each for each in sets if each.inputs), None)
+    if first is not None and of is not None and 0 < abs(len(of.inputs) - first[1]) <= FEW_COLUMNS:
+        (name, taken), columns = first, some(list(of.inputs), MOST_COLUMNS)
+        made.remarks.append(
+            f"{of.path} has {len(of.inputs)} columns of numbers ({columns}), and {name} takes {taken}: name those that "
+            "the network takes, in order, by arguments: {inputs: [COLUMN, ...]} of data.in_dist.fit"
         )
 
 

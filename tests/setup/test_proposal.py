@@ -321,6 +321,17 @@ def test_tables_of_numbers(tmp_path: Path) -> None:
     assert made.settings["data.auxiliary"] == "auto" == DataConfig.model_fields["auxiliary"].default
     assert not [key for key in made.settings if key.startswith(("features", "meta", "evaluate"))]
     assert {"preprocessing.mean", "preprocessing.std"} <= made.missing.keys()
+    assert made.remarks == []
+
+
+def test_weights_of_samples_among_the_columns_of_numbers_are_said(tmp_path: Path) -> None:
+    torch.save(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).state_dict(), tmp_path / "weights.pt")
+    rows = "".join(f"{number / 7},2.5,{number % 2},0.{number}\n" for number in range(8))
+    (tmp_path / "val.csv").write_text(f"a,b,label,weight\n{rows}")
+    assert propose([tmp_path], base=tmp_path).remarks == [
+        f"{tmp_path / 'val.csv'} has 3 columns of numbers (a, b, weight), and 0.weight takes 2: name those that the "
+        "network takes, in order, by arguments: {inputs: [COLUMN, ...]} of data.in_dist.fit"
+    ]
 
 
 BESIDE = {
