@@ -318,6 +318,10 @@ _WRITTEN = {
 """What is no text without quotes, by kind: as in YAML 1.2, but that whole numbers begin with no zero."""
 
 
+MOST_VALUES = 1_000_000
+"""So many values a configuration may have; ten lines of aliases to aliases stand for billions."""
+
+
 class _Loader(yaml.SafeLoader):
     """YAML where a key given twice is an error, and what may be a name stays one.
 
@@ -334,7 +338,8 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for position, key in enumerate(keys):
             if key in keys[:position]:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+                mark = node.value[position][0].start_mark
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", mark)
         return super().construct_mapping(node, deep)
 
     def construct_yes_or_no(self, node: yaml.ScalarNode) -> YesOrNo:
@@ -411,11 +416,22 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 def _parse_yaml(text: str, *, where: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
+        found = yaml.load(text, _Loader)  # _Loader is a SafeLoader: plain values only
     except (yaml.YAMLError, ValueError, OverflowError, KeyError, AttributeError) as error:  # of tags: !!bool maybe
         raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
+    if (count := _values_in(found, {})) > MOST_VALUES:
+        raise ConfigError(f"{where}: its aliases stand for {count:.2g} values, wanted {MOST_VALUES:,} at most")
+    return found
+
+
+def _values_in(found: Any, counts: dict[int, int]) -> int:
+    """How many values there are where what several aliases stand for counts each time."""
+    parts = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    if id(found) not in counts:
+        counts[id(found)] = 1 + sum(_values_in(each, counts) for each in parts)
+    return counts[id(found)]
 
 
 def _override(settings: dict[str, Any], override: str) -> None:

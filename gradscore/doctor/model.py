@@ -325,6 +325,14 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
+    if config.data.in_dist.test == config.data.in_dist.fit:
+        more.append(
+            warning(
+                "splits",
+                "in_dist.fit and in_dist.test are the same samples, and what is reported fits nothing, so that none "
+                "are left to fit on: select halves, {hash: [0, 0.5]} and {hash: [0.5, 1]}",
+            )
+        )
     if config.data.in_dist.bank and not any(each.topic in OF_OUTPUTS for each in found.problems):
         penultimate = resolved_features(config.features, model, inputs).penultimate
         more += [] if penultimate else [warning("bank", str(NO_BANK))]

@@ -40,6 +40,7 @@ from ..meta import (
     leading_axes,
     mean_area,
     outputs_of,
+    with_slope,
     write_files,
 )
 from ..notices import Notice, notes
@@ -564,6 +565,8 @@ class ModelFits:
         if names := scores_seen(spec, self._inputs):
             chosen[SCORE_LR] = self._choice(spec, rows, _NO_AXES, names)
             models[SCORE_LR] = fit_on_scores(self._inputs, rows, *chosen[SCORE_LR].penalties, names=names)
+        if spec.task == "misclassification":
+            models = {name: with_slope(model, rows, chosen[name].slope) for name, model in models.items()}
         if spec.task == "ood":
             weights = {name: alarm_weights(self._inputs, choice.left_out) for name, choice in chosen.items()}
             models = {name: add_alarms(model, rows, weights[name]) for name, model in models.items()}

@@ -582,6 +582,8 @@ def _help(error: BaseException, inputs: Inputs) -> str:
             "parameters (np.savez(FILE, NAME=array, ...)), or choose some by arguments: {inputs: [NAME, ...]}; in "
             "Python give mappings with these names, and labels under 'labels', or pairs of inputs and labels"
         )
+    if isinstance(error, NameError | ImportError | SyntaxError):
+        return "this is an error of the code of the model; correct its forward"
     if "index out of range" in said and not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
         return "a whole number is beyond the rows of an embedding: check the tokenizer, or how categories are numbered"
     if not isinstance(inputs, Tensor) or inputs.dim() != 4:

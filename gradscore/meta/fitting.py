@@ -225,6 +225,7 @@ def _fitted(
         inputs=inputs,
         arrays={"coefficients": coefficients.mean(axis=0), "intercept": np.array([np.mean(intercepts)])},
         notes={
+            "slope": 1.0,
             "shift": prevalence_shift(np.mean(odds, axis=0), share=share),
             "penalties": [asdict(penalty) for penalty in penalties],
             "converged": converged,
@@ -232,6 +233,18 @@ def _fitted(
             "n_positive": int(rows.target.sum()),
         },
     )
+
+
+def with_slope(model: MetaModel, rows: TrainingSet, slope: float) -> MetaModel:
+    """A model whose probabilities are those of its log-odds times a slope; its scores stay as they are.
+
+    Args:
+        model: a logistic one without alarms.
+        rows: the samples that it was fitted on.
+        slope: by which log-odds of samples that fit nothing are too large, as `Choice` has it.
+    """
+    shift = prevalence_shift(slope * model.of_scaled(rows.scaled), share=float(rows.target.mean()))
+    return replace(model, notes={**model.notes, "slope": slope, "shift": shift})
 
 
 def alarms_in(inputs: MetaInputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
@@ -467,6 +480,8 @@ class Choice:
         judged_by: `sets` or `samples`; None likewise.
         tried: the score of each penalty, as `C=...,boost=...`.
         left_out: what fits with the chosen penalties say of left-out sets, if these judged; they are told apart.
+        slope: what makes log-odds of held-out samples those that they would be fitted with (Platt 1999), 1 at most: a
+            fit is surer of the samples that it has seen. 1 where no samples were held out.
     """
 
     penalties: tuple[Penalty, ...]
@@ -474,6 +489,7 @@ class Choice:
     judged_by: str | None = None
     tried: dict[str, float]
     left_out: LeftOutSets | None = field(default=None, compare=False, repr=False)
+    slope: float = 1.0
 
     def notes(self) -> dict[str, object]:
         """The choice as plain values."""
@@ -533,6 +549,7 @@ def choose_penalty(
         score=judge.tried.get(best),
         judged_by=judge.judged_by,
         left_out=judge.left_out(best),
+        slope=judge.slope(chosen),
         tried={_label(penalty): score for penalty, score in judge.tried.items()},
     )
 
@@ -659,10 +676,7 @@ class _Judge:
         self.search([alone], alone)
         placed: dict[Penalty, Placements] = {}
         for penalty in sorted(self._odds, key=lambda each: (each.C * each.boost**2, each.gradients)):
-            odds = np.empty(len(self._rows.target))
-            for (_, out), each in zip(self._folds, self._odds[penalty], strict=True):
-                odds[out] = each[out]
-            placed[penalty] = Placements.of(odds, self._rows.target)
+            placed[penalty] = Placements.of(self._held_out(penalty), self._rows.target)
         order = list(placed)
         best = max(order, key=lambda each: placed[each].of_positives.mean())
 
@@ -671,6 +685,21 @@ class _Judge:
             return bool(gap.of_positives.mean() <= ERRORS * np.sqrt(gap.variance))
 
         return tuple(each for each in order[: order.index(best) + 1] if is_as_good(each))
+
+    def slope(self, penalties: Sequence[Penalty]) -> float:
+        """See `Choice`: that of the mean of fits with some penalties."""
+        if self.judged_by != "samples" or not self._odds.keys() >= {*penalties}:
+            return 1.0
+        odds = np.mean([self._held_out(penalty) for penalty in penalties], axis=0)
+        line = log_odds_of(odds, self._rows.target, self._rows.sets)
+        return 1.0 if line is None else min(1.0, line[0][0])
+
+    def _held_out(self, penalty: Penalty) -> FloatArray:
+        """Log-odds (N,) of all samples, each by the fit that did not see it."""
+        found = np.empty(len(self._rows.target))
+        for (_, out), odds in zip(self._folds, self._odds[penalty], strict=True):
+            found[out] = odds[out]
+        return found
 
     def _score(self, penalty: Penalty) -> float:
         target, sets = self._rows.target, self._rows.sets

@@ -244,7 +244,7 @@ class MetaModel:
         """
         if self.kind != "logistic":
             return np.full(len(scores), np.nan)
-        return probabilities(scores, shift=self.shift if at_prevalence else 0.0)
+        return probabilities(self.notes["slope"] * scores, shift=self.shift if at_prevalence else 0.0)
 
     def decision(self, frame: pd.DataFrame) -> FloatArray:
         """Scores of the rows of a feature table; see `of_scaled`.
@@ -356,8 +356,9 @@ class MetaModel:
             raise StoreError(
                 f"{folder}: the arrays of the meta model do not fit its {width} inputs; run fit-meta again"
             )
-        if found.kind == "logistic" and not isinstance(found.notes.get("shift"), float | int):
-            raise StoreError(f"{folder}: no number is 'shift' in the notes of the meta model; run fit-meta again")
+        for name in ("slope", "shift") if found.kind == "logistic" else ():
+            if not isinstance(found.notes.get(name), float | int):
+                raise StoreError(f"{folder}: no number is '{name}' in the notes of the meta model; run fit-meta again")
         return cls(kind=found.kind, inputs=inputs, arrays=arrays, notes=found.notes)
 
 

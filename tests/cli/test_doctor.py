@@ -63,6 +63,14 @@ def test_names_of_classes_are_told_in_their_order(config_file: Path) -> None:
     assert told in doctor(config_file, "--set", f"data.class_names=[{names}]").stdout
 
 
+def test_one_set_to_fit_on_and_to_report_is_said(config_file: Path) -> None:
+    said = "warning: splits: in_dist.fit and in_dist.test are the same samples"
+    assert said not in doctor(config_file).stdout
+    assert (
+        said in doctor(config_file, "--set", "data.in_dist.test={source: 'sklearn:digits', select: {stop: 12}}").stdout
+    )
+
+
 MEANINGLESS = {
     "accuracy": ("model.declared_accuracy=1.0", "problem: accuracy: 0."),
     "random weights": (

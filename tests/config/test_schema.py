@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -222,13 +223,18 @@ def test_unusable_setting_is_named(
         load_config(config_file, [override])
 
 
+LINE = "\n"
+BOMB = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghi")
+)
 FILES = {
     "not YAML": ("model: [", "not valid YAML"),
     "a list": ("- model", "wanted a YAML mapping of settings .*got a list"),
     "empty": ("", "wanted a YAML mapping of settings .*got nothing"),
     "a merge key": (MINIMAL + "<<: {seed: 1}", "<<: unknown key"),
     "a tag that does not fit": ("run: !!bool maybe", "not valid YAML"),
-    "key given twice": (MINIMAL + "run: other", "'run' is given twice"),
+    "key given twice": (MINIMAL + "run: other", rf"'run' is given twice.* line {MINIMAL.count(LINE) + 1}, column 1"),
+    "aliases of aliases": (BOMB, r"its aliases stand for 4.9e\+08 values, wanted 1,000,000 at most"),
     "a group of that name": (
         MINIMAL.replace("group: near", "group: all"),
         "data.ood.0.group: .*'all' are the sets of all",

@@ -119,6 +119,7 @@ def test_notes_say_what_was_fitted():
     model = fit_logistic(INPUTS, ROWS, PENALTY)
     assert (1 / (1 + np.exp(-model.of_scaled(ROWS.scaled) - model.shift))).mean() == pytest.approx(30 / 120)
     assert model.notes == {
+        "slope": 1.0,
         "shift": model.shift,
         "penalties": [{"C": 0.02, "boost": 5.0, "gradients": True, "start": None}],
         "converged": True,

@@ -108,7 +108,8 @@ EDITS = {
     "another format": ({"format": 99}, "format: Input should be 9, got 99.; run fit-meta again"),
     "unknown kind": ({"kind": "forest"}, "kind: "),
     "other inputs": ({"inputs": ""}, "other inputs"),
-    "no shift": ({"notes": {}}, "no number is 'shift'"),
+    "no slope": ({"notes": {"shift": 0.0}}, "no number is 'slope'"),
+    "no shift": ({"notes": {"slope": 1.0}}, "no number is 'shift'"),
 }
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from meta_tables import make_inputs, make_rows, make_table
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area
+from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area, with_slope
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -128,11 +128,12 @@ def test_gradients_are_kept_when_they_alone_tell():
 MSP = INPUTS.names.index("baseline/msp")
 
 
-def starting(*, others):
+def starting(*, others, truth=TRUTH, seed=4):
     """Wrong predictions that the largest probability tells somewhat, and all other inputs by so many deviations."""
-    scaled = 3 * (np.random.default_rng(4).normal(size=(240, len(INPUTS.names))) + others * TRUTH[:, None])
-    scaled[:, MSP] = np.random.default_rng(5).normal(size=240) + 1.5 * TRUTH
-    return TrainingSet(scaled=scaled, target=TRUTH, sets=np.full(240, "in_dist.fit"))
+    scaled = np.random.default_rng(seed).normal(size=(len(truth), len(INPUTS.names))) + others * truth[:, None]
+    scaled *= 3
+    scaled[:, MSP] = np.random.default_rng(seed + 1).normal(size=len(truth)) + 1.5 * truth
+    return TrainingSet(scaled=scaled, target=truth, sets=np.full(len(truth), "in_dist.fit"))
 
 
 def test_a_start_that_nothing_corrects_stays_alone():
@@ -147,6 +148,25 @@ def test_a_start_that_nothing_corrects_stays_alone():
 def test_a_start_is_corrected_by_what_tells_more():
     found = choose_penalty(INPUTS, starting(others=0.5), CONFIG, axes=AXES, from_start=True)
     assert all(penalty.start == "baseline/msp" and penalty.boost for penalty in found.penalties)
+
+
+def test_probabilities_of_new_samples_are_no_surer_than_they_may_be():
+    """A fit that hardly holds back is surer of the samples that it saw than it may be of others."""
+    rows = starting(others=0.15)
+    found = choose_penalty(
+        INPUTS, rows, CONFIG.model_copy(update={"Cs": [100.0], "boosts": [30.0]}), axes=AXES, from_start=True
+    )
+    model = fit_logistic(INPUTS, rows, *found.penalties, axes=AXES)
+    held_back = with_slope(model, rows, found.slope)
+    assert found.slope < 0.95
+    truth = np.arange(20_000) >= 10_000
+    new = starting(others=0.15, truth=truth, seed=6).scaled
+    np.testing.assert_array_equal(held_back.of_scaled(new), model.of_scaled(new))
+    sure, held = (each.probability(model.of_scaled(new), at_prevalence=True) for each in (model, held_back))
+    assert log_loss(truth, held) < log_loss(truth, sure)
+    for least in (0.5, 0.8, 0.9, 0.95):
+        gaps = [each[each > least].mean() - truth[each > least].mean() for each in (held, sure)]
+        assert 0 < gaps[0] < gaps[1]
 
 
 def delong_error(one, other):

@@ -82,6 +82,14 @@ def program(folder: Path) -> nn.Module:
     return built(ModelConfig(source=f"program:{folder}/net.pt2", num_classes=3))
 
 
+class Misspelt(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return weihgt * super().forward(x)  # noqa: F821
+
+
 HINTS = {
     "weights of two types": (lambda folder: Mixed(), torch.zeros(5, 4), r"give all weights of the model one type"),
     "a missing argument": (lambda folder: Masked(), torch.zeros(5, 4), "forward has to take what is given"),
@@ -112,6 +120,9 @@ HINTS = {
     "a token beyond the vocabulary": (
         lambda folder: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 3)), torch.full((5, 4), 9),
         "whole number is beyond the rows of an embedding: check the tokenizer",
+    ),
+    "a name that is not there": (
+        lambda folder: Misspelt(), torch.zeros(5, 4), "'weihgt' is not defined; this is an error of the code"
     ),
     "softmax": (
         lambda folder: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), torch.zeros(5, 4), "take the softmax out",
