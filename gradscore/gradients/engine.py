@@ -453,14 +453,17 @@ def coupled_share(parameters: Mapping[str, Tensor], together: Tensor, alone: Ten
     graph = read_graph(together, parameters)
     allowed = COUPLED_GRADIENT if graph.half_precision() is None else COUPLED_HALF
     found = []
-    for losses in zip(together, alone, strict=True):
-        one, other = (torch.autograd.grad(each, wanted, retain_graph=True, materialize_grads=True) for each in losses)
+    for losses in zip(together, alone, strict=True) if wanted else ():
+        with _readable(together):
+            one, other = (
+                torch.autograd.grad(each, wanted, retain_graph=True, materialize_grads=True) for each in losses
+            )
         pairs = [(own.to_dense(), that.to_dense()) for own, that in zip(one, other, strict=True)]
         difference = hypot(*(norm_of(own - that) for own, that in pairs))
         found.append((difference, hypot(*(max(norm_of(own), norm_of(that)) for own, that in pairs))))
     # Of a sample that the network is certain of, beside one that it is not, the gradient may be rounding.
-    least = ROUNDED * torch.finfo(together.dtype).eps * max(size for _, size in found)
-    worst = max((difference - least) / size if size else 0.0 for difference, size in found)
+    least = ROUNDED * torch.finfo(together.dtype).eps * max((size for _, size in found), default=0.0)
+    worst = max(((difference - least) / size if size else 0.0 for difference, size in found), default=0.0)
     return worst if worst > allowed else None
 
 

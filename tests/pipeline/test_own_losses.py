@@ -142,3 +142,13 @@ def test_a_backward_pass_that_mixes_samples_is_refused(losses: Any) -> None:
         CoupledSamplesError, match=r"gradient of a sample('s loss)? changes with the other samples of its"
     ):
         gradscore.features(model, data, losses=losses)
+
+
+@pytest.mark.parametrize("losses", ["uniform", lambda model, rows: model(rows).square().sum(1)], ids=["name", "own"])
+def test_where_only_frozen_parameters_are_chosen_there_is_no_gradient_to_compare(losses: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)).eval()
+    model[0].requires_grad_(False)
+    data = X.float() if losses == "uniform" else [X.float()]
+    with pytest.warns(gradscore.GradientWarning, match="its gradients are zero for all 12"):
+        found = gradscore.features(model, data, losses=losses, statistics=["l2"], parameters=["0.*"])
+    assert not found.filter(like="/0.").to_numpy().any()
