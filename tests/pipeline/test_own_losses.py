@@ -144,6 +144,7 @@ def test_a_backward_pass_that_mixes_samples_is_refused(losses: Any) -> None:
         gradscore.features(model, data, losses=losses)
 
 
+@pytest.mark.filterwarnings("ignore:0.weight. frozen", "ignore:0.bias. frozen")
 @pytest.mark.parametrize("losses", ["uniform", lambda model, rows: model(rows).square().sum(1)], ids=["name", "own"])
 def test_where_only_frozen_parameters_are_chosen_there_is_no_gradient_to_compare(losses: Any) -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)).eval()
