@@ -226,10 +226,10 @@ class Scorer:
 
         Args:
             images: a batch (N, C, H, W), or (N, ...) of samples that are no images: floats are taken as preprocessed,
-                as the model takes them; uint8 images, (N, H, W, C) as well, are raw pixels and go through the
-                preprocessing of the bundle. A mapping has keyword inputs, (N, ...) each. Or one or several paths, PIL
-                images and arrays of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing, too; one that
-                cannot be used has a row with the error.
+                as the model takes them; uint8 images, (N, H, W, C) and (N, H, W) as well, are raw pixels and go
+                through the preprocessing of the bundle. A mapping has keyword inputs, (N, ...) each. Or one or several
+                paths, PIL images and arrays of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing,
+                too; one that cannot be used has a row with the error.
             sample_ids: names of the samples, numbers as texts; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a

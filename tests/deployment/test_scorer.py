@@ -83,8 +83,9 @@ def test_decisions_follow_from_p_values(table) -> None:
 
 
 def test_probabilities(scorer, table) -> None:
-    shift = scorer.bundle.detectors["wrong"].model.notes["shift"]
-    wrong = 1 / (1 + np.exp(-(table["score_wrong"] + shift)))
+    notes = scorer.bundle.detectors["wrong"].model.notes
+    assert 0 < notes["slope"] < 1
+    wrong = 1 / (1 + np.exp(-(notes["slope"] * table["score_wrong"] + notes["shift"])))
     assert table["probability_wrong"].tolist() == pytest.approx(wrong.tolist())
     assert table["probability_ood"].tolist() == pytest.approx((1 / (1 + np.exp(-table["score_ood"]))).tolist())
 
@@ -162,6 +163,9 @@ GIVEN = {
         np.asarray(Image.open(folder / "0.png")),
         np.asarray(Image.open(folder / "1.png"))[..., None],
     ],
+    "an array (N, H, W)": lambda folder: np.stack(
+        [np.asarray(Image.open(folder / f"{place}.png")) for place in range(2)]
+    ),
     "an array (N, H, W, C)": lambda folder: np.stack(
         [np.asarray(Image.open(folder / f"{place}.png"))[..., None] for place in range(2)]
     ),
