@@ -663,6 +663,10 @@ def count_classes(model: nn.Module, batch: Batch) -> int:
 
 
 def input_dtype(model: nn.Module) -> torch.dtype:
-    """Type that floating inputs of a model are converted to: that of its first parameter of floating numbers."""
-    kinds = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    return next(kinds, torch.get_default_dtype())
+    """Type that floating inputs of a model are converted to: that of its first parameter of floating numbers.
+
+    Where all are complex it is that of their parts.
+    """
+    dtypes = [parameter.dtype for parameter in model.parameters()]
+    floats = [*(each for each in dtypes if each.is_floating_point), *(each for each in dtypes if each.is_complex)]
+    return floats[0].to_real() if floats else torch.get_default_dtype()

@@ -10,6 +10,7 @@ from both_ways import reference_of
 from torch import nn
 from trusted import built
 
+import gradscore
 from gradscore.config import FeaturesConfig
 from gradscore.errors import ModelError
 from gradscore.extractor import Extractor
@@ -80,6 +81,26 @@ class Masked(nn.Module):
 def program(folder: Path) -> nn.Module:
     torch.export.save(torch.export.export(nn.Linear(4, 3), (torch.zeros(1, 4),)), folder / "net.pt2")
     return built(ModelConfig(source=f"program:{folder}/net.pt2", num_classes=3))
+
+
+class ComplexLinear(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 3, bias=False, dtype=torch.complex128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.complex(x, torch.zeros_like(x))).real
+
+
+def test_inputs_of_complex_weights_are_of_the_type_of_their_parts() -> None:
+    model, inputs = ComplexLinear().eval(), torch.randn(5, 4, dtype=torch.float64)
+    found = gradscore.features(model, inputs, losses=["uniform"], statistics=["l2"])
+    logits = model(inputs)
+    assert found.filter(like="logit_").to_numpy() == pytest.approx(logits.detach().numpy(), rel=1e-12)
+    wanted = [
+        float(torch.autograd.grad(-row.log_softmax(0).mean(), model.weight, retain_graph=True)[0].norm())
+        for row in logits
+    ]
+    assert found["uniform/weight/l2"].to_numpy() == pytest.approx(wanted, rel=1e-9)
 
 
 class Misspelt(nn.Linear):
