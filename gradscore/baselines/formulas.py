@@ -222,7 +222,7 @@ def mean_probability(logits: FloatArray) -> FloatArray:
 
 
 def temperature(logits: FloatArray, classes: IntArray) -> Arrays:
-    """Temperature (1,) at which logits (N, K) make classes (N,) likeliest; 1 where nothing is likeliest.
+    """Temperature (1,) at which logits (N, K) make classes (N,) likeliest; 1 where none is, from e^-7 to e^7.
 
     Source: Guo et al. 2017 (on calibration of modern neural networks), section 4.2.
     """
