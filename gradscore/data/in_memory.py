@@ -21,7 +21,7 @@ from ..errors import ConfigError, DataError, reason
 from ..system import NESTED, Inputs, described, each_input, rows_of, sample_count
 from .preprocessing import Preprocessing
 from .samples import Batch, Samples, content_hash, signature_of
-from .sources.raw_samples import LABEL_NAMES, UNLABELLED, Values, channels_last
+from .sources.raw_samples import LABEL_NAMES, UNLABELLED, Values, as_pixels, channels_last
 
 SAMPLES_AT_A_TIME = 256
 """Samples that are taken at a time of what comes in one piece or one by one."""
@@ -52,8 +52,8 @@ def samples_of(
         name: what to call them in messages: the argument they were given as.
         dtype: floating inputs are converted to it: that of the parameters of the model.
         labelled: whether labels count; they are all -1 otherwise.
-        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8; without, such inputs are refused, and with its
-            settings all others are.
+        preprocess: makes model inputs of raw pixels (N, C, H, W) uint8, and of PIL images that a Dataset gives;
+            without, such inputs are refused, and with its settings all others are.
         split: what their batches belong to.
 
     Returns:
@@ -263,8 +263,8 @@ class _Reader:
     def _collated(self, samples: Iterator[Any]) -> Iterator[Any]:
         while chunk := list(islice(samples, SAMPLES_AT_A_TIME)):
             try:
-                yield default_collate(chunk)
-            except (TypeError, RuntimeError) as error:
+                yield default_collate(chunk if self.preprocess is None else list(map(_with_pixels, chunk)))
+            except (TypeError, RuntimeError, ValueError) as error:
                 raise DataError(
                     f"{self.name}: its samples do not make a batch: {reason(error)}; let the data set give tensors of "
                     "one shape (of images by a transform), or wrap it in a DataLoader with a collate_fn of yours"
@@ -312,6 +312,13 @@ class _Reader:
         if found.dtype == np.uint64 and found.max() > np.iinfo(np.int64).max:  # would be negative
             raise DataError(f"{self.name}: label {found.max()} is too large for a class; -1 stands for no label")
         return torch.from_numpy(found.astype(np.int64))
+
+
+def _with_pixels(sample: Any) -> Any:
+    """A sample of a data set, whose image is pixels (H, W, C) where it was one of PIL."""
+    if isinstance(sample, tuple | list):
+        return [_with_pixels(each) if place == 0 else each for place, each in enumerate(sample)]
+    return np.array(as_pixels(sample)) if isinstance(sample, Image) else sample
 
 
 def inputs_of(inputs: Any, *, name: str, least: int = 2) -> Inputs:

@@ -83,8 +83,8 @@ class Detector:
             calibrations.
         recipe: how commands build the model, as in a configuration: `python:net.py:build`, or with arguments
             `{"source": "torchvision:resnet18", "arguments": {...}}`. Without, what is saved needs the model again.
-        preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8.
-            Other samples are as the model takes them, and refused with such settings.
+        preprocessing: settings of that section: what makes model inputs of raw pixels (N, C, H, W) uint8, and
+            of the PIL images of a Dataset. Other samples are as the model takes them, and refused with such settings.
         features: settings of that section: losses, statistics, parameters, augmentations, ...
         extract: settings of that section: batch_size, part_size and seed.
         meta: settings of that section.

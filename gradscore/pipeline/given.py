@@ -74,8 +74,8 @@ def features(
             or mappings, lists, tuples and dataclasses of such) whose first tensor has N rows, and the table
             `sample_id`, `loss`, and features `loss/<parameter>/<statistic>`.
         statistics: names of statistics, or one; by default those of a run.
-        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8; other
-            samples are as the model takes them, and refused with such settings.
+        preprocessing: settings of the section `preprocessing`, for raw pixels (N, C, H, W) uint8 and for PIL images
+            that a Dataset gives; other samples are as the model takes them, and refused with such settings.
         batch_size: samples that go through the model at a time; 64 by default.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.

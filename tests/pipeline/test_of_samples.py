@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
     Sampler,
+    Subset,
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -115,6 +117,31 @@ def test_raw_pixels_go_through_the_preprocessing(small_run, net, table) -> None:
     found = gradscore.features(net, raw, preprocessing={"mean": [0.5], "std": [0.5]}, **SETTINGS)
     assert found["content_hash"].tolist() == table["content_hash"].tolist()
     assert found.iloc[:, -6:].to_numpy().tobytes() == table.iloc[:, -6:].to_numpy().tobytes()
+
+
+class OfFiles(Dataset):
+    """Images as folders of torchvision give them."""
+
+    def __init__(self, images: np.ndarray) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, place: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.images[place, 0]), place % 3
+
+
+def test_images_of_a_data_set_go_through_the_preprocessing(small_run, net) -> None:
+    images = open_datasets(RunFolder(small_run).config)[SPLIT].source
+    raw = np.stack([images.sample(place).transpose(2, 0, 1) for place in range(9)])
+    settings = {"preprocessing": {"mean": [0.5], "std": [0.5]}, **SETTINGS}
+    found = gradscore.features(net, OfFiles(raw), **settings)
+    pd.testing.assert_frame_equal(found, gradscore.features(net, (raw, np.arange(9) % 3), **settings))
+    uneven = list(OfFiles(raw))
+    uneven[4] = uneven[4][0].resize((5, 4)), 1
+    with pytest.raises(DataError, match=r"do not make a batch.*tensors of one shape \(of images by a transform\)"):
+        gradscore.features(net, Subset(uneven, range(9)), **settings)
 
 
 def test_shards_of_a_run_start_new_batches(net, samples) -> None:
