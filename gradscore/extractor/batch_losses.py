@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..config import FeaturesConfig
 from ..data import Batch, count_samples, holds_others, tensors_in, with_tensors
 from ..errors import CoupledSamplesError, EngineError, GradscoreError
-from ..gradients import Engine, coupled_share, read_graph
+from ..gradients import Engine, coupled_share, is_looked_at, read_graph
 from ..losses import OF_BATCHES
 from ..models import group_parameters
 from ..statistics import reduce_gradients
@@ -103,18 +103,21 @@ class BatchLosses:
         if like_it in self._seen:
             return
         self._seen.add(like_it)
+        # Gradients, which take several passes through the batch, are compared for the first, fourth ... kind of batch.
+        with_gradients = is_looked_at(len(self._seen), sparser=4)
         ordered = losses.detach().abs().reshape(samples, -1).sum(1).argsort(descending=True, stable=True)
         # The largest, since weights by rank or place show best there, and one of the middle, of whose gradient a term
         # of the batch has more. What belongs to other samples stays beside the first ones.
         largest, mixed = ordered[:count], ordered[[0, samples // 2]][:count]
         first = torch.arange(count, device=self.device)
-        for rows in [first] if holds_others(batch, samples) else [largest, mixed]:
-            alone = self._compare(batch, losses, rows.sort(descending=rows is not first).values)
+        for rows in [first] if holds_others(batch, samples) else [largest, mixed][: 1 + with_gradients]:
+            few = rows.sort(descending=rows is not first).values
+            alone = self._compare(batch, losses, few, with_gradients=with_gradients)
         if count == LEARNED_FROM:  # one sample alone does not say which axis is that of the samples
             self.engine.learn(alone, torch.ones_like(alone))
 
-    def _compare(self, batch: Any, losses: Tensor, rows: Tensor) -> Tensor:
-        """The losses of a few samples of a batch by themselves.
+    def _compare(self, batch: Any, losses: Tensor, rows: Tensor, *, with_gradients: bool) -> Tensor:
+        """The losses of a few samples of a batch by themselves, compared with those among all.
 
         Raises:
             CoupledSamplesError: they, or their gradients, are others than among all samples, or of another shape.
@@ -137,7 +140,7 @@ class BatchLosses:
                 "a sample goes into the batch"
             )
         together, apart = (each.reshape(len(each), -1).sum(1) for each in (losses, alone))
-        worst = coupled_share(self.engine.parameters, together[rows], apart)
+        worst = coupled_share(self.engine.parameters, together[rows], apart) if with_gradients else None
         if worst is not None and self._differs_among_copies(batch, together, rows):
             raise CoupledSamplesError(
                 f"the gradient of a sample's loss changes with the other samples of its batch (by {worst:.0%} of its "
