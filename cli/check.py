@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from gradscore.errors import BadSampleError, ConfigError
+from gradscore.errors import BadSampleError, ConfigError, GradscoreError
 from gradscore.notices import notes
 
 from .options import (
@@ -100,37 +102,52 @@ def check(
             check_target(target)
     if junit is not None:
         check_junit_target(junit)
-    known = None if update and not expected.exists() else read_expected(expected)
-    policy = _policy(known, margins or ())
-    output = Output(as_json=as_json, quiet=quiet)
-    given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
-    try:
-        folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
-    except BadSampleError as error:
+    with _refusal_in(junit, source):
+        known = None if update and not expected.exists() else read_expected(expected)
+        policy = _policy(known, margins or ())
+        output = Output(as_json=as_json, quiet=quiet)
+        given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
+        try:
+            folder, sources = _run_of(context, output, source, given, out=out, without_sources=without_sources)
+        except BadSampleError as error:
+            if known is None:
+                raise
+            again = (
+                f"if it is among the samples of {expected}, a run without it cannot be compared: repair it, or delete "
+                "that file and make it anew with --update"
+            )
+            raise BadSampleError(f"{error}; {again}") from None
+        if update:
+            refuse_doubtful_labels(folder, said=f"{expected} was not written")
         if known is None:
-            raise
-        again = (
-            f"if it is among the samples of {expected}, a run without it cannot be compared: repair it, or delete that "
-            "file and make it anew with --update"
-        )
-        raise BadSampleError(f"{error}; {again}") from None
-    if update:
-        refuse_doubtful_labels(folder, said=f"{expected} was not written")
-    if known is None:
-        made = make_expected(folder, policy, sources=sources)
-        write_expected(expected, made)
-        _print_new(output, made, expected)
-        return
-    report = check_run(folder, known, policy=policy, sources=sources)
-    _print(output, report)
-    if junit is not None:
-        write_text(followed(junit), to_junit(report))
-    if update:
-        write_expected(expected, report.current)
-        output.say(f"expected figures updated: {expected}")
-        return
-    if report.exit_code:
-        raise typer.Exit(report.exit_code)
+            made = make_expected(folder, policy, sources=sources)
+            write_expected(expected, made)
+            _print_new(output, made, expected)
+            return
+        report = check_run(folder, known, policy=policy, sources=sources)
+        _print(output, report)
+        if junit is not None:
+            write_text(followed(junit), to_junit(report))
+        if update:
+            write_expected(expected, report.current)
+            output.say(f"expected figures updated: {expected}")
+            return
+        if report.exit_code:
+            raise typer.Exit(report.exit_code)
+
+
+@contextmanager
+def _refusal_in(junit: Path | None, source: Path) -> Iterator[None]:
+    """Has JUnit XML say that a check was refused: that of an earlier one would pass for its result."""
+    from gradscore.check import refusal_to_junit
+    from gradscore.system import followed, write_text
+
+    try:
+        yield
+    except GradscoreError as error:
+        if junit is not None:
+            write_text(followed(junit), refusal_to_junit(source, str(error)))
+        raise
 
 
 def _run_of(

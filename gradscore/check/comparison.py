@@ -432,6 +432,20 @@ def to_junit(report: CheckReport) -> str:
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def refusal_to_junit(source: Path, error: str) -> str:
+    """A check that could not be made as JUnit XML: one test case with an error.
+
+    Args:
+        source: what was to be compared.
+        error: why it was not.
+    """
+    suite = Xml.Element("testsuite", name=f"gradscore check {source}", tests="1", failures="0", errors="1", skipped="0")
+    case = Xml.SubElement(suite, "testcase", classname="gradscore.check", name="could be made")
+    Xml.SubElement(case, "error", message=error)
+    Xml.indent(suite)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
 def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
     """Table cells of a test: the expected value, the run's, the bounds of the change, and the margin."""
     bounds = "-" if test.low is None or test.high is None else f"{signed(test.low, 4)} to {signed(test.high, 4)}"

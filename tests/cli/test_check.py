@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from xml.etree import ElementTree as Xml
 
 import numpy as np
 import pytest
@@ -282,6 +283,15 @@ def test_figures_and_xml_go_where_links_lead(own) -> None:
     assert {path.name for path in (own / "deep").iterdir()} == {"new.json", "a.xml"}
     assert (own / "new.json").is_symlink()
     assert (own / "a.xml").is_symlink()
+
+
+def test_a_refusal_takes_the_place_of_earlier_junit_xml(small_run, expected, tmp_path: Path) -> None:
+    assert check(small_run, expected, "--junit", tmp_path / "a.xml").exit_code == 0
+    expected.write_text("{")
+    refused = check(small_run, expected, "--junit", tmp_path / "a.xml")
+    suite = Xml.parse(tmp_path / "a.xml").getroot()
+    assert (refused.exit_code, suite.get("errors"), suite.get("failures"), len(suite)) == (2, "1", "0", 1)
+    assert suite[0][0].get("message") in " ".join(refused.stderr.split())
 
 
 def test_earlier_junit_xml_and_an_empty_file_give_way(own) -> None:
