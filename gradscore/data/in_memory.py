@@ -316,8 +316,8 @@ class _Reader:
 
 def _with_pixels(sample: Any) -> Any:
     """A sample of a data set, whose image is pixels (H, W, C) where it was one of PIL."""
-    if isinstance(sample, tuple | list):
-        return [_with_pixels(each) if place == 0 else each for place, each in enumerate(sample)]
+    if isinstance(sample, tuple | list) and sample:
+        return [_with_pixels(sample[0]), *sample[1:]]
     return np.array(as_pixels(sample)) if isinstance(sample, Image) else sample
 
 

@@ -40,7 +40,6 @@ from ..meta import (
     leading_axes,
     mean_area,
     outputs_of,
-    with_slope,
     write_files,
 )
 from ..notices import Notice, notes
@@ -560,13 +559,12 @@ class ModelFits:
         if axes is None:
             axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
         chosen = {META: self._choice(spec, rows, axes, None)}
-        model = fit_logistic(self._inputs, rows, *chosen[META].penalties, axes=axes)
+        model = fit_logistic(self._inputs, rows, *chosen[META].penalties, axes=axes, slope=chosen[META].slope)
         models = {META: _with_notes(model, chosen[META].notes())}
         if names := scores_seen(spec, self._inputs):
             chosen[SCORE_LR] = self._choice(spec, rows, _NO_AXES, names)
-            models[SCORE_LR] = fit_on_scores(self._inputs, rows, *chosen[SCORE_LR].penalties, names=names)
-        if spec.task == "misclassification":
-            models = {name: with_slope(model, rows, chosen[name].slope) for name, model in models.items()}
+            choice = chosen[SCORE_LR]
+            models[SCORE_LR] = fit_on_scores(self._inputs, rows, *choice.penalties, names=names, slope=choice.slope)
         if spec.task == "ood":
             weights = {name: alarm_weights(self._inputs, choice.left_out) for name, choice in chosen.items()}
             models = {name: add_alarms(model, rows, weights[name]) for name, model in models.items()}

@@ -417,16 +417,21 @@ def prepare(engine: Engine, model: nn.Module, inputs: Inputs, gradient_at: Calla
     engine.learn(logits, directions)
     if count > 1:
         _refuse_coupled_gradient(engine, model, inputs, logits, moderate(directions)[-1])
-    if count > 1:  # in another order, as a second batch: does the network send rows to where its numbers say?
+        # In another order, as a second batch: does the network send rows to where its numbers say?
         again = _outputs(model, rows_of(inputs, torch.arange(count - 1, -1, -1, device=logits.device)))
         engine.learn(again, gradient_at(again.detach()).to(again.dtype))
 
 
+def _repeated(inputs: Inputs, place: int) -> Inputs:
+    """As many copies of one sample as there are samples: a batch that rounds as theirs does."""
+    return each_input(inputs, lambda each: each[place : place + 1].expand_as(each))
+
+
 def _refuse_coupled_gradient(engine: Engine, model: nn.Module, inputs: Inputs, logits: Tensor, along: Tensor) -> None:
     """Raises an error if the gradient of the last sample is another one when it comes alone, and among copies of it."""
-    last, together = slice(len(logits) - 1, len(logits)), (logits[-1] * along).sum()[None]
-    for others in (last, torch.full((len(logits),), len(logits) - 1, device=logits.device)):
-        found = (_outputs(model, rows_of(inputs, others))[-1] * along).sum()[None]
+    last, together = len(logits) - 1, (logits[-1] * along).sum()[None]
+    for batch in (rows_of(inputs, slice(last, None)), _repeated(inputs, last)):
+        found = (_outputs(model, batch)[-1] * along).sum()[None]
         worst = coupled_share(engine.parameters, together, found)
         if worst is None:
             return
@@ -450,10 +455,11 @@ def coupled_share(parameters: Mapping[str, Tensor], together: Tensor, alone: Ten
         The largest difference of two gradients, relative to the larger norm of the two; None if all are alike.
     """
     wanted = [parameter for parameter in parameters.values() if parameter.requires_grad]
-    graph = read_graph(together, parameters)
-    allowed = COUPLED_GRADIENT if graph.half_precision() is None else COUPLED_HALF
+    if not wanted:
+        return None
+    half = read_graph(together, parameters).half_precision()
     found = []
-    for losses in zip(together, alone, strict=True) if wanted else ():
+    for losses in zip(together, alone, strict=True):
         with _readable(together):
             one, other = (
                 torch.autograd.grad(each, wanted, retain_graph=True, materialize_grads=True) for each in losses
@@ -462,9 +468,9 @@ def coupled_share(parameters: Mapping[str, Tensor], together: Tensor, alone: Ten
         difference = hypot(*(norm_of(own - that) for own, that in pairs))
         found.append((difference, hypot(*(max(norm_of(own), norm_of(that)) for own, that in pairs))))
     # Of a sample that the network is certain of, beside one that it is not, the gradient may be rounding.
-    least = ROUNDED * torch.finfo(together.dtype).eps * max((size for _, size in found), default=0.0)
-    worst = max(((difference - least) / size if size else 0.0 for difference, size in found), default=0.0)
-    return worst if worst > allowed else None
+    least = ROUNDED * torch.finfo(together.dtype).eps * max(size for _, size in found)
+    worst = max((difference - least) / size if size else 0.0 for difference, size in found)
+    return worst if worst > (COUPLED_GRADIENT if half is None else COUPLED_HALF) else None
 
 
 @torch.no_grad()
@@ -586,8 +592,7 @@ def _refuse_dependence(
     if not bool(difference > tolerance * together.abs().max()):
         return
     # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ.
-    repeated = each_input(inputs, lambda each: each[place : place + 1].expand_as(each))
-    copies = _outputs(model, repeated)
+    copies = _outputs(model, _repeated(inputs, place))
     if torch.equal(copies[place], together) and torch.equal(copies[0], copies[-1]):
         if of_size is not None and not bool(difference > of_size * together.abs().max()):
             return

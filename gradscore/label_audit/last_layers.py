@@ -158,6 +158,18 @@ def with_network(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> Flo
     return np.asarray(log_softmax((log_p + logits * (spread[0] / spread[1])) / 2, axis=1))
 
 
+def by_heart(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> tuple[float, float] | None:
+    """Shares of labels that the network and the others agree with, where the first may have learnt wrong ones by heart.
+
+    Args:
+        log_p: (N, K) of last layers that are fitted to other samples.
+        logits: (N, K) of the network.
+        labels: (N,) the given classes.
+    """
+    network, others = accuracy_of(logits, labels), accuracy_of(log_p, labels)
+    return (network, others) if network > others + NEAR else None
+
+
 def log_odds_of_labels(log_p: FloatArray, labels: IntArray) -> FloatArray:
     """(N,) of the likeliest other class to the label."""
     rows, rest = np.arange(len(labels)), log_p.copy()

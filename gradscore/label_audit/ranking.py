@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..meta import outputs_of
 from ..store import ROOM, agreement_of
 from ..system import FloatArray, IntArray
-from .last_layers import NEAR, accuracy_of, cross_fitted, log_odds_of_labels, with_network
+from .last_layers import accuracy_of, by_heart, cross_fitted, log_odds_of_labels, with_network
 from .noise import WrongLabels, suspects, wrong_labels
 
 NEIGHBOURS = 30
@@ -165,7 +165,6 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
     if GRAND in table:
         found["grand"] = table[GRAND].to_numpy(dtype=np.float64)
     found["neighbours_label"], found["neighbours_suggested"], counts = votes(bank, features, labels, others)
-    agree = accuracy_of(samples.logits, labels), accuracy_of(fitted, labels)
     lost_too_much = f"augmentations that cost the classifier too much accuracy were left out: {', '.join(left_out)}"
     audit = Audit(
         table=found,
@@ -174,7 +173,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         class_names=class_names,
         notices=[lost_too_much] if left_out else [],
         doubt=_doubt(samples.logits, labels),
-        by_heart=agree if agree[0] > agree[1] + NEAR else None,
+        by_heart=by_heart(fitted, samples.logits, labels),
     )
     copies = labels_of_copies(samples.content, labels)
     found["reason"] = [

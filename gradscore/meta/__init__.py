@@ -28,7 +28,6 @@ from .fitting import (
     log_odds_of,
     mean_area,
     set_areas,
-    with_slope,
 )
 from .inputs import (
     ARRAYS,

@@ -151,7 +151,7 @@ def leading_axes(scaled: FloatArray) -> FloatArray:
 
 
 def fit_logistic(
-    inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, axes: FloatArray | None = None
+    inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, axes: FloatArray | None = None, slope: float = 1.0
 ) -> MetaModel:
     """Fits log-odds that are linear in the scaled inputs; with several penalties, the mean of as many fits.
 
@@ -160,6 +160,7 @@ def fit_logistic(
         rows: the samples, of both classes.
         penalties: how strongly coefficients are held back, at least one; all have the same start.
         axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None and gradients take part.
+        slope: of the log-odds that probabilities are of, as `Choice` has it; scores stay as they are.
 
     Returns:
         The model; its notes say the penalties, whether all fits converged, and how many samples there were.
@@ -171,10 +172,12 @@ def fit_logistic(
         axes = np.empty((0, 0))
     elif axes is None:
         axes = leading_axes(rows.scaled[:, _as_slice(np.flatnonzero(inputs.of_gradients))])
-    return _fitted(inputs, rows, penalties, axes=axes, counted=inputs.of_scores)
+    return _fitted(inputs, rows, penalties, axes=axes, counted=inputs.of_scores, slope=slope)
 
 
-def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, names: Sequence[str]) -> MetaModel:
+def fit_on_scores(
+    inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, names: Sequence[str], slope: float = 1.0
+) -> MetaModel:
     """Fits log-odds that see nothing but some scores: what meta models gain over it, they gain by the rest.
 
     Args:
@@ -182,16 +185,23 @@ def fit_on_scores(inputs: MetaInputs, rows: TrainingSet, *penalties: Penalty, na
         rows: the samples, of both classes.
         penalties: as in `fit_logistic`; gradients take no part.
         names: of the inputs that count.
+        slope: as in `fit_logistic`.
 
     Raises:
         EvaluationError: samples of one class only.
     """
     counted = inputs.of_scores & np.isin(inputs.names, list(names))
-    return _fitted(inputs, rows, penalties, axes=np.empty((0, 0)), counted=counted)
+    return _fitted(inputs, rows, penalties, axes=np.empty((0, 0)), counted=counted, slope=slope)
 
 
 def _fitted(
-    inputs: MetaInputs, rows: TrainingSet, penalties: Sequence[Penalty], *, axes: FloatArray, counted: BoolArray
+    inputs: MetaInputs,
+    rows: TrainingSet,
+    penalties: Sequence[Penalty],
+    *,
+    axes: FloatArray,
+    counted: BoolArray,
+    slope: float,
 ) -> MetaModel:
     """Regressions along axes of the gradient inputs and on some scores, as coefficients of the inputs themselves."""
     if rows.target.all() or not rows.target.any():
@@ -225,26 +235,14 @@ def _fitted(
         inputs=inputs,
         arrays={"coefficients": coefficients.mean(axis=0), "intercept": np.array([np.mean(intercepts)])},
         notes={
-            "slope": 1.0,
-            "shift": prevalence_shift(np.mean(odds, axis=0), share=share),
+            "slope": slope,
+            "shift": prevalence_shift(slope * np.mean(odds, axis=0), share=share),
             "penalties": [asdict(penalty) for penalty in penalties],
             "converged": converged,
             "n": len(rows.target),
             "n_positive": int(rows.target.sum()),
         },
     )
-
-
-def with_slope(model: MetaModel, rows: TrainingSet, slope: float) -> MetaModel:
-    """A model whose probabilities are those of its log-odds times a slope; its scores stay as they are.
-
-    Args:
-        model: a logistic one without alarms.
-        rows: the samples that it was fitted on.
-        slope: by which log-odds of samples that fit nothing are too large, as `Choice` has it.
-    """
-    shift = prevalence_shift(slope * model.of_scaled(rows.scaled), share=float(rows.target.mean()))
-    return replace(model, notes={**model.notes, "slope": slope, "shift": shift})
 
 
 def alarms_in(inputs: MetaInputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
@@ -481,7 +479,7 @@ class Choice:
         tried: the score of each penalty, as `C=...,boost=...`.
         left_out: what fits with the chosen penalties say of left-out sets, if these judged; they are told apart.
         slope: what makes log-odds of held-out samples those that they would be fitted with (Platt 1999), 1 at most: a
-            fit is surer of the samples that it has seen. 1 where no samples were held out.
+            fit is surer of the samples that it has seen. 1 where no samples were held out, and of OOD models.
     """
 
     penalties: tuple[Penalty, ...]
@@ -549,7 +547,7 @@ def choose_penalty(
         score=judge.tried.get(best),
         judged_by=judge.judged_by,
         left_out=judge.left_out(best),
-        slope=judge.slope(chosen),
+        slope=judge.slope(chosen) if from_start else 1.0,
         tried={_label(penalty): score for penalty, score in judge.tried.items()},
     )
 

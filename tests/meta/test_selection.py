@@ -8,7 +8,7 @@ from meta_tables import make_inputs, make_rows, make_table
 from sklearn.metrics import log_loss, roc_auc_score
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area, with_slope
+from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -157,7 +157,7 @@ def test_probabilities_of_new_samples_are_no_surer_than_they_may_be():
         INPUTS, rows, CONFIG.model_copy(update={"Cs": [100.0], "boosts": [30.0]}), axes=AXES, from_start=True
     )
     model = fit_logistic(INPUTS, rows, *found.penalties, axes=AXES)
-    held_back = with_slope(model, rows, found.slope)
+    held_back = fit_logistic(INPUTS, rows, *found.penalties, axes=AXES, slope=found.slope)
     assert found.slope < 0.95
     truth = np.arange(20_000) >= 10_000
     new = starting(others=0.15, truth=truth, seed=6).scaled
