@@ -32,15 +32,12 @@ from ..system import some
 Given = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image, or pixels (H, W) or (H, W, C) uint8. A path may name several, as `score` takes it."""
 
-CHANNELS = (1, 3, 4)
-"""Sizes of the last axis of the pixels of an image; other arrays of three axes are grey images."""
-
 
 def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: str | None = None) -> list[RawSample]:
     """The pixels of images, each with its path or its position as a name.
 
     Args:
-        given: one or several; grey ones (N, H, W) uint8 as well.
+        given: one or several.
         columns: names of the numbers that the model takes of a row of a table; None where they are not known.
         takes: see `Scorer.takes`.
 
@@ -48,8 +45,6 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
         DataError: something else, or a single path that is not there; one of several has its error instead of pixels,
             unless none of them is an image.
     """
-    if is_pixels(given) and given.ndim == 3 and given.shape[2] not in CHANNELS:
-        given = list(given)
     is_one = not isinstance(given, Sequence) or isinstance(given, str)
     several: Iterable[object] = [given] if is_one else given  # type: ignore[assignment]
     found: list[RawSample] = []

@@ -81,6 +81,9 @@ SCORE_TOLERANCE = 1e-2
 What moved logits by rounding moved scores by 2e-5 at most; that slope moved them by 0.15 or more, bfloat16 by 0.05.
 """
 
+CHANNELS = (1, 3, 4)
+"""Sizes of the last axis of the pixels of one image."""
+
 _SAME_SCALE = 10.0
 """Samples whose values are usually so many times as large, or as small, as known ones are on another scale."""
 
@@ -226,10 +229,10 @@ class Scorer:
 
         Args:
             images: a batch (N, C, H, W), or (N, ...) of samples that are no images: floats are taken as preprocessed,
-                as the model takes them; uint8 images, (N, H, W, C) and (N, H, W) as well, are raw pixels and go
-                through the preprocessing of the bundle. A mapping has keyword inputs, (N, ...) each. Or one or several
-                paths, PIL images and arrays of pixels (H, W) or (H, W, C) uint8, which go through the preprocessing,
-                too; one that cannot be used has a row with the error.
+                as the model takes them; uint8 images, (N, H, W, C) as well, and (N, H, W) of a network for grey ones,
+                are raw pixels and go through the preprocessing of the bundle. A mapping has keyword inputs, (N, ...)
+                each. Or one or several paths, PIL images and arrays of pixels (H, W) or (H, W, C) uint8, which go
+                through the preprocessing, too; one that cannot be used has a row with the error.
             sample_ids: names of the samples, numbers as texts; their paths or positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
@@ -256,6 +259,9 @@ class Scorer:
         if isinstance(images, pd.DataFrame | pd.Series):
             kind = "data frame" if isinstance(images, pd.DataFrame) else "column"
             raise DataError(f"samples: got a {kind}, whose rows are scored as the table's with raw=True")
+        is_grey = len(self.input_shape) == 3 and self.input_shape[0] == 1
+        if is_pixels(images) and images.ndim == 3 and is_grey and images.shape[2] not in CHANNELS:
+            images = list(images)  # (N, H, W), as an .npz has them
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
             batch = self._as_taken(self._tensors(images))

@@ -188,6 +188,15 @@ def test_images_as_people_have_them(scorer, two_images, given) -> None:
     pd.testing.assert_frame_equal(found.drop(columns="sample_id"), wanted.drop(columns="sample_id"))
 
 
+def test_three_axes_of_bytes_are_one_image_to_a_network_for_colours(scorer, monkeypatch) -> None:
+    """An image (C, H, W) that is given by mistake is no row of three grey ones."""
+    given = np.zeros((3, 8, 8), np.uint8)
+    assert len(scorer(given)) == 3
+    monkeypatch.setattr(scorer, "input_shape", (3, 8, 8))
+    (error,) = scorer(given)["error"]
+    assert error
+
+
 def test_one_image(scorer, two_images) -> None:
     folder, pixels = two_images
     wanted = scorer(pixels[:1])["score_ood"].tolist()
