@@ -17,6 +17,7 @@ from .options import (
     ColumnOption,
     DeviceOption,
     HashOption,
+    IdsOption,
     JsonOption,
     ModelOption,
     QuietOption,
@@ -61,6 +62,7 @@ def monitor(
     ] = 0.01,
     fail_on_alarm: Annotated[bool, typer.Option("--fail-on-alarm", help="Exit with 1 if an alarm stands.")] = False,
     column: ColumnOption = None,
+    ids: IdsOption = None,
     root: RootOption = None,
     batch_size: BatchSizeOption[int] = 64,
     device: DeviceOption[str] = "auto",
@@ -86,7 +88,7 @@ def monitor(
     check_target(*(out / name for name in FILES))
     watching = Monitor.load(bundle, window=window, alpha=alpha, state=out / STATE)
     known = watching.bundle.input_columns
-    sources = open_user_samples(samples, column=column, root=root, columns=known)
+    sources = open_user_samples(samples, options={"column": column, "ids": ids, "root": root}, columns=known)
     output = Output(as_json=as_json, quiet=quiet)
     scorer = Scorer.load(bundle, device=device, model_source=model, weights=weights, sha256=sha256)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)

@@ -180,6 +180,10 @@ HashOption = Annotated[str | None, typer.Option("--sha256", help="Refuse a bundl
 ColumnOption = Annotated[
     str | None, typer.Option("--column", help="The column of tables, or the array of .npz files, with the samples.")
 ]
+IdsOption = Annotated[
+    str | None,
+    typer.Option("--ids", help="The column of tables that names the samples; id or sample_id by default."),
+]
 RootOption = Annotated[
     Path | None,
     typer.Option(

@@ -21,6 +21,7 @@ from .options import (
     ColumnOption,
     DeviceOption,
     HashOption,
+    IdsOption,
     JsonOption,
     ModelOption,
     QuietOption,
@@ -58,6 +59,7 @@ def score(
     ] = False,
     alpha: Annotated[float | None, typer.Option("--alpha", help=f"{ALPHA}; the bundle's by default.")] = None,
     column: ColumnOption = None,
+    ids: IdsOption = None,
     root: RootOption = None,
     batch_size: BatchSizeOption[int] = 64,
     device: DeviceOption[str] = "auto",
@@ -80,7 +82,8 @@ def score(
     if out is not None:
         places = [place for file in files for place in file.places]
         refuse_inputs(out, [*places, bundle, *([] if weights is None else [weights])])
-    check_options(files, {"column": column, "root": root})
+    options: dict[str, str | Path | None] = {"column": column, "ids": ids, "root": root}
+    check_options(files, options)
     output = Output(as_json=as_json, quiet=quiet)
     scorer = Scorer.load(bundle, device=device, alpha=alpha, model_source=model, weights=weights, sha256=sha256)
     explained = EXPLAINED if explain else 0
@@ -91,7 +94,7 @@ def score(
         tell = stack.enter_context(counting(quiet=quiet or (out is None and not as_json)))
         columns = [*scorer.columns(explain=explained), "file"]
         write = None if out is None else stack.enter_context(table_writer(out, columns))
-        scored = score_files(scorer, files, column=column, root=root, batch_size=batch_size, explain=explained)
+        scored = score_files(scorer, files, options=options, batch_size=batch_size, explain=explained)
         for file, samples_of_file, table in scored:
             done[file.name] += len(table)
             tell("scoring" if len(files) == 1 else f"scoring {file.name}", done[file.name], samples_of_file)

@@ -22,7 +22,7 @@ from .sources.files import is_hidden
 from .sources.raw_samples import IMAGE_SUFFIXES, UNLABELLED, Raw, Request, UnreadableSampleError, decoded
 from .sources.tables import parquet_images
 
-_OPTIONS = {"column": "inputs", "root": "root"}
+_OPTIONS = {"column": "inputs", "ids": "ids", "root": "root"}
 """Names of the options among the arguments of a source."""
 
 
@@ -79,14 +79,15 @@ def name_user_files(samples: Sequence[str]) -> list[UserFile]:
     return found
 
 
-def check_options(files: Iterable[UserFile], given: Mapping[str, object]) -> None:
-    """Refuses an option that none of the samples has a use for."""
+def check_options(files: Iterable[UserFile], options: Mapping[str, str | Path | None]) -> None:
+    """Refuses an option, as `open_user_samples` takes them, that none of the samples has a use for."""
     files = list(files)
     for option, argument in _OPTIONS.items():
         takers = [kind for kind, found in SOURCES.items() if found.is_path and argument in (found.arguments or ())]
-        if given[option] is not None and not {file.kind for file in files} & set(takers):
+        given = options.get(option)
+        if given is not None and not {file.kind for file in files} & set(takers):
             raise DataError(
-                f"--{option} {given[option]} does not apply to {', '.join(file.name for file in files)}; it "
+                f"--{option} {given} does not apply to {', '.join(file.name for file in files)}; it "
                 f"applies to sources of the kinds {', '.join(takers)}; leave it out"
             )
 
@@ -198,8 +199,7 @@ class UserSamples:
 def open_user_samples(
     samples: Sequence[str],
     *,
-    column: str | None = None,
-    root: Path | None = None,
+    options: Mapping[str, str | Path | None] | None = None,
     columns: Sequence[str] | None = None,
 ) -> list[UserSamples]:
     """Opens what a user named.
@@ -211,9 +211,10 @@ def open_user_samples(
         samples: image files, folders (searched to the bottom, but for hidden files), patterns such as
             `photos/**/*.png`, `.npz`, `.csv`, `.tsv` and Parquet files, or a data source that is a path, `hf:<dir>`
             for one.
-        column: the column of tables, or the array of `.npz` files, with the samples; found by type and name if None.
-        root: paths in tables may lead anywhere below this folder; the folder of each file if None.
-        columns: names of the numbers that the model takes, in its order, which are read of tables unless `column` is
+        options: those that are given of `column`, the column of tables, or the array of `.npz` files, with the samples,
+            which is found by type and name otherwise; `ids`, the column of tables that names them; and `root`, the
+            folder below which paths in tables may lead anywhere, that of each file by default.
+        columns: names of the numbers that the model takes, in its order, which are read of tables unless a `column` is
             given; None where they are not known.
 
     Returns:
@@ -221,20 +222,16 @@ def open_user_samples(
         together.
 
     Raises:
-        DataError: something is not there, holds no sample, or cannot be read at all; `column` or `root` is given and
-            none of the samples has a use for it.
+        DataError: something is not there, holds no sample, or cannot be read at all; an option is given that none of
+            the samples has a use for.
     """
-    files = name_user_files(samples)
-    check_options(files, {"column": column, "root": root})
-    return [open_user_file(file, column=column, root=root, columns=columns) for file in files]
+    files, options = name_user_files(samples), options or {}
+    check_options(files, options)
+    return [open_user_file(file, options=options, columns=columns) for file in files]
 
 
 def open_user_file(
-    file: UserFile,
-    *,
-    column: str | None,
-    root: Path | None,
-    columns: Sequence[str] | None,
+    file: UserFile, *, options: Mapping[str, str | Path | None], columns: Sequence[str] | None
 ) -> UserSamples:
     """Opens one of several; see `open_user_samples`.
 
@@ -247,9 +244,8 @@ def open_user_file(
             lambda: map(_image, file.paths),
         )
     path = file.file
-    options = {"inputs": column, "root": None if root is None else str(root)}
     taken = SOURCES[file.kind].arguments or ()
-    arguments = {key: each for key, each in options.items() if each and key in taken}
+    arguments = {_OPTIONS[name]: str(each) for name, each in options.items() if each and _OPTIONS[name] in taken}
     if file.kind == "parquet" and path is not None:
         request = Request(source=f"parquet:{path}", name=str(path), arguments=arguments, columns=columns)
         images = parquet_images(request)
@@ -279,11 +275,13 @@ def _sample(name: str, read: Callable[[], Raw]) -> RawSample:
         return RawSample(name, None, str(error))
 
 
-def _entries(table: str, found: Iterator[tuple[Any, Raw | UnreadableSampleError]]) -> Iterator[RawSample]:
-    """The images of a Parquet file, by their paths or else by their rows."""
-    for row, (value, raw) in enumerate(found):
+def _entries(table: str, found: Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]) -> Iterator[RawSample]:
+    """The images of a Parquet file, by their names or else by their paths or rows."""
+    for row, (given, value, raw) in enumerate(found):
         encoded = pixels_of(value)
-        name = encoded if isinstance(encoded, str) and encoded else f"{table}[{row}]"
+        name = f"{table}[{row if given is None else given}]"
+        if given is None and isinstance(encoded, str) and encoded:
+            name = encoded
         yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableSampleError) else RawSample(name, raw)
 
 

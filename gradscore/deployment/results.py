@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,8 +26,7 @@ def score_files(
     scorer: Scorer,
     files: Iterable[UserFile],
     *,
-    column: str | None,
-    root: Path | None,
+    options: Mapping[str, str | Path | None],
     batch_size: int,
     explain: int,
 ) -> Iterator[tuple[UserFile, int, pd.DataFrame]]:
@@ -36,8 +35,7 @@ def score_files(
     Args:
         scorer: decides.
         files: the files of samples.
-        column: as `open_user_file` takes it.
-        root: the same.
+        options: as `open_user_file` takes them.
         batch_size: as `Scorer.stream` takes it.
         explain: the same.
 
@@ -58,7 +56,7 @@ def score_files(
                 f"{file.name}: this bundle takes texts; give them in a .csv, .tsv or .parquet with {column}"
             )
         try:
-            samples = open_user_file(file, column=column, root=root, columns=scorer.bundle.input_columns)
+            samples = open_user_file(file, options=options, columns=scorer.bundle.input_columns)
         except DataError as error:
             raise DataError(f"{error}{scorer.files}") from None
         source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own

@@ -252,6 +252,31 @@ def test_a_file_is_not_scored_twice(small_bundle, many, monkeypatch, again: str)
     assert "data/a.npz: named twice" in result.stderr
 
 
+@pytest.mark.parametrize("with_ids", ["--ids", None])
+def test_a_column_names_the_samples(small_bundle, many, monkeypatch, with_ids: str | None) -> None:
+    monkeypatch.chdir(many)
+    name = "order" if with_ids else "id"  # one that is looked for, or one that nobody could guess
+    images = pq.read_table("data/deep/c.parquet").slice(0, 3)
+    pq.write_table(images.append_column(name, [["a", "b", "7"]]), "named.parquet")
+    (many / "png").mkdir()
+    for place, entry in enumerate(images["image"].to_pylist()):
+        (many / "png" / f"{place}.png").write_bytes(entry)
+    Path("named.csv").write_text(f"path,{name}\npng/0.png,a\npng/1.png,b\npng/2.png,007\n")
+    options = [with_ids, name] if with_ids else []
+    result = score(small_bundle, "named.parquet", "named.csv", *options, "--out", "x.csv")
+    assert result.exit_code == 0
+    names = ["named.parquet[a]", "named.parquet[b]", "named.parquet[7]", "named.csv[a]", "named.csv[b]"]
+    assert [*pd.read_csv("x.csv")["sample_id"]] == [*names, "named.csv[007]"]
+
+
+def test_names_that_no_table_has(small_bundle, many, monkeypatch) -> None:
+    monkeypatch.chdir(many)
+    result = score(small_bundle, "data/deep/c.parquet", "--ids", "order")
+    assert result.exit_code == 2
+    assert "no column 'order'" in result.stderr
+    assert score(small_bundle, "data/a.npz", "--ids", "order").exit_code == 2
+
+
 def test_a_bad_file_is_named_and_no_table_is_left(small_bundle, many, monkeypatch) -> None:
     monkeypatch.chdir(many)
     (many / "data" / "b.npz").write_bytes((many / "data" / "b.npz").read_bytes()[:400])

@@ -183,10 +183,10 @@ def test_numbers_are_samples_as_they_are(make, name: str, wanted: np.ndarray) ->
 
 def test_the_column_by_name(place: Path) -> None:
     pq.write_table(pa.table({"a": [b""], "b": [png(PIXELS[3])]}), place / "x.parquet")
-    (found,) = open_user_samples(["x.parquet"], column="b")[0]
+    (found,) = open_user_samples(["x.parquet"], options={"column": "b"})[0]
     assert np.array_equal(found.raw[..., 0], PIXELS[3])
     with pytest.raises(DataError, match="no column 'c'"):
-        open_user_samples(["x.parquet"], column="c")
+        open_user_samples(["x.parquet"], options={"column": "c"})
 
 
 def test_the_column_of_text_that_a_model_was_fitted_with(place: Path) -> None:
@@ -229,7 +229,7 @@ def test_paths_leave_the_folder_of_their_list_where_the_user_allows_it(lists: Pa
     assert [image.raw is None for image in found] == [False, True, False]
     refusal = f"row 1 of data file {lists}/list.parquet is refused: {named!r} leads out of {lists}; give --root FOLDER"
     assert found[1].error.startswith(refusal)
-    allowed = list(open_user_samples([str(listed(lists, named))], root=lists.parent)[0])
+    allowed = list(open_user_samples([str(listed(lists, named))], options={"root": lists.parent})[0])
     assert [image.error for image in allowed] == ["", "", ""]
 
 
@@ -279,7 +279,7 @@ NAMED = {
 @pytest.mark.usefixtures("place")
 def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarray) -> None:
     make()
-    np.testing.assert_array_equal(list(open_user_samples([name], column="b")[0])[2].raw, wanted)
+    np.testing.assert_array_equal(list(open_user_samples([name], options={"column": "b"})[0])[2].raw, wanted)
 
 
 @pytest.mark.parametrize(
@@ -292,4 +292,4 @@ def test_the_column_of_everything_that_has_any(make, name: str, wanted: np.ndarr
 @pytest.mark.usefixtures("place")
 def test_options_that_say_nothing_are_refused(sample: str, options: dict, message: str) -> None:
     with pytest.raises(DataError, match=f"{message} to {sample}"):
-        open_user_samples([sample], **options)
+        open_user_samples([sample], options=options)

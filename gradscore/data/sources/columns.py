@@ -195,7 +195,7 @@ def column_source(table: Table, request: Request) -> ColumnSource:
         DataError: a column that is not there, or it is not clear which columns the samples are in.
     """
     rows, found = table.rows, found_columns(table, request)
-    label, name = _named(table, request, "labels", LABEL_NAMES), _named(table, request, "ids", ID_NAMES)
+    label, name = named_column(table, request, "labels", LABEL_NAMES), named_column(table, request, "ids", ID_NAMES)
     labels = class_names = None
     if label is not None:
         where = f"{table.where}: column {label!r}"
@@ -222,8 +222,8 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         DataError: as `column_source`.
     """
     schema, arguments = table.rows.schema, request.arguments
-    name = _named(table, request, "ids", ID_NAMES)
-    others = {_named(table, request, "labels", LABEL_NAMES), name}
+    name = named_column(table, request, "ids", ID_NAMES)
+    others = {named_column(table, request, "labels", LABEL_NAMES), name}
     folder, suffix, root = arguments.get("folder"), arguments.get("suffix"), arguments.get("root")
     for argument, text in (("folder", folder), ("suffix", suffix)):
         if not isinstance(text, str | None):
@@ -319,7 +319,7 @@ def check_columns(there: Sequence[str], wanted: Sequence[str], *, where: str) ->
     )
 
 
-def _named(table: Table, request: Request, argument: str, usual: Sequence[str]) -> str | None:
+def named_column(table: Table, request: Request, argument: str, usual: Sequence[str]) -> str | None:
     """The column that an argument names, or one of a usual name."""
     there = table.rows.column_names
     wanted = chosen(there, request, argument, usual)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError, reason
 from ...system import closest
-from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text
+from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text, named_column
 from .raw_samples import LABEL_NAMES, Raw, Request, UnreadableSampleError, file_of
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
@@ -105,11 +105,12 @@ def parquet_source(request: Request) -> ColumnSource:
 
 def parquet_images(
     request: Request,
-) -> tuple[int, Callable[[], Iterator[tuple[Any, Raw | UnreadableSampleError]]]] | None:
+) -> tuple[int, Callable[[], Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]]] | None:
     """The images of a Parquet file one after the other, a few rows of it in memory at a time.
 
     Returns:
-        How many rows there are, and what begins to read them: the entry of each and its image, or why there is none.
+        How many rows there are, and what begins to read them: the name of each, None where no column names them, its
+        entry, and its image, or why there is none.
         None where the samples are no images.
 
     Raises:
@@ -127,16 +128,21 @@ def parquet_images(
     if found.kind != "image":
         return None
 
-    def read() -> Iterator[tuple[Any, Raw | UnreadableSampleError]]:
+    name = named_column(head, request, "ids", ID_NAMES)
+    columns = [*found.columns, *([] if name is None or name in found.columns else [name])]
+
+    def read() -> Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]:
         row = 0
         try:
             with pq.ParquetFile(path) as opened:
-                for batch in opened.iter_batches(IMAGES_AT_A_TIME, columns=list(found.columns)):
-                    for value in batch.column(0).to_pylist():
+                for batch in opened.iter_batches(IMAGES_AT_A_TIME, columns=columns):
+                    values = batch.column(columns[0]).to_pylist()
+                    names = batch.column(columns[1]).to_pylist() if len(columns) == 2 else [None] * len(values)
+                    for called, value in zip(names, values, strict=True):
                         try:
-                            yield value, found.sample_of(row, [value])
+                            yield called, value, found.sample_of(row, [value])
                         except UnreadableSampleError as error:
-                            yield value, error
+                            yield called, value, error
                         row += 1
         except DAMAGE as error:
             raise DataError(f"{path}: damaged from row {row} on ({reason(error)}); copy it again") from None
