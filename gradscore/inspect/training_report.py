@@ -121,17 +121,17 @@ class Logbook:
     """Keeps what the picture of a run needs and quantities forget at the end of an epoch.
 
     Attributes:
-        last_steps: the last step of every epoch.
+        last_steps: the last step of every epoch by its number: a resumed fit does not begin with 0.
     """
 
     def __init__(self) -> None:
-        self.last_steps: list[int] = []
+        self.last_steps: dict[int, int] = {}
         self._histograms: dict[int, dict[str, Histogram]] = {}
         self._every = 1
 
     def end_epoch(self, number: int, step: int, quantities: Iterable[Quantity]) -> None:
         """Takes the histograms of an epoch, before they are forgotten."""
-        self.last_steps.append(max(0, step))
+        self.last_steps[number] = max(0, step)
         found = {
             layer: histogram
             for quantity in quantities
@@ -168,7 +168,7 @@ class Logbook:
             name=name,
             layers=list(layers),
             steps=pd.DataFrame([row for each in quantities for row in _steps(each)], columns=COLUMNS["steps"]),
-            epochs=epochs.assign(step=epochs["epoch"].map(dict(enumerate(self.last_steps))))[COLUMNS["epochs"]],
+            epochs=epochs.assign(step=epochs["epoch"].map(self.last_steps))[COLUMNS["epochs"]],
             histograms=pd.DataFrame(list(self._bins()), columns=COLUMNS["histograms"]),
             findings=pd.DataFrame(
                 [(each.step or 0, each.kind, each.layer, str(each)) for each in findings], columns=COLUMNS["findings"]
@@ -254,9 +254,10 @@ def _time_plots(record: TrainingRecord, quantity: str, drawing: Drawing) -> Iter
             frame = frame[~frame["statistic"].isin(["count", "non_finite"])]
             if len(set(frame["epoch"])) < 2:
                 return
-            last, marks = _last(table["epoch"]), sorted(set(_epochs_of_findings(record)))
+            ends = int(table["epoch"].min()), _last(table["epoch"])
+            marks = sorted(set(_epochs_of_findings(record)))
         else:
-            last, marks = _last(table["stop"]) - 1, sorted({float(step) for step in record.findings["step"]})
+            ends, marks = (0, _last(table["stop"]) - 1), sorted({float(step) for step in record.findings["step"]})
         for measure in dict.fromkeys(frame["measure"]):
             part = frame[frame["measure"] == measure]
             rows = [(layer, lines) for layer in _layers(record, part) if (lines := _lines(part, layer, drawing))]
@@ -269,7 +270,7 @@ def _time_plots(record: TrainingRecord, quantity: str, drawing: Drawing) -> Iter
                     x_label=by,
                     log=_is_log(drawing, measure, rows),
                     marks=marks[:MOST_MARKS],
-                    ends=(0, last),
+                    ends=ends,
                 )
 
 
@@ -333,9 +334,10 @@ def _caption(drawing: Drawing, by: str, measure: str, part: pd.DataFrame) -> str
 
 
 def _epochs_of_findings(record: TrainingRecord) -> list[float]:
-    """The epochs in which something was found, counted as the others are."""
-    ends = sorted(set(record.epochs["step"]))
-    return [float(np.searchsorted(ends, step)) for step in record.findings["step"]]
+    """The epochs in which something was found, counted as the others are; the next one after the last that ended."""
+    ends = record.epochs.groupby("step")["epoch"].min()
+    epochs = [*ends, _last(ends) + 1]
+    return [float(epochs[place]) for place in np.searchsorted(ends.index, record.findings["step"])]
 
 
 def _histograms(record: TrainingRecord) -> Iterator[Plot]:
@@ -352,12 +354,13 @@ def _heat(record: TrainingRecord, bins: pd.DataFrame, layer: str) -> Plot | None
     if len(epochs) < 2:
         return None
     edges = np.linspace(float(bins["low"].min()), float(bins["high"].max()), HEAT_BINS + 1)
-    apart = int(np.gcd.reduce(epochs))  # above 1 where many were subsampled out
-    columns = np.arange(0, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
+    apart = int(np.gcd.reduce(np.diff(epochs)))  # above 1 where many were subsampled out
+    first = epochs[0] - (epochs[0] - int(record.epochs["epoch"].min())) // apart * apart
+    columns = np.arange(first, max(epochs[-1], _last(record.epochs["epoch"])) + 1, apart)
     logs = np.full((HEAT_BINS, len(columns)), np.nan)
     for epoch, part in bins.groupby("epoch"):
         shares = _shares_between(part.sort_values("low"), edges)
-        logs[:, int(str(epoch)) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
+        logs[:, (int(str(epoch)) - first) // apart] = np.log10(np.where(shares > 0, shares, np.nan))
     whole = len(epochs) == len(columns)
     return heat_map(
         logs,

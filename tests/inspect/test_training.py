@@ -22,7 +22,7 @@ from gradscore.inspect import (
     every,
 )
 from gradscore.inspect.quantity import CAPACITY, Timeline
-from gradscore.inspect.training_report import _parts
+from gradscore.inspect.training_report import _epochs_of_findings, _parts
 
 
 @pytest.mark.parametrize("steps", [1, CAPACITY, CAPACITY + 1, 5000])
@@ -298,6 +298,30 @@ def test_histograms_of_many_epochs_are_subsampled_evenly():
     assert image.get_extent()[:2] == [-2, 150]
     assert image.get_array().shape[1] == len(range(0, 150, 4))
     assert not image.get_array().mask.all(axis=0).any()
+
+
+def test_epochs_of_a_resumed_fit_have_their_numbers(tmp_path):
+    torch.manual_seed(0)
+    model, (images, labels) = nn.Linear(4, 3), (torch.randn(8, 4), torch.arange(8) % 3)
+    with Inspector(model, [GradHist1d(), GradientGeometry()], health=every(1)) as inspector:
+        inspector.epoch = 5
+        for epoch in range(3):
+            for _ in range(4):
+                inspector.backward(F.cross_entropy(model(images), labels, reduction="none"))
+            if epoch == 1:
+                model(torch.full((2, 4), torch.nan)).sum().backward()
+                with pytest.warns(HealthWarning, match="samples hold values"):
+                    inspector.findings()
+            inspector.tick_epoch()
+    record = inspector.record()
+    steps = record.epochs[["epoch", "step"]].drop_duplicates()
+    assert dict(zip(steps["epoch"], steps["step"], strict=True)) == {5: 3, 6: 8, 7: 12}
+    assert set(zip(record.histograms["epoch"], record.histograms["step"], strict=True)) == {(5, 3), (6, 8), (7, 12)}
+    assert set(_epochs_of_findings(record)) == {6.0}
+    (heat, *_) = [plot for part in _parts(record) for plot in part.plots if plot.figure.axes[0].images]
+    assert heat.figure.axes[0].images[0].get_extent()[:2] == [4.5, 7.5]
+    inspector.report(tmp_path / "training.html")
+    assert "by epoch" in (tmp_path / "training.html").read_text()
 
 
 DRAWN = {
