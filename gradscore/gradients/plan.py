@@ -717,6 +717,7 @@ def is_linear(parameters: Mapping[str, Tensor], outputs: Tensor, grad_outputs: T
 
 def norm_of(gradient: Tensor) -> float:
     """Euclidean norm; in float64, which takes many times as long, only where squares leave the range of the dtype."""
+    gradient = torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient
     norm = float(torch.linalg.vector_norm(gradient))
     low, high = SQUARABLE[torch.float32]
     if low < norm < high or not gradient.any():

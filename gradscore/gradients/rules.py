@@ -339,7 +339,7 @@ def sub(use: Use, gradients: Gradients) -> PerSample:
 def mul(use: Use, gradients: Gradients) -> PerSample:
     """self * other, broadcast."""
     other = use.saved("other" if use.slot == 0 else "self")
-    return sum_to_shape(use, output_gradient(gradients) * other)
+    return sum_to_shape(use, output_gradient(gradients) * other.conj())
 
 
 def div(use: Use, gradients: Gradients) -> PerSample:

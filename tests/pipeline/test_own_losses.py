@@ -144,6 +144,32 @@ def test_a_backward_pass_that_mixes_samples_is_refused(losses: Any) -> None:
         gradscore.features(model, data, losses=losses)
 
 
+class Spectrum(nn.Module):
+    """Filters of complex numbers, whose gradients are alike but for rounding far below what float32 can square."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(3, dtype=torch.complex128))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.last(torch.fft.irfft(torch.fft.rfft(rows) * self.filter, n=4))
+
+
+def test_gradients_of_complex_parameters_are_compared() -> None:
+    torch.manual_seed(0)
+    model = Spectrum().double().eval()
+    found = gradscore.features(
+        model, list(X.double().split(6)), losses=lambda model, rows: model(rows).square().sum(1), statistics="l2"
+    )
+    wanted = [
+        float(torch.autograd.grad(model(row[None]).square().sum(), model.filter)[0].abs().square().sum().sqrt())
+        for row in X.double()
+    ]
+    (name,) = [name for name in found if "/filter/" in name]
+    assert found[name].tolist() == pytest.approx(wanted, rel=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:0.weight. frozen", "ignore:0.bias. frozen")
 @pytest.mark.parametrize("losses", ["uniform", lambda model, rows: model(rows).square().sum(1)], ids=["name", "own"])
 def test_where_only_frozen_parameters_are_chosen_there_is_no_gradient_to_compare(losses: Any) -> None:
