@@ -107,8 +107,12 @@ class Inspector:
         if optimizer is not None and not hasattr(optimizer, "param_groups"):
             raise ConfigError(f"optimizer: wanted one with param_groups, got {type(optimizer).__name__}")
         names = [quantity.name for quantity in quantities]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"two quantities of the same name, {', '.join(names)}: give one of them another `name`")
+        if twice := next((each for each in quantities if names.count(each.name) > 1), None):
+            kind = type(twice).__name__
+            raise ConfigError(
+                f"two quantities of the same name, {twice.name!r}: derive a class with another one, as in "
+                f'`class Second({kind}): name = "second"`, and give one of them as Second(...)'
+            )
         layers, patterns = ((each,) if isinstance(each, str) else each for each in (layers, parameters))
         self.model, self.quantities, self.step = model, list(quantities), -1
         self.layers = chosen_layers(model, layers)

@@ -331,7 +331,10 @@ REFUSED = {
         "another inspector that is attached feeds output: make quantities for each inspector",
     ),
     "attached twice": (lambda: Inspector(nn.Linear(2, 2), []).attach().attach(), "attached already"),
-    "two of a name": (lambda: Inspector(nn.Linear(2, 2), [OutputNorm(), OutputNorm()]), "two quantities of the same"),
+    "two of a name": (
+        lambda: Inspector(nn.Linear(2, 2), [OutputNorm(), OutputNorm()]),
+        "two quantities of the same name, 'output': derive",
+    ),
     "no such layer": (lambda: Inspector(nn.Linear(2, 2), [], layers=["con"]), "'con' matches no layer"),
     "no such parameter": (lambda: Inspector(nn.Linear(2, 2), [], parameters=["x"]), "'x' matches no parameter"),
     "no health": (lambda: Inspector(nn.Linear(2, 2), []).findings(), "health="),
@@ -527,3 +530,13 @@ def test_units_of_zeros_are_dead(bias: float) -> None:
     (found,) = examine(model, [torch.randn(256, 8)])
     assert found.layer == "0"
     assert "40 of 64" in found.sentence
+
+
+def test_two_quantities_of_a_kind_by_the_advice():
+    class Second(OutputNorm):
+        name = "second"
+
+    model = nn.Linear(2, 2)
+    with Inspector(model, [OutputNorm(), Second()]) as inspector:
+        model(torch.ones(1, 2)).sum().backward()
+    assert {each.quantity for each in inspector.record().steps.itertuples()} == {"output", "second"}
