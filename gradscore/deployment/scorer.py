@@ -186,6 +186,7 @@ class Scorer:
         moved: dict[str, Any] = {} if model_source is None else {"source": model_source}
         moved |= {} if weights is None else {"checkpoint": Path(weights)}
         config = ModelConfig.model_validate({**bundle.model.model_dump(), **moved})
+        bundle = replace(bundle, model=config)  # what is written of it later says where they are now
         if config.checkpoint is not None and not config.checkpoint.exists():  # beside a bundle in object storage
             config = config.model_copy(update={"checkpoint": Path(called(str(config.checkpoint)))})
         is_lost = config.checkpoint is not None and not is_address(config.checkpoint) and not config.checkpoint.exists()

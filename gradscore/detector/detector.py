@@ -486,6 +486,9 @@ class Detector:
         trust_code: bool = False,
         device: Device | None = None,
         alpha: float | None = None,
+        model_source: str | None = None,
+        weights: str | Path | None = None,
+        sha256: str | None = None,
         progress: bool | Progress = False,
     ) -> Self:
         """Reads a bundle: what `save` or `gradscore bundle` wrote.
@@ -496,6 +499,9 @@ class Detector:
             trust_code: allow a `python:` model and augmentations, whose code is run.
             device: where to compute, for a model that is built.
             alpha: another bound of the false-alarm rate than that of the bundle.
+            model_source: where the model's code is, if not in a file beside the bundle or below its folder.
+            weights: where its weights are now, if not where they were.
+            sha256: refuse a file with another SHA-256.
             progress: as for `Detector`.
 
         Returns:
@@ -512,6 +518,9 @@ class Detector:
             trust_code=trust_code,
             device=device if model is not None else device or "auto",
             alpha=alpha,
+            model_source=model_source,
+            weights=weights,
+            sha256=sha256,
         )
         bundle = found.bundle
         has_recipe = not bundle.model.source.startswith(f"{LIVE}:")

@@ -12,6 +12,7 @@ from commands import cli
 from PIL import Image
 
 from gradscore.deployment import Scorer, make_bundle, read_bundle, write_bundle
+from gradscore.detector import Detector
 from gradscore.errors import BundleError, ModelError
 from gradscore.inspect import inspect_config
 from gradscore.models import code_sha256, trusting_code
@@ -66,6 +67,23 @@ def test_all_that_a_bundle_in_another_folder_needs_is_said_at_once(small_run: Pa
     shutil.copy(small_run.parent / "net.py", tmp_path)
     with pytest.raises(ModelError, match=r"--trust-code .*; say where .*net.safetensors is now: --weights FILE"):
         Scorer.load(tmp_path / "x.gradscore")
+
+
+def test_a_detector_takes_what_its_message_advises(small_run: Path, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "x.gradscore", make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True))
+    bundle = renamed(tmp_path / "x.gradscore", "python:net.py:net", checkpoint="net.safetensors")
+    code = f"python:{small_run.parent}/net.py:net"
+    weights = RunFolder(small_run).config.model.checkpoint
+    with pytest.raises(ModelError, match=r"in Python model_source=\.\.\., weights=\.\.\., trust_code=True$"):
+        Detector.load(bundle)
+    with pytest.raises(BundleError, match="SHA-256"):
+        Detector.load(bundle, model_source=code, weights=weights, trust_code=True, sha256="0" * 64)
+    loaded = Detector.load(bundle, model_source=code, weights=weights, trust_code=True)
+    assert loaded.save(tmp_path / "y.gradscore", with_weights=False)
+    source = parts_of(tmp_path / "y.gradscore")[0]["model"]["source"]
+    assert (tmp_path / source.split(":")[1]).resolve() == small_run.parent.resolve() / "net.py"
+    again = Detector.load(tmp_path / "y.gradscore", model_source=code, trust_code=True)
+    assert again.bundle.detectors.keys() == {"wrong", "ood"}
 
 
 def test_code_in_a_folder_below_is_run(place: Path) -> None:
