@@ -49,8 +49,8 @@ def check(
         typer.Option(
             "--margin",
             metavar="NAME=VALUE",
-            help="Another margin than the expected one: accuracy, auroc, false_alarm, detection or feature; also alpha "
-            "and level. With --update it is written to the expected figures.",
+            help="Another margin than the expected one: accuracy, auroc, false_alarm, detection or feature; also "
+            "level, and with --update alpha. With --update it is written to the expected figures.",
         ),
     ] = None,
     out: RunOutOption = None,
@@ -105,6 +105,11 @@ def check(
     with _refusal_in(junit, source):
         known = None if update and not expected.exists() else read_expected(expected)
         policy = _policy(known, margins or ())
+        if not update and known is not None and policy.alpha != known.policy.alpha:
+            raise ConfigError(
+                f"--margin alpha={policy.alpha:g}: the thresholds of {expected} are frozen at alpha "
+                f"{known.policy.alpha:g}; add --update to freeze others, or leave it out"
+            )
         output = Output(as_json=as_json, quiet=quiet)
         given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
         try:
@@ -122,6 +127,8 @@ def check(
         if known is None:
             made = make_expected(folder, policy, sources=sources)
             write_expected(expected, made)
+            if junit is not None:
+                write_text(followed(junit), to_junit(check_run(folder, made, policy=policy, sources=sources)))
             _print_new(output, made, expected)
             return
         report = check_run(folder, known, policy=policy, sources=sources)
@@ -138,15 +145,16 @@ def check(
 
 @contextmanager
 def _refusal_in(junit: Path | None, source: Path) -> Iterator[None]:
-    """Has JUnit XML say that a check was refused: that of an earlier one would pass for its result."""
+    """Has JUnit XML say that a check was refused or ended early: that of an earlier one would pass for its result."""
     from gradscore.check import refusal_to_junit
     from gradscore.system import followed, write_text
 
     try:
         yield
-    except GradscoreError as error:
-        if junit is not None:
-            write_text(followed(junit), refusal_to_junit(source, str(error)))
+    except BaseException as error:
+        if junit is not None and not isinstance(error, typer.Exit):
+            said = str(error) if isinstance(error, GradscoreError) else f"{type(error).__name__} {error}".strip()
+            write_text(followed(junit), refusal_to_junit(source, said))
         raise
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from gradscore.errors import GradscoreError
 from gradscore.notices import Notice, notes, printable
 
-from .options import JsonOption, QuietOption, ThreadsOption, local_run
+from .options import JsonOption, NothingToTrustOption, QuietOption, ThreadsOption, local_run
 from .output import Output, cell, figures_table
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def compare(
         ),
     ],
     score: Annotated[str, typer.Option(help="The score to compare, as in evaluate's tables.")] = "chosen",
+    _trust: NothingToTrustOption = False,
     _threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from gradscore.errors import ConfigError
 from gradscore.notices import notes
 
 from .options import (
@@ -49,11 +50,15 @@ def project(
             callback=local_file,
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Nearest samples to list for each sample.")] = 10,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="Nearest samples to list for each sample; 10 by default.")
+    ] = None,
     by: Annotated[
-        Literal["cosine", "dot"],
-        typer.Option("--by", help="Rank by the cosine, or by the product (dot), which favours large gradients."),
-    ] = "cosine",
+        Literal["cosine", "dot"] | None,
+        typer.Option(
+            "--by", help="Rank by the cosine, the default, or by the product (dot), which favours large gradients."
+        ),
+    ] = None,
     settings: SetOption = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -77,6 +82,11 @@ def project(
     output = Output(as_json=as_json, quiet=quiet)
     config, _, _ = opened(context, source, settings or [], folder="projections")
     bank = None if nearest is None else load_projections(nearest)
+    given = {"--count": count, "--by": by}
+    if bank is None and (ignored := [name for name, value in given.items() if value is not None]):
+        raise ConfigError(
+            f"{ignored[0]} is for --nearest DIR, the projections to look in; give that too, or leave it out"
+        )
     with counting(quiet=quiet) as tell:
         found = project_config(
             config,
@@ -90,7 +100,7 @@ def project(
         )
     more, file = list[str](), None
     if bank is not None:
-        table, more = nearest_table(bank, found, count=count, similarity=by, bank_name=str(nearest))
+        table, more = nearest_table(bank, found, count=count or 10, similarity=by or "cosine", bank_name=str(nearest))
         file = out / "nearest.parquet"
         with replacing(file) as temporary:
             table.to_parquet(temporary, index=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gradscore.errors import StoreError
 
-from .options import JsonOption, QuietOption, RunArgument
+from .options import JsonOption, NothingToTrustOption, QuietOption, RunArgument
 from .output import Output
 
 
-def verify(run: RunArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+def verify(
+    run: RunArgument, _trust: NothingToTrustOption = False, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
     """Verify the checksums of a run; exits with 2 if a file is damaged or missing.
 
     After gradscore demo: gradscore verify demo/run

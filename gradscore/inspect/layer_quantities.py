@@ -560,6 +560,7 @@ class LossModule(OutputQuantity):
         if output.numel() != 1:
             raise ConfigError(
                 f"{type(module).__name__} returned a tensor of shape {tuple(output.shape)}, wanted a single loss; "
-                "use reduction='mean' or 'sum', or record losses per sample with ExplicitCall"
+                "use reduction='mean' or 'sum', or leave this quantity out: "
+                "Inspector.backward records the mean of such losses"
             )
         self.record(TRAINING_LOSS if torch.is_grad_enabled() else VALIDATION_LOSS, MODEL, output)

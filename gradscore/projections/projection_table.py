@@ -300,6 +300,11 @@ def nearest_table(
             f"{shared} of {len(queries)} samples are in {bank_name} themselves, by name and content; none is its own "
             "nearest"
         )
+    if bank.about.loss != queries.about.loss:
+        notices.append(
+            f"the gradients of {bank_name} are of the loss {bank.about.loss!r}, these of {queries.about.loss!r}: "
+            "near are samples that would change the network alike by two different losses"
+        )
     if there < count:
         beside = ", beside the sample itself" if shared else ""
         notices.append(f"{count} nearest samples were asked for, and {bank_name} has {there}{beside}")

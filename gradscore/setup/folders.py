@@ -502,7 +502,7 @@ def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
         return len(counts) > 1 and (set(counts) <= set(names or ()) or len(counts) <= table.num_rows / FEW)
 
     found = [field.name for field in table.schema if is_text(field.type) and are_classes(field.name)]
-    return found[-1] if len(found) == 1 or found[-1:] == table.column_names[-1:] else None
+    return found[-1] if len(found) == 1 or (found and found[-1] == table.column_names[-1]) else None
 
 
 def _may_label(table: pa.Table) -> dict[str, int]:

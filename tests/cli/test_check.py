@@ -237,6 +237,16 @@ def test_options_that_would_be_ignored(own, arguments: tuple[str, ...], message:
     assert message in result.stderr.replace("\n", " ")
 
 
+def test_thresholds_are_frozen_at_the_alpha_of_the_expected_figures(small_run, expected, tmp_path: Path) -> None:
+    refused = check(small_run, expected, "--margin", "alpha=0.3", "--junit", tmp_path / "a.xml")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "frozen at alpha 0.05; add --update to freeze others" in " ".join(refused.stderr.split())
+    before = json.loads(expected.read_text())["thresholds"]
+    assert check(small_run, expected, "--margin", "alpha=0.05").exit_code == 0
+    assert check(small_run, expected, "--margin", "alpha=0.3", "--update").exit_code == 0
+    assert all(now < before[target] for target, now in json.loads(expected.read_text())["thresholds"].items())
+
+
 def test_no_hours_are_spent_without_expected_figures(own) -> None:
     result = check(own / "own.yaml", own / "nothing.json", "--trust-code", "--out", own / "other")
     assert result.exit_code == 2
@@ -292,6 +302,26 @@ def test_a_refusal_takes_the_place_of_earlier_junit_xml(small_run, expected, tmp
     suite = Xml.parse(tmp_path / "a.xml").getroot()
     assert (refused.exit_code, suite.get("errors"), suite.get("failures"), len(suite)) == (2, "1", "0", 1)
     assert suite[0][0].get("message") in " ".join(refused.stderr.split())
+
+
+def test_new_expected_figures_take_the_place_of_earlier_junit_xml(small_run, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text('<?xml version="1.0"?><testsuite name="old" tests="0"/>')
+    made = check(small_run, tmp_path / "new.json", "--update", "--junit", tmp_path / "a.xml")
+    suite = Xml.parse(tmp_path / "a.xml").getroot()
+    assert (made.exit_code, suite.get("name")) == (0, "gradscore check run")
+    assert (int(suite.get("tests")) > 0, suite.get("failures"), suite.get("errors")) == (True, "0", "0")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, AssertionError("a bug")])
+def test_a_check_that_ends_early_is_an_error_in_junit_xml(small_run, expected, tmp_path, monkeypatch, error) -> None:
+    def ends(*_, **__):
+        raise error
+
+    assert check(small_run, expected, "--junit", tmp_path / "a.xml").exit_code == 0
+    monkeypatch.setattr("gradscore.check.check_run", ends)
+    assert check(small_run, expected, "--junit", tmp_path / "a.xml").exit_code not in (0, 1)
+    suite = Xml.parse(tmp_path / "a.xml").getroot()
+    assert (suite.get("errors"), len(suite)) == ("1", 1)
 
 
 def test_earlier_junit_xml_and_an_empty_file_give_way(own) -> None:

@@ -196,3 +196,22 @@ def test_gradients_of_another_network_are_no_neighbours(
     assert found.exit_code == 2
     assert f"these projections differ in the network ({message}" in words(found)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", [("--count", "3"), ("--by", "dot")])
+def test_options_of_nearest_alone_are_refused(small_run: Path, tmp_path: Path, option: Sequence[str]) -> None:
+    found = cli("project", small_run, *OPTIONS, *option, "--out", tmp_path / "p")
+    assert found.exit_code == 2
+    assert f"{option[0]} is for --nearest DIR" in words(found)
+    assert not (tmp_path / "p").exists()
+
+
+def test_gradients_of_two_losses_are_told(small_run: Path, bank: Path, tmp_path: Path) -> None:
+    """As labels of the samples to look in may be known, and of the others not."""
+    options = ("--dim", "64", "--trust-code", "--split", "in_dist.test", "--nearest", bank)
+    alike = cli("project", small_run, *options, "--loss", "label", "--out", tmp_path / "a", "--json")
+    other = cli("project", small_run, *options, "--loss", "pseudo_label", "--out", tmp_path / "b", "--json")
+    assert (alike.exit_code, other.exit_code) == (0, 0)
+    said = f"the gradients of {bank} are of the loss 'label', these of 'pseudo_label'"
+    assert not any(said in each for each in json.loads(alike.stdout)["notices"])
+    assert any(said in each for each in json.loads(other.stdout)["notices"])

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -581,6 +583,12 @@ OTHER_DATA = {
 def test_other_data_alone_are_refused_with_their_page(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=f"{name}: not used: .*{said}"):
+        propose([tmp_path], base=tmp_path)
+
+
+def test_a_table_without_columns_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({}), tmp_path / "rows.parquet")
+    with pytest.raises(ConfigError, match=r"rows\.parquet: not used: it has no columns"):
         propose([tmp_path], base=tmp_path)
 
 

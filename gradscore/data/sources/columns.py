@@ -393,6 +393,8 @@ def _guessed(table: Table, free: Sequence[pa.Field], *, ids: str | None) -> tupl
     schema = table.rows.schema
     if ids in IMAGE_NAMES and not (encoded or arrays or texts or numbers) and is_text(schema.field(ids).type):
         return "image", [ids]
+    if not schema.names:
+        raise DataError(f"{table.where}: it has no columns; give a table with samples in it")
     raise DataError(
         f"{table.where}: which columns hold the samples? Name the one of text or images, or those of numbers, in "
         "arguments: {inputs: ...} (for gradscore score one of them by --column); there are "
