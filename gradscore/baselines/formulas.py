@@ -4,10 +4,10 @@ Those of logits are computed in float64 and, where a quantity can be tiny, as it
 the order of the quantity (so every ranking metric is unchanged) and neither underflows nor ties where the float would.
 With K = 10 and a leading logit 800 above the rest, 1 - max softmax is exactly 0.0 as a float; its logarithm is -797.8.
 
-Those of penultimate features, the inputs of the last layer, have the settings of their papers. ReAct, ASH and SCALE act
-on the pooled features, as their papers and OpenOOD do for residual networks; ASH and SCALE presume features that are
-not negative. Each learns arrays from features (M, D) of ordinary samples, their classes (M,) and the last layer, and
-scores features (N, D) and logits (N, K) by these.
+Those of penultimate features, the inputs of the last layer, have the settings of their papers, where these are not
+tuned on OOD samples. ReAct, ASH and SCALE act on the pooled features, as their papers and OpenOOD do for residual
+networks; ASH and SCALE presume features that are not negative. Each learns arrays from features (M, D) of ordinary
+samples, their classes (M,) and the last layer, and scores features (N, D) and logits (N, K) by these.
 """
 
 from __future__ import annotations

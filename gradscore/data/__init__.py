@@ -16,7 +16,7 @@ from .augmentations import (
     check_augmentations,
     open_augmentations,
 )
-from .dataset import NAME_CLASSES, are_whole_numbers, lots, open_splits, open_synthetic, select
+from .dataset import NAME_CLASSES, Selected, are_whole_numbers, lots, open_splits, open_synthetic, select
 from .in_memory import (
     check_classes,
     count_samples,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -295,6 +296,11 @@ def with_auxiliary(
                 f"are chosen by {LEAST_SETS} or more, so give OOD sets of your own (data.ood, in Python fit(ood=...))"
             )
             notices.append(Notice(text, "caution"))
+        if kinds and isinstance(sample, Mapping) and any(np.ndim(each) == 3 for each in sample.values()):
+            notices.append(
+                "auxiliary sets are made of each array by its name as of numbers; where one is an image, give images "
+                "and labels as a pair, or OOD sets of your own (data.ood, in Python fit(ood=...))"
+            )
     select = SelectConfig(count=MOST_SYNTHETIC if samples is None or samples > MOST_SYNTHETIC else None)
     made = [OodConfig(name=kind, source=f"synthetic:{kind}", auxiliary=True, select=select) for kind in kinds]
     return data.model_copy(update={"ood": [*data.ood, *made], "auxiliary": []}), notices

@@ -630,6 +630,11 @@ def check_mode(model: nn.Module) -> None:
     """
     refuse_foreign(model, source="the model")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
+    if training and "eval" in vars(model):  # as torch.export has it
+        raise ModelError(
+            "the program stays in the mode that it was exported in, and has no eval(); export the network in eval "
+            "mode, then say so: for each in model.modules(): each.training = False"
+        )
     if training:
         raise ModelError(
             f"the model is in training mode (modules: {some(training)}): dropout and batch norm would change its "

@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
-from ..data import FIT, Pixels, Samples, are_images, is_image, planned_splits
+from ..data import FIT, Pixels, Samples, Selected, are_images, is_image, planned_splits
 from ..errors import DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface
@@ -183,10 +183,11 @@ def audit_config(
 
     notices = [*opened.notices, *found.notices]
     spec, select = planned_splits(config.data)[split][1], f"data.{split}.select"
-    if spec.select.model_fields_set:
+    whole = len(dataset.source.base.ids) if isinstance(dataset.source, Selected) else len(dataset)
+    if len(dataset) < whole:
         notices.append(
-            f"only the {len(dataset):,} samples that {select} takes of {spec.source} were looked at; all of them with "
-            f"--set {select}={{}}"
+            f"only the {len(dataset):,} samples that {select} takes of {spec.source} were looked at; all "
+            f"{whole:,} of them by a configuration with --set {select}={{}}"
         )
     return replace(found, notices=notices), image
 

@@ -41,6 +41,9 @@ DESCRIBED = 500
 """So many samples of the head of the table have their nearest samples named."""
 
 
+_LOOK = "run gradscore doctor CONFIG, in Python call gradscore.check_model(model, batch, labels=labels)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """What was found.
@@ -193,7 +196,7 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     if others >= ROOM and not np.ptp(predictions):
         return (
             f"the network predicts class {predictions[0]} for every sample, and {others} have other labels: {columns} "
-            "means little then; run gradscore doctor CONFIG"
+            f"means little then; {_LOOK}"
         )
     if doubt is None:
         return None
@@ -201,7 +204,7 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
     if doubt.cause == "chance":
         means = f"{columns} means little then"
     measured = f"the network's accuracy by these labels is {agreement.accuracy:.3f}"
-    return f"{measured}{doubt.after(doubt.number, digits=3)}: {means}; run gradscore doctor CONFIG"
+    return f"{measured}{doubt.after(doubt.number, digits=3)}: {means}; {_LOOK}"
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

@@ -67,7 +67,8 @@ _SAVE = "torch.save(model.state_dict(), {to!r})"
 _REFUSED: Mapping[Format, str] = {
     "TorchScript": "is a TorchScript archive, which is code; where you trust it, save the weights alone: "
     "import torch; torch.save(torch.jit.load({path!r}, map_location='cpu').state_dict(), {to!r})",
-    "program": "is a program of torch.export, not a file of weights; save those of the original module: " + _SAVE,
+    "program": "is a program of torch.export, not a file of weights; set model.source: program:{path} and checkpoint: "
+    "null, or save the weights of the original module: " + _SAVE,
     "pickle": "is a pickle that torch.save did not write, and is refused, since reading it could run code; load it "
     "where you trust it and save the weights alone: " + _SAVE,
     "zip": "is a zip archive of something else than weights; wanted a file of torch.save or safetensors",

@@ -298,8 +298,8 @@ class RunPlan:
 
 NO_BANK = Notice(
     "the bank was left out: samples are compared with it by what enters the linear layer that makes the logits, and in "
-    "this network none does (features.penultimate is auto); where log_softmax or a temperature follows such a layer, "
-    "give the network without",
+    "this network none does (features.penultimate is auto): a program of torch.export has no layers, so give the "
+    "network that it was made of; and where log_softmax or a temperature follows such a layer, the network without",
     "caution",
 )
 """Notice where a bank is of no use."""

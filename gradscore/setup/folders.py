@@ -44,7 +44,7 @@ PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
 PROGRAM_SUFFIX = ".pt2"
 """Suffix of programs of `torch.export`."""
 
-JSON_LINES = ".jsonl"
+JSON_LINES, ARROW = ".jsonl", ".arrow"
 """Suffix of files of samples that no kind of source reads."""
 
 DEEPEST = 5
@@ -190,7 +190,7 @@ def look(places: Sequence[Path]) -> Found:
     trees = {place: _tree(place) for place in places if place.is_dir()}
     named = [place for place in places if not place.is_dir()]
     below = [path for tree in trees.values() for files in tree.values() for path in files]
-    endings = {*file_kinds(), JSON_LINES}
+    endings = {*file_kinds(), JSON_LINES, ARROW}
     tables = [path for path in (*named, *below) if path.suffix.lower() in endings]
     programs = [path for path in (*named, *below) if path.suffix.lower() == PROGRAM_SUFFIX]
     codes = [path for path in (*named, *below) if path.suffix == ".py"]
@@ -372,6 +372,11 @@ def look_at_tables(
     for path in paths:
         kind = file_kinds().get(path.suffix.lower())
         try:
+            if path.suffix.lower() == ARROW:
+                raise DataError(
+                    "a data set of datasets; give the folder that save_to_disk wrote by hand, as source: hf:<folder> "
+                    "and, where it has several splits, arguments: {split: <name>}"
+                )
             if kind is None:
                 raise DataError(
                     "JSON Lines are not read; make a .csv or .parquet of them (pandas.read_json, lines=True)"

@@ -227,7 +227,7 @@ BUILT_IN: tuple[type[PooledMetric], ...] = (Max, Min, Mean, MeanStd, PNorm)
 
 
 class GradientMetricCollector:
-    """Computes gradient metrics per sample.
+    """Computes gradient metrics per sample; of a complex parameter, of its real and imaginary parts as so many numbers.
 
     Args:
         metrics: one metric or a sequence of them.

@@ -320,7 +320,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for key in (key for key in {**old, **new} if old.get(key) != new.get(key)):
         if key in old and key in new and key.endswith(_FINGERPRINT):
             split = key.removesuffix(_FINGERPRINT).removeprefix("data.")
-            found.append(f"the samples of {split} changed (images, names, labels, or how many there are)")
+            found.append(
+                f"the samples of {split} changed (images, names, labels and their classes, or how many there are)"
+            )
         else:
             first, second = json.dumps(old.get(key)), json.dumps(new.get(key))
             same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if len(set(pair)) > 1), 0)

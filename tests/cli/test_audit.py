@@ -67,8 +67,18 @@ def test_a_selection_and_what_suspected_means_are_said(small_run: Path, tmp_path
     looked_at = len(RunFolder(small_run).read("in_dist.fit"))
     assert looked_at < whole
     said = f"only the {looked_at} samples that data.in_dist.fit.select takes of {config.data.in_dist.fit.source} were"
-    assert f"{said} looked at; all of them with --set data.in_dist.fit.select={{}}" in words(found)
+    remedy = "by a configuration with --set data.in_dist.fit.select={}"
+    assert f"{said} looked at; all {whole:,} of them {remedy}" in words(found)
     assert 0 < words(found).index("suspected (not all are wrong)") < words(found).index("suggested")
+
+
+def test_a_selection_of_all_samples_is_none(small_run: Path, tmp_path: Path) -> None:
+    config = dump_config(RunFolder(small_run).config)
+    (tmp_path / "own.yaml").write_text(config)
+    every = ("--set", "data.in_dist.fit.select={start: 0}", "--trust-code", "--out", tmp_path / "out")
+    found = cli("audit", tmp_path / "own.yaml", *every)
+    assert found.exit_code == 0, found.output
+    assert "samples that data.in_dist.fit.select takes" not in words(found)
 
 
 def test_audits_of_two_splits_stay_beside_each_other(make_run: Callable[..., Path]) -> None:

@@ -294,6 +294,11 @@ def test_a_table_is_no_batches_for_a_loss() -> None:
 MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a function": (lambda: lambda x: x, ModelError, "model: wanted a torch.nn.Module, got function"),
     "in training mode": (lambda: nn.Linear(4, 3), ModelError, r"call model.eval\(\)"),
+    "an exported program": (
+        lambda: torch.export.export(nn.Linear(4, 3).eval(), (X,)).module(),
+        ModelError,
+        r"stays in the mode that it was exported in, .*: each.training = False",
+    ),
     "frozen": (lambda: nn.Linear(4, 3).eval().requires_grad_(False), ModelError, "requires_grad_"),
     "of other inputs": (lambda: nn.Linear(5, 3).eval(), ModelError, r"cannot take inputs of shape \(4,\)"),
     "of one output": (lambda: nn.Linear(4, 1).eval(), ModelError, "wanted logits"),
@@ -311,6 +316,16 @@ MODELS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 def test_models_that_cannot_be_scored_are_refused_in_words(make, error, message) -> None:
     with pytest.raises(error, match=message):
         gradscore.features(make(), X, statistics=["l2"])
+
+
+def test_an_exported_program_gives_the_features_of_its_network() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).eval()
+    program = torch.export.export(model, (X,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    for each in program.modules():
+        each.training = False
+    found, wanted = (gradscore.features(each, X, statistics=["l2"]) for each in (program, model))
+    assert found["uniform/weight/l2"].to_numpy() == pytest.approx(wanted["uniform/weight/l2"].to_numpy(), rel=1e-6)
 
 
 def test_an_unknown_setting_is_named() -> None:

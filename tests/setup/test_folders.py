@@ -222,6 +222,14 @@ def test_json_lines_are_said_not_to_be_used(tmp_path: Path) -> None:
     assert remark.startswith(f"{tmp_path / 'fit.jsonl'}: not used: JSON Lines are not read; make a .csv or .parquet")
 
 
+def test_a_saved_data_set_is_said_not_to_be_used(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    (remark,) = (each for each in propose([tmp_path], base=tmp_path).remarks if ".arrow" in each)
+    assert "a data set of datasets; give the folder" in remark
+
+
 def test_what_keeps_several_files_from_use_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def build():\n    pass\n")
     for name in ("fit", "test", "wild"):

@@ -406,7 +406,7 @@ def test_a_write_that_fails_leaves_the_old_part(run: Path, monkeypatch: pytest.M
 def test_changed_samples_are_named_in_words() -> None:
     before, now = ({"data": {"in_dist.test": {"fingerprint": each, "source": "npz:a"}}} for each in ("e41b", "7c02"))
     assert differences(before, now) == [
-        "the samples of in_dist.test changed (images, names, labels, or how many there are)"
+        "the samples of in_dist.test changed (images, names, labels and their classes, or how many there are)"
     ]
 
 
