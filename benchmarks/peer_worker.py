@@ -1,4 +1,6 @@
-"""Runs in a peer's environment: max, min, mean, standard deviation, L1 and L2 of every per-sample gradient.
+"""Runs in a peer's environment: statistics of every per-sample gradient, by parameter.
+
+They are max, min, mean, standard deviation, L1 and L2, or L2 alone for what computes norms without the gradients.
 
 Arguments: peer, model, samples, threads, file for the values. Every line on standard input asks for one timed run.
 """
@@ -58,6 +60,38 @@ def opacus(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return run
 
 
+def backpack_norms(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    from backpack import backpack, extend
+    from backpack.extensions import BatchL2Grad
+
+    extended, loss = extend(model), extend(nn.CrossEntropyLoss(reduction="sum"))
+
+    def run(batch: Tensor) -> Tensor:
+        model.zero_grad()
+        logits = extended(batch)
+        with backpack(BatchL2Grad()):
+            loss(logits, logits.argmax(1)).backward()
+        return torch.stack([p.batch_l2.sqrt() for p in model.parameters()], 1)
+
+    return run
+
+
+def opacus_norms(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+
+    wrapped = GradSampleModuleFastGradientClipping(
+        model, loss_reduction="sum", max_grad_norm=1.0, use_ghost_clipping=True
+    ).train()
+
+    def run(batch: Tensor) -> Tensor:
+        wrapped.zero_grad()
+        logits = wrapped(batch)
+        F.cross_entropy(logits, logits.argmax(1), reduction="sum").backward()
+        return torch.stack([p._norm_sample for p in model.parameters()], 1)
+
+    return run
+
+
 def reduced(gradients: list[Tensor]) -> Tensor:
     """(N, 6 statistics of every parameter) by PyTorch's own reductions."""
     columns = []
@@ -67,7 +101,13 @@ def reduced(gradients: list[Tensor]) -> Tensor:
     return torch.stack(columns, 1)
 
 
-PEERS = {"gradient_metrics": gradient_metrics, "backpack": backpack, "opacus": opacus}
+PEERS = {
+    "gradient_metrics": gradient_metrics,
+    "backpack": backpack,
+    "opacus": opacus,
+    "backpack norms": backpack_norms,
+    "opacus norms": opacus_norms,
+}
 
 
 def main(peer: str, name: str, samples: str, threads: str, target: str) -> None:
