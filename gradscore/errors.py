@@ -16,7 +16,7 @@ class GradscoreError(Exception):
 
 
 FORBIDDEN = "this user may not read it; change its permissions"
-"""What to say of a file behind its name, where the system raises `PermissionError`: it need not be damaged."""
+"""Message for a file that raises `PermissionError`, which need not be damaged; it follows the path."""
 
 
 def reason(error: BaseException) -> str:

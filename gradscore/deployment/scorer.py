@@ -32,7 +32,7 @@ from ..data import (
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..losses import LOSSES, OfLogits
-from ..meta import BaselineScore, MetaModel, contributions, drivers, loudest_group
+from ..meta import BaselineScore, MetaModel, contributions, drivers, largest_group
 from ..models import (
     CodeOrigin,
     Interface,
@@ -245,8 +245,8 @@ class Scorer:
         Returns:
             One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
             each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or
-            OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that speaks loudest) and `drivers_*`;
-            then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
+            OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that contributes most) and
+            `drivers_*`; then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
 
         Raises:
             DataError: samples of another form.
@@ -515,7 +515,7 @@ class Scorer:
                 table[f"drivers_{name}"] = said
             elif explain and isinstance(model, MetaModel):
                 shares = contributions(model, score_inputs.scaled)
-                table[f"because_{name}"] = loudest_group(inputs.names, shares)
+                table[f"because_{name}"] = largest_group(inputs.names, shares)
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value

@@ -140,8 +140,8 @@ def check_parameters(model: nn.Module) -> Iterator[Remark]:
     elif frozen:
         yield warning(
             "frozen parameters",
-            f"{some(frozen)}: requires_grad is False, so their features are zero; set it to True, or leave them out by "
-            "features.parameters",
+            f"{some(frozen)}: requires_grad is False, so their features are zero; set it to True, or name the others "
+            "in features.parameters",
         )
     broken = [name for name, parameter in parameters.items() if not bool(torch.isfinite(parameter).all())]
     if broken:
@@ -312,7 +312,7 @@ def check_magnitudes(largest: Mapping[str, Tensor], types: Mapping[str, torch.dt
         yield warning(
             "parameters without effect",
             f"{some(vanished)}: their gradient is zero for every input, because units are dead or {_named(types)} "
-            "underflows; leave them out by features.parameters, or compute in a wider type",
+            "underflows; name the others in features.parameters, or compute in a wider type",
         )
     small = {
         name: float(((row > 0) & (row < UNDERFLOW_FACTOR * torch.finfo(types[name]).tiny)).double().mean())

@@ -261,12 +261,12 @@ def _check_coverage(engine: Engine) -> Iterator[Remark]:
     if unused:
         yield warning(
             "unused parameters",
-            f"{some(unused)}: the logits do not depend on them, so their features are zero; leave them out by "
+            f"{some(unused)}: the logits do not depend on them, so their features are zero; name the others in "
             "features.parameters",
         )
     for notice in engine.notices:
         if "reference" in notice:
-            yield warning("slow gradients", f"{notice}; leave it out by features.parameters if that is too slow")
+            yield warning("slow gradients", f"{notice}; name the others in features.parameters if that is too slow")
     counts = Counter(engine.coverage.values())
     ways = ", ".join(f"{count} by {way}" for way, count in counts.most_common())
     yield note("coverage", f"{len(engine.coverage)} parameters: {ways}")

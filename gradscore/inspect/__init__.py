@@ -2,9 +2,9 @@
 
 In come a model and what it is run on; out come figures for each layer. A `quantity` says what is looked at:
 `layer_quantities` whole batches, `histograms` and `sample_gradients` single samples. An `inspector` feeds quantities
-from a model that runs, by `hooks`, and `saved_model` from the splits of a configuration, in groups of samples; it also
-shows how a model moved between checkpoints. `findings` say what is not well, from `layer_figures`, and `health` looks
-for them in a saved model or while one trains. `inspection_report` and `training_report` write.
+from a model that runs, by `hooks`, and `saved_model` from the splits of a configuration, in groups of samples.
+`findings` say what is not well, from `layer_figures`, and `health` looks for them in a saved model or while one trains.
+`inspection_report` and `training_report` write.
 """
 
 from __future__ import annotations

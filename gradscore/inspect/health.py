@@ -26,9 +26,9 @@ def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
 
     The gradients have one size at the logits of every sample: whether they get through a network does not depend on the
     loss, and that of a sample the network is certain of may be too small for any number. Where
-    gradients end or shrink because parameters begin at zero, or all at one small value, to hold a branch back until it
-    has learned, the network is looked at as it is once they have moved. A layer that no gradient reaches is dead only
-    if the logits would change with what it returns.
+    gradients end or shrink because parameters are initialised with zeros, or all with one small value (zero-initialised
+    branches, LayerScale), the network is looked at as it is once they have moved. A layer that no gradient reaches is
+    dead only if the logits would change with what it returns.
 
     Args:
         model: in eval mode, on the device of the batches, returns logits.
@@ -55,7 +55,7 @@ def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
         found = confirmed(
             last, parameters, lambda site: affects_outputs(model, site, lambda: first_tensor(model(images.clone())))
         )
-    # Outputs are the same for every sample where a network is well, but for a last layer that is held back.
+    # Outputs are the same for every sample where a network is well, but for a last layer that is zero-initialised.
     shut = [
         replace(finding, sentence=f"{finding.sentence}: its weight is all one small value, or zero, as before training")
         for finding in (constant(figures) if held else ())
@@ -111,11 +111,11 @@ NUDGE = 1e-2
 """Length of the step which parameters that are all zero are moved by."""
 
 SMALL = 0.1
-"""Scales that begin so small, or smaller, hold a branch back until it has learned: 1e-6 to 0.1 are usual."""
+"""Initial scales of residual branches up to this are LayerScale's, or of its like: 1e-6 to 0.1 are usual."""
 
 
 def _moved(parameter: nn.Parameter, gradient: Tensor) -> Tensor | None:
-    """Values to which a parameter moves that holds a branch back; None for any other."""
+    """Values to which a zero-initialised parameter, or a LayerScale, moves; None for any other."""
     values = parameter.detach()
     first = values.flatten()[0].item() if values.numel() else 1.0
     if not abs(first) <= SMALL or not bool((values == first).all()):

@@ -57,9 +57,9 @@ class InspectionWarning(UserWarning):
 class Inspector:
     """Feeds quantities from a model that trains, or that is only run.
 
-    A step is a forward pass of the model with gradients enabled. Whether a quantity looks at it, is for its schedule to
-    say; passes without gradients are offered to every quantity that looks at outputs. A further forward pass within a
-    step belongs into `paused`.
+    A step is a forward pass of the model with gradients enabled; a quantity looks at those of its schedule. Passes
+    without gradients are offered to every quantity that looks at outputs. A further forward pass within a step goes
+    into `paused`.
 
     A layer that is called again within a pass has figures of its own for every call: `relu`, `relu#2`, and so on.
     Copies of the model, and files it is saved to, hold nothing of the inspector.

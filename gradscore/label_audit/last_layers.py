@@ -144,7 +144,7 @@ def _weights(labels: IntArray) -> FloatArray:
 def with_network(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> FloatArray:
     """Log probabilities (N, K) of which the network has one half, on the scale of the others.
 
-    A network that agrees with more of the labels than what is fitted to other samples has learnt them by heart, wrong
+    A network that agrees with more of the labels than what is fitted to other samples has memorised them, wrong
     ones as well, and one that agrees with fewer was made for something else: both are left out.
 
     Args:
@@ -158,8 +158,8 @@ def with_network(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> Flo
     return np.asarray(log_softmax((log_p + logits * (spread[0] / spread[1])) / 2, axis=1))
 
 
-def by_heart(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> tuple[float, float] | None:
-    """Shares of labels that the network and the others agree with, where the first may have learnt wrong ones by heart.
+def memorised(log_p: FloatArray, logits: FloatArray, labels: IntArray) -> tuple[float, float] | None:
+    """Shares of labels that the network and the others agree with, where the first may have memorised wrong ones.
 
     Args:
         log_p: (N, K) of last layers that are fitted to other samples.

@@ -48,7 +48,7 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     as the labels. That says how often a class is mistaken for another one. But where two classes look alike, a label
     that fits worse is seldom known to be wrong: if a mistaken label may be any other class, those are close calls and
     count as right, which is the lower end.
-    A network that has learnt wrong labels by heart hides them; `chances` sees more of these, for the upper end.
+    A network that has memorised wrong labels hides them; `chances` sees more of these, for the upper end.
 
     Labels that are wrong where classes look alike hardly count in this. But if errors of the last layers are labelled
     with the true class more often than with the error, wrong labels are no more than those that fit worse than another

@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..meta import outputs_of
 from ..store import ROOM, agreement_of
 from ..system import FloatArray, IntArray
-from .last_layers import accuracy_of, by_heart, cross_fitted, log_odds_of_labels, with_network
+from .last_layers import accuracy_of, cross_fitted, log_odds_of_labels, memorised, with_network
 from .noise import WrongLabels, suspects, wrong_labels
 
 NEIGHBOURS = 30
@@ -62,8 +62,8 @@ class Audit:
         class_names: in the order of the outputs of the model; None where they are not known.
         notices: what a reader should know.
         doubt: why how many labels are wrong cannot be said, where the network agrees with them no more than by chance.
-        by_heart: the shares of the labels that the network agrees with, and last layers that are fitted to other
-            samples, where the first is larger by so much that the network may have learnt wrong labels by heart: then
+        memorised: the shares of the labels that the network agrees with, and last layers that are fitted to other
+            samples, where the first is larger by so much that the network may have memorised wrong labels: then
             more of them may be wrong than `wrong` has.
     """
 
@@ -73,7 +73,7 @@ class Audit:
     class_names: Sequence[str] | None = None
     notices: list[str] = field(default_factory=list)
     doubt: str | None = None
-    by_heart: tuple[float, float] | None = None
+    memorised: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         """What was found, in one line."""
@@ -91,10 +91,10 @@ class Audit:
             said = f"{low:,} to {high:,} of {samples} are wrong (95 %)"
         else:
             said = f"about {count:,} of {samples} are wrong (95 %: {low:,} to {high:,})"
-        if self.by_heart is not None:
-            network, layers = self.by_heart
+        if self.memorised is not None:
+            network, layers = self.memorised
             return (
-                f"{said}, or many more if the network has learnt wrong ones by heart: it agrees with {network:.0%} of "
+                f"{said}, or many more if the network has memorised wrong ones: it agrees with {network:.0%} of "
                 f"the labels, and last layers that are fitted to other samples with {layers:.0%}"
             )
         return said if up_to <= high else f"{said}, or up to {up_to:,} if mistakes are between similar classes"
@@ -176,7 +176,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         class_names=class_names,
         notices=[lost_too_much] if left_out else [],
         doubt=_doubt(samples.logits, labels),
-        by_heart=by_heart(fitted, samples.logits, labels),
+        memorised=memorised(fitted, samples.logits, labels),
     )
     copies = labels_of_copies(samples.content, labels)
     found["reason"] = [

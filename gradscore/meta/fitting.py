@@ -106,14 +106,14 @@ class TrainingSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """How strongly coefficients are held back.
+    """The L2 penalty of the coefficients.
 
     Attributes:
         C: inverse of the penalty on the coefficients of gradients, as in scikit-learn.
         boost: scores are multiplied by this before they meet the same penalty, which weakens theirs by its square; at
             0 they take no part, and gradients take none either where penalties are chosen.
         gradients: whether gradients take part.
-        start: the input that log-odds start from, whose coefficient is not held back: all others correct it. None where
+        start: the input that log-odds start from, whose coefficient is not penalised: all others correct it. None where
             there is none.
     """
 
@@ -158,7 +158,7 @@ def fit_logistic(
     Args:
         inputs: what made the inputs.
         rows: the samples, of both classes.
-        penalties: how strongly coefficients are held back, at least one; all have the same start.
+        penalties: of the coefficients, at least one; all have the same start.
         axes: (A, G) axes of the G gradient inputs to fit along; found in these rows if None and gradients take part.
         slope: of the log-odds that probabilities are of, as `Choice` has it; scores stay as they are.
 

@@ -469,8 +469,8 @@ def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Dri
     ]
 
 
-def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
-    """The group of inputs that speaks loudest for each sample being wrong or OOD, and what that means.
+def largest_group(names: Sequence[str], table: FloatArray) -> list[str]:
+    """The group of inputs that contributes most to each sample being wrong or OOD, and what that means.
 
     Args:
         names: of the D inputs.
@@ -484,8 +484,8 @@ def loudest_group(names: Sequence[str], table: FloatArray) -> list[str]:
         totals: dict[Group, float] = {}
         for group, value in zip(groups, row, strict=True):
             totals[group] = totals.get(group, 0.0) + float(value)
-        loudest, most = max(totals.items(), key=lambda item: item[1])
-        sentences.append(f"{loudest} {most:+.3g}: {_MEANING[loudest]}" if most > 0 else "nothing speaks for it")
+        group, most = max(totals.items(), key=lambda item: item[1])
+        sentences.append(f"{group} {most:+.3g}: {_MEANING[group]}" if most > 0 else "nothing speaks for it")
     return sentences
 
 

@@ -91,7 +91,7 @@ class ModelConfig(Section):
     output: InFeatures[str | int | None] = None
     """Name or position of the logits in the output, where that is not obvious."""
     declared_accuracy: InReport[Annotated[float, Field(ge=0, le=1)] | None] = None
-    """The accuracy that is claimed; `doctor` says when in_dist.test is far from it."""
+    """The accuracy that is claimed; `doctor` says when in_dist.test is far from it; one at chance is then accepted."""
 
     @model_validator(mode="before")
     @classmethod

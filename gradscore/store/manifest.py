@@ -131,7 +131,7 @@ SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")
 
 
 class SplitEntry(StoredRecord):
-    """A split of a run; the counts, and whether it hides images (`ShardRows`), are of one that is finished."""
+    """A split of a run; one that is finished has counts, and whether images have no signature (see `ShardRows`)."""
 
     kind: SplitKind
     group: str | None

@@ -100,7 +100,7 @@ def test_what_is_not_known_to_be_wrong_is_not_said_to_be(
     assert replace(found, wrong=WrongLabels(*wrong), doubt=None).sentence == sentence
 
 
-def test_labels_that_the_network_has_learnt_by_heart_are_said(net: nn.Module) -> None:
+def test_labels_that_the_network_has_memorised_are_said(net: nn.Module) -> None:
     """Of 300 labels 60 are wrong; the network agrees with nearly all of them, what is fitted to others does not."""
     torch.manual_seed(0)
     truth = torch.arange(300) % CLASSES
@@ -114,14 +114,14 @@ def test_labels_that_the_network_has_learnt_by_heart_are_said(net: nn.Module) ->
         F.cross_entropy(model(inputs), given).backward()
         optimizer.step()
     found = gradscore.audit(model.eval(), (inputs, given))
-    network, layers = found.by_heart
+    network, layers = found.memorised
     assert network == pytest.approx(float((model(inputs).argmax(1) == given).float().mean()))
     assert (given != truth).sum() > found.wrong.high
     assert found.sentence.endswith(
-        f"wrong (95 %), or many more if the network has learnt wrong ones by heart: it agrees with {network:.0%} of "
+        f"wrong (95 %), or many more if the network has memorised wrong ones: it agrees with {network:.0%} of "
         f"the labels, and last layers that are fitted to other samples with {layers:.0%}"
     )
-    assert gradscore.audit(trained(net), blobs()[:2]).by_heart is None
+    assert gradscore.audit(trained(net), blobs()[:2]).memorised is None
 
 
 def test_many_classes_that_look_alike_are_not_said_to_have_wrong_labels() -> None:
@@ -439,7 +439,7 @@ def test_the_network_has_one_half_on_the_scale_of_the_rest() -> None:
     np.testing.assert_allclose(np.exp(found).sum(axis=1), 1)
 
 
-def test_a_network_that_has_learnt_the_labels_by_heart_is_left_out() -> None:
+def test_a_network_that_has_memorised_the_labels_is_left_out() -> None:
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, 200)
     log_p = np.log(random.dirichlet(np.ones(3), 200))

@@ -6,7 +6,7 @@ from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.baselines import Bank
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
-from gradscore.meta.models import Driver, contributions, drivers, loudest_group
+from gradscore.meta.models import Driver, contributions, drivers, largest_group
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -98,10 +98,10 @@ def test_every_input_has_a_place():
     } <= found
 
 
-def test_the_loudest_group_has_the_largest_sum_of_its_inputs():
+def test_the_largest_group_has_the_largest_sum_of_its_inputs():
     names = ["u/conv/l1", "baseline/msp", "u/conv/l2", "baseline/energy", "baseline/knn", "baseline/react"]
     table = np.array([[1.0, -3.0, 0.5, -1.0, 1.25, 0.0], [1.0, 3.0, 0.5, -1.0, 1.25, 0.0]])
-    assert loudest_group(names, table) == [
+    assert largest_group(names, table) == [
         "gradients +1.5: the gradients of these layers are unusual",
         "logits +2: the logits are unusual",
     ]
@@ -109,4 +109,4 @@ def test_the_loudest_group_has_the_largest_sum_of_its_inputs():
 
 def test_where_nothing_speaks_for_it_that_is_said():
     names = ["baseline/energy", "u/head/l1"]
-    assert loudest_group(names, np.array([[-1.0, -0.5]])) == ["nothing speaks for it"]
+    assert largest_group(names, np.array([[-1.0, -0.5]])) == ["nothing speaks for it"]
