@@ -132,6 +132,16 @@ class Inspector:
         self._loop, self._logbook = TrainingLoop(), Logbook()
         self._saw_samples = self._samples_were_due = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, and a pickle.
+
+        Raises:
+            ConfigError: the inspector is attached: hooks of the model belong to one inspector.
+        """
+        if self._stack is not None:
+            raise ConfigError("the inspector is attached, so it cannot be copied or pickled; call detach() first")
+        return self.__dict__
+
     def attach(self, *, count_steps: bool = True) -> Self:
         """Registers hooks; `detach` removes them.
 
@@ -402,7 +412,7 @@ class Inspector:
         return found
 
     def table(self) -> pd.DataFrame:
-        """The history as a table with columns epoch, quantity, measure, layer, statistic, value."""
+        """Epochs that `tick_epoch` ended: columns epoch, quantity, measure, layer, statistic, value."""
         return pd.DataFrame(self.history, columns=EpochFigure._fields)
 
     def _watch_parameters(self) -> None:

@@ -1,10 +1,13 @@
 """What an inspector feeds quantities with, and that it leaves no trace."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from gradscore.errors import ConfigError
 from gradscore.inspect import (
     GradHist1d,
     GradientActivation,
@@ -197,3 +200,13 @@ def test_an_epoch_is_forgotten_at_its_end(net, batch):
         assert quantity.model.total > 0
         inspector.tick_epoch()
     assert (inspector.epoch, quantity.histograms) == (1, {})
+
+
+def test_an_inspector_is_copied_while_it_is_not_attached():
+    model = nn.Linear(3, 2)
+    with Inspector(model, [GradientGeometry()]) as inspector:
+        model(torch.ones(1, 3)).sum().backward()
+        with pytest.raises(ConfigError, match=r"is attached, so it cannot be copied or pickled; call detach\(\) first"):
+            copy.deepcopy(inspector)
+        inspector.tick_epoch()
+    assert copy.deepcopy(inspector).table().equals(inspector.table())
