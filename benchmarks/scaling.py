@@ -96,7 +96,7 @@ def environment() -> dict[str, str]:
 
 
 def shares(job: Job, out: str, *options: str) -> list[list[str]]:
-    return [job.extract(out, "--shard", f"{number}/2", *options) for number in range(2)]
+    return [job.extract(out, "--share", f"{number}/2", *options) for number in range(2)]
 
 
 def arrangements(job: Job) -> dict[str, list[list[str]]]:

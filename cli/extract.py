@@ -45,8 +45,8 @@ def extract(
     device: DeviceOption[str | None] = None,
     batch_size: BatchSizeOption[int | None] = None,
     workers: WorkersOption = None,
-    shard: Annotated[
-        str | None, typer.Option("--shard", metavar="I/N", help="Make share I (from 0) of N, for gradscore merge.")
+    share: Annotated[
+        str | None, typer.Option("--share", metavar="I/N", help="Make share I (from 0) of N, for gradscore merge.")
     ] = None,
     _trust: TrustOption = False,
     _threads: ThreadsOption = None,
@@ -61,8 +61,8 @@ def extract(
     """
     output = Output(as_json=as_json, quiet=quiet)
     given = given_settings(settings, device=device, batch_size=batch_size, workers=workers)
-    if shard is not None:
-        output.document(_share_extracted(context, output, config, given, shard, out=out))
+    if share is not None:
+        output.document(_share_extracted(context, output, config, given, share, out=out))
         return
     output.document(document(extracted(context, output, config, given, out=out)))
 
@@ -120,7 +120,7 @@ def _share_extracted(
     output: Output,
     config: Path,
     settings: list[str],
-    shard: str,
+    share: str,
     *,
     out: Path | None,
 ) -> ShareSummary:
@@ -128,15 +128,15 @@ def _share_extracted(
     from gradscore.config import load_config
     from gradscore.distributed import Share, extract_share
 
-    share = Share.parsed(shard)
+    parsed = Share.parsed(share)
     loaded = load_config(config, settings)
     with _computing(context, output, loaded, out=out, is_whole=False) as (run, tell):
-        summary = extract_share(loaded, share, out=run, progress=tell)
+        summary = extract_share(loaded, parsed, out=run, progress=tell)
     if summary.was_complete:
         output.tell(COMPLETE)
     if not summary.shards:
-        output.tell(f"share {summary.shard} has no shard: there are more shares than shards; give fewer shares")
-    done = f"share {summary.shard}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
+        output.tell(f"share {summary.share} has no shard: there are more shares than shards; give fewer shares")
+    done = f"share {summary.share}: {summary.computed} samples looked at in {summary.seconds:.1f} s"
     merge = f"gradscore merge {quote(str(summary.run))}{' --trust-code' if context.params['_trust'] else ''}"
     output.say(done if summary.was_complete else f"{done}; {merge} makes a run of all shares")
     return summary

@@ -13,11 +13,11 @@ def merge(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Finish a run whose shares were made by gradscore extract --shard.
+    """Finish a run whose shares were made by gradscore extract --share.
 
     The run is that of one process, value for value with --threads 1. A missing or foreign shard is named.
 
-    After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/shared --shard 0/1 --trust-code
+    After gradscore demo: gradscore extract demo/gradscore.yaml --out demo/shared --share 0/1 --trust-code
 
     Then: gradscore merge demo/shared --trust-code
     """

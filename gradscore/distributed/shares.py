@@ -61,13 +61,13 @@ class Share:
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         if found is None or not int(found[1]) < int(found[2]) <= _MOST_SHARES:
             raise ConfigError(
-                f"--shard {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4; "
+                f"--share {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4; "
                 "give such a share"
             )
         return cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
-        """Text of the share, as `--shard` takes it."""
+        """Text of the share, as `--share` takes it."""
         return f"{self.index}/{self.count}"
 
 
@@ -77,7 +77,7 @@ class ShareSummary:
 
     Attributes:
         run: the run folder.
-        shard: the share, as `i/n`.
+        share: as `i/n`.
         shards: shards of tables that the share has.
         computed: samples looked at this time.
         seconds: spent on them.
@@ -85,7 +85,7 @@ class ShareSummary:
     """
 
     run: Path
-    shard: str
+    share: str
     shards: int
     computed: int = 0
     seconds: float = 0.0
@@ -123,7 +123,7 @@ def extract_share(
         if changes := [*changed.sentences(), *changed.added]:
             raise StoreError(
                 f"{run}: the inputs of this run changed since it was begun ({'; '.join(changes)}), which shares cannot "
-                "go on from; extract without --shard, or give another folder (--out)"
+                "go on from; extract without --share, or give another folder (--out)"
             )
         plan.warm_up()
         _begin(plan)
@@ -201,7 +201,7 @@ def merge(run: Path, *, progress: Progress | None = None) -> ExtractSummary:
             ]
             raise StoreError(
                 f"{run}: this run was finished, and {some(gone)} went missing since; restore it, or compute it anew "
-                "(gradscore extract without --shard)"
+                "(gradscore extract without --share)"
             )
         records = _whole_records(plan)
     notices = [notice for record in records for notice in record.notices]
@@ -224,19 +224,19 @@ def _whole_records(plan: RunPlan) -> list[ShareRecord]:
         silent = f" (nothing there is of share {some([f'{index}/{len(indices)}' for index in lost])})" if lost else ""
         raise StoreError(
             f"{run}: {some(unknown)}: in no share's record; restore the record in {run / PARTIAL}{silent}, or remove "
-            "the file and run the share again (gradscore extract --shard i/n), then merge"
+            "the file and run the share again (gradscore extract --share i/n), then merge"
         )
     wanted = [shard.file for shard in table_shards(plan)]
     if missing := [name for name in wanted if name not in known or not (run / name).is_file()]:
         raise StoreError(
             f"{run}: {len(missing)} shard{'s are' if len(missing) > 1 else ' is'} missing: {some(missing)}; run the "
-            "shares that make them again (gradscore extract --shard i/n), then merge"
+            "shares that make them again (gradscore extract --share i/n), then merge"
         )
     for name in wanted:
         written = file_sha256(run / name)
         if others := [record for digest, record in known[name].items() if digest != written]:
             raise StoreError(
-                f"{run / name}: not what --shard {others[0].share} wrote; delete it and run that share again, or "
+                f"{run / name}: not what --share {others[0].share} wrote; delete it and run that share again, or "
                 "restore it"
             )
     return records

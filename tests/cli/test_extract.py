@@ -132,7 +132,7 @@ def test_an_augmentation_that_exits_is_an_error(config_file, monkeypatch, code: 
 
 
 def test_a_share_without_a_shard_is_named(config_file: Path) -> None:
-    result = extract(config_file, "--shard", "3/4")
+    result = extract(config_file, "--share", "3/4")
     assert result.exit_code == 0, result.stderr
     assert "share 3/4 has no shard: there are more shares than shards" in result.stdout
 

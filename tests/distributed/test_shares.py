@@ -175,7 +175,7 @@ REFUSED = {
         "in no share's record; restore the record in {run}/partial (nothing there is of share 1/2), or remove",
     ),
     "a shard too many": (bring_another, "features/ood.noise/part-00001.parquet: in no share's record"),
-    "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --shard 1/2 wrote"),
+    "a shard of something else": (replace, "in_dist.fit/part-00001.parquet: not what --share 1/2 wrote"),
     "a share of another run": (change_identity, "share-1-of-2.json: this share was made from other inputs"),
     "a damaged share": (lambda run: (run / "partial/share-1-of-2.json").write_text("{"), "2.json: damaged (Invalid"),
     "a file that is no shard": (name_another_file, "share-1-of-2.json: damaged (files.features/../../mine.py.[key]: "),
@@ -281,5 +281,5 @@ NO_SHARES = {
 
 @pytest.mark.parametrize("text", NO_SHARES.values(), ids=NO_SHARES)
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"--shard {text}: wanted i/n with i from 0 to n - 1"):
+    with pytest.raises(ConfigError, match=f"--share {text}: wanted i/n with i from 0 to n - 1"):
         Share.parsed(text)
