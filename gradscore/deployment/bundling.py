@@ -60,6 +60,7 @@ from ..system import (
     as_address,
     closest,
     each_input,
+    is_address,
     magnitudes,
     rows_of,
     sample_count,
@@ -221,8 +222,17 @@ def _built(run: RunFolder, config: Config, *, elsewhere: bool, trust_code: bool)
     if elsewhere:
         known = origin.hashes[run.config.model.source]
         origin = replace(origin, folders=None, hashes={config.model.source: known})
-    with trusting_code(trust_code, origin=origin):
-        return build_model(config.model, seed=config.extract.seed).model
+    try:
+        with trusting_code(trust_code, origin=origin):
+            return build_model(config.model, seed=config.extract.seed).model
+    except ModelError as error:
+        checkpoint = config.model.checkpoint
+        if checkpoint is None or is_address(checkpoint) or checkpoint.exists():
+            raise
+        raise ModelError(
+            f"{error}; or, where weights and run folder were moved together, run the configuration again, which notes "
+            "where they are now (gradscore run CONFIG)"
+        ) from None
 
 
 def _deployed_models(

@@ -329,3 +329,23 @@ def test_earlier_junit_xml_and_an_empty_file_give_way(own) -> None:
     for _ in range(2):
         assert check(own / "own.yaml", own / "expected.json", "--trust-code", "--junit", own / "a.xml").exit_code == 0
         assert (own / "a.xml").read_text().startswith("<?xml")
+
+
+@pytest.mark.slow
+def test_a_folder_that_was_moved_is_run_again_as_its_bundle_advises(own) -> None:
+    settings = yaml.safe_load((own / "own.yaml").read_text())
+    settings["model"] |= {"source": "python:net.py:net", "checkpoint": "net.safetensors"}
+    settings["data"]["ood"][0]["source"] = "npz:ood.npz"
+    settings["run"] = "run"
+    (own / "own.yaml").write_text(yaml.safe_dump(settings))
+    assert cli("run", own / "own.yaml", "--trust-code").exit_code == 0
+    moved = own.rename(own.with_name("elsewhere"))
+    bundle = ("bundle", moved / "run", "--out", moved / "x.gradscore", "--alpha", "0.1", "--trust-code")
+    refused = cli(*bundle)
+    assert refused.exit_code == 2
+    assert "run the configuration again, which notes where they are now (gradscore run CONFIG)" in " ".join(
+        refused.stderr.split()
+    )
+    assert cli("run", moved / "own.yaml", "--trust-code").exit_code == 0
+    assert cli(*bundle).exit_code == 0
+    moved.rename(own)
