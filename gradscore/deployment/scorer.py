@@ -136,11 +136,7 @@ class Scorer:
         self._dtype = input_dtype(model)
         config = bundle.model
         self._interface = Interface(num_classes=config.classes, output=config.output, one_logit=config.one_logit)
-        self._extractor = Extractor(
-            model if device is None else model.to(resolve_device(device)),
-            features=bundle.features,
-            num_classes=config.classes,
-        )
+        self._extractor = self._new_extractor(model if device is None else model.to(resolve_device(device)))
         self._state, self._frozen = memory_state(self.model), _frozen(self.model)
         self._settings = attribute_state(self.model)
         self._self_test()
@@ -473,6 +469,9 @@ class Scorer:
             self._settings = attribute_state(self.model)  # a model may count its calls
             return found
 
+    def _new_extractor(self, model: nn.Module) -> Extractor:
+        return Extractor(model, features=self.bundle.features, num_classes=self.bundle.model.classes)
+
     def check_unchanged(self) -> None:
         """Makes sure that the model is still that of the bundle: a program may have gone on with it.
 
@@ -488,12 +487,13 @@ class Scorer:
         if state != self._state or settings != self._settings:
             before = self._state, self._settings
             self._state, self._settings = state, settings
-            self._extractor.look_anew()
+            self._extractor = self._new_extractor(self.model)  # parameters may be others of the same values
             try:
                 self._self_test()
             except BundleError:
                 self._state, self._settings = before
                 raise
+            self._extractor.engine.warns = True
 
     def _judged(self, values: FloatArray, *, explain: int) -> pd.DataFrame:
         predictions = values[:, self._logits].argmax(axis=1)

@@ -385,6 +385,19 @@ def test_what_is_changed_beside_weights_is_noticed(small_bundle, change) -> None
             scorer(images)
 
 
+def test_parameters_that_give_way_to_others_of_the_same_values_are_taken(small_bundle) -> None:
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    images = torch.zeros(3, *scorer.input_shape)
+    before = scorer(images)
+    copies = {name: each.clone() for name, each in scorer.model.state_dict().items()}
+    scorer.model.load_state_dict(copies, assign=True)
+    assert scorer(images).equals(before)
+    with torch.no_grad():
+        next(scorer.model.parameters()).mul_(-1)
+    with pytest.raises(BundleError, match="made for weights of hash"):
+        scorer(images)
+
+
 def test_a_hook_of_all_modules_is_noticed(small_bundle) -> None:
     scorer = Scorer.load(small_bundle, trust_code=True)
     images = torch.zeros(3, *scorer.input_shape)
