@@ -212,8 +212,8 @@ def open_user_samples(
             `photos/**/*.png`, `.npz`, `.csv`, `.tsv` and Parquet files, or a data source that is a path, `hf:<dir>`
             for one.
         options: those that are given of `column`, the column of tables, or the array of `.npz` files, with the samples,
-            which is found by type and name otherwise; `ids`, the column of tables that names them; and `root`, the
-            folder below which paths in tables may lead anywhere, that of each file by default.
+            which is found by type and name otherwise; `ids`, the column of tables that names them, an empty name for
+            none; and `root`, the folder below which paths in tables may lead anywhere, that of each file by default.
         columns: names of the numbers that the model takes, in its order, which are read of tables unless a `column` is
             given; None where they are not known.
 
@@ -245,13 +245,14 @@ def open_user_file(
         )
     path = file.file
     taken = SOURCES[file.kind].arguments or ()
-    arguments = {_OPTIONS[name]: str(each) for name, each in options.items() if each and _OPTIONS[name] in taken}
+    given = {_OPTIONS[name]: str(each) or None for name, each in options.items() if each is not None}
+    arguments = {name: each for name, each in given.items() if name in taken}
     if file.kind == "parquet" and path is not None:
         request = Request(source=f"parquet:{path}", name=str(path), arguments=arguments, columns=columns)
         images = parquet_images(request)
         if images is not None:
-            count, read = images
-            return UserSamples(count, lambda: _entries(called(str(path)), read()))
+            count, names, read = images
+            return UserSamples(count, lambda: _entries(called(str(path)), names, read()))
     source = open_source(file.name if path is None else f"{file.kind}:{path}", arguments, columns=columns)
     return UserSamples(
         len(source.ids),
@@ -275,13 +276,14 @@ def _sample(name: str, read: Callable[[], Raw]) -> RawSample:
         return RawSample(name, None, str(error))
 
 
-def _entries(table: str, found: Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]) -> Iterator[RawSample]:
+def _entries(
+    table: str, names: Sequence[str] | None, found: Iterator[tuple[Any, Raw | UnreadableSampleError]]
+) -> Iterator[RawSample]:
     """The images of a Parquet file, by their names or else by their paths or rows."""
-    for row, (given, value, raw) in enumerate(found):
+    for row, (value, raw) in enumerate(found):
         encoded = pixels_of(value)
-        name = f"{table}[{row if given is None else given}]"
-        if given is None and isinstance(encoded, str) and encoded:
-            name = encoded
+        is_path = names is None and isinstance(encoded, str) and encoded
+        name = encoded if is_path else f"{table}[{row if names is None else names[row]}]"
         yield RawSample(name, None, str(raw)) if isinstance(raw, UnreadableSampleError) else RawSample(name, raw)
 
 

@@ -269,6 +269,27 @@ def test_a_column_names_the_samples(small_bundle, many, monkeypatch, with_ids: s
     assert [*pd.read_csv("x.csv")["sample_id"]] == [*names, "named.csv[007]"]
 
 
+@pytest.mark.parametrize(("names", "said"), [(["a", None, "7"], "missing value"), (["a", "b", "a"], "'a' twice")])
+def test_a_column_that_names_no_samples_is_left_out_by_an_empty_name(
+    small_bundle, many, monkeypatch, names: list[str | None], said: str
+) -> None:
+    monkeypatch.chdir(many)
+    images = pq.read_table("data/deep/c.parquet").slice(0, 3)
+    pq.write_table(images.append_column("id", [names]), "named.parquet")
+    for place, entry in enumerate(images["image"].to_pylist()):
+        Path(f"{place}.png").write_bytes(entry)
+    lines = [f"{place}.png,{name or ''}\n" for place, name in enumerate(names)]
+    Path("named.csv").write_text("path,id\n" + "".join(lines))
+    for file in ("named.parquet", "named.csv"):
+        refused = score(small_bundle, file)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
+        assert "--ids ''" in refused.stderr
+        taken = score(small_bundle, file, "--ids", "", "--out", "x.csv")
+        assert taken.exit_code == 0
+        assert [*pd.read_csv("x.csv")["sample_id"]] == [f"{file}[{row}]" for row in range(3)]
+
+
 def test_names_that_no_table_has(small_bundle, many, monkeypatch) -> None:
     monkeypatch.chdir(many)
     result = score(small_bundle, "data/deep/c.parquet", "--ids", "order")

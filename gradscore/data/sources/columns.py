@@ -21,6 +21,8 @@ ARGUMENTS = ("inputs", "labels", "ids", "folder", "suffix", "root")
 IMAGE_NAMES = ("image", "img", "bytes", "path", "file", "file_name", "filename", "filepath")
 ID_NAMES = ("id", "sample_id")
 
+_BY_ROW = "name them by row: arguments: {ids: null} in a configuration, --ids '' for gradscore score and monitor"
+
 _SHOWN = 12
 """Names of columns in a message."""
 
@@ -208,7 +210,7 @@ def column_source(table: Table, request: Request) -> ColumnSource:
                 vectors[:, place] = rows.column(column).cast(pa.float64(), safe=False).to_numpy()
     return replace(
         found,
-        ids=[str(place) for place in range(rows.num_rows)] if name is None else _unique(table, name),
+        ids=[str(place) for place in range(rows.num_rows)] if name is None else unique(table, name),
         labels=labels,
         class_names=class_names,
         vectors=vectors,
@@ -334,20 +336,18 @@ def chosen(there: Sequence[str], request: Request, argument: str, usual: Sequenc
     return request.arguments.get(argument, first)
 
 
-def _unique(table: Table, name: str) -> list[str]:
+def unique(table: Table, name: str) -> list[str]:
+    """The values of the column that names the samples; `DataError` where one is missing or there twice."""
     values = table.rows.column(name).to_pylist()
     if None in values:
         raise DataError(
             f"{table.where}: row {values.index(None)} has a missing value in column {name!r}, which names the samples; "
-            "fill it, or set arguments: {ids: null} to name them by row"
+            f"fill it, or {_BY_ROW}"
         )
     found = [str(value) for value in values]
     twice = next((value for value, count in Counter(found).items() if count > 1), None)
     if twice is not None:
-        raise DataError(
-            f"{table.where}: column {name!r} has {twice!r} twice, so it does not name samples; set arguments: "
-            "{ids: null} to name them by row"
-        )
+        raise DataError(f"{table.where}: column {name!r} has {twice!r} twice, so it does not name samples; {_BY_ROW}")
     return found
 
 

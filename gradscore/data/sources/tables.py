@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError, reason
 from ...system import closest
-from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text, named_column
+from .columns import ID_NAMES, ColumnSource, Table, chosen, column_source, found_columns, is_text, named_column, unique
 from .raw_samples import LABEL_NAMES, Raw, Request, UnreadableSampleError, file_of
 
 DAMAGE = (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError, ValueError, KeyError)
@@ -105,16 +106,17 @@ def parquet_source(request: Request) -> ColumnSource:
 
 def parquet_images(
     request: Request,
-) -> tuple[int, Callable[[], Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]]] | None:
+) -> tuple[int, Sequence[str] | None, Callable[[], Iterator[tuple[Any, Raw | UnreadableSampleError]]]] | None:
     """The images of a Parquet file one after the other, a few rows of it in memory at a time.
 
     Returns:
-        How many rows there are, and what begins to read them: the name of each, None where no column names them, its
-        entry, and its image, or why there is none.
+        How many rows there are, their names where a column has some, and what begins to read them: the entry of each
+        and its image, or why there is none.
         None where the samples are no images.
 
     Raises:
-        DataError: the file cannot be read, or it is not clear which columns the samples are in.
+        DataError: the file cannot be read, it is not clear which columns the samples are in, or names are missing or
+            there twice.
     """
     path = file_of(request)
     try:
@@ -129,25 +131,29 @@ def parquet_images(
         return None
 
     name = named_column(head, request, "ids", ID_NAMES)
-    columns = [*found.columns, *([] if name is None or name in found.columns else [name])]
+    names = None
+    if name is not None and name not in found.columns:
+        try:
+            of_rows = pq.read_table(path, columns=[name])
+        except DAMAGE as error:
+            raise _unreadable(path, error, "a Parquet file") from None
+        names = unique(replace(head, rows=of_rows), name)
 
-    def read() -> Iterator[tuple[Any, Any, Raw | UnreadableSampleError]]:
+    def read() -> Iterator[tuple[Any, Raw | UnreadableSampleError]]:
         row = 0
         try:
             with pq.ParquetFile(path) as opened:
-                for batch in opened.iter_batches(IMAGES_AT_A_TIME, columns=columns):
-                    values = batch.column(columns[0]).to_pylist()
-                    names = batch.column(columns[1]).to_pylist() if len(columns) == 2 else [None] * len(values)
-                    for called, value in zip(names, values, strict=True):
+                for batch in opened.iter_batches(IMAGES_AT_A_TIME, columns=list(found.columns)):
+                    for value in batch.column(0).to_pylist():
                         try:
-                            yield called, value, found.sample_of(row, [value])
+                            yield value, found.sample_of(row, [value])
                         except UnreadableSampleError as error:
-                            yield called, value, error
+                            yield value, error
                         row += 1
         except DAMAGE as error:
             raise DataError(f"{path}: damaged from row {row} on ({reason(error)}); copy it again") from None
 
-    return count, read
+    return count, names, read
 
 
 def _read_parquet(paths: list[Path], *, where: str, folder: Path) -> Table:
