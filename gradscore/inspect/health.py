@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..data import tensors_in, with_tensors
 from ..errors import DataError
 from ..models import first_tensor
+from ..system import unwatched
 from .findings import Finding, constant, described, diagnose
 from .hooks import leaf_modules, learning_modules
 from .layer_figures import ModelFigures
@@ -21,6 +22,7 @@ from .layer_quantities import precise_norm
 from .quantity import MODEL, Schedule, layer_of
 
 
+@unwatched()
 def examine(model: nn.Module, batches: Sequence[Tensor]) -> list[Finding]:
     """Runs a model forwards and backwards and names what is not well.
 

@@ -11,22 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from ..system import pass_depth
 from .quantity import CALL, MODEL
 
 
 class Hook:
     """A function as a hook, which does nothing in a copy of the module it hangs on, nor within `torch.func.vmap`.
 
+    Nor does it in passes within `unwatched`, as those of another inspector and of `gradscore.features` are.
+
     Args:
         function: is called with what the hook is called with.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self.function = function
+        self.function, self.depth = function, pass_depth()
 
     def __call__(self, *arguments: object) -> None:
         """Calls the function."""
-        if not in_vmap():
+        if pass_depth() == self.depth and not in_vmap():
             self.function(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,6 +101,7 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
         tensor: needs a gradient.
         observe: takes the gradient, of the shape of the tensor.
     """
+    observe = _watched(observe)
     base = tensor._base
     whole = base is not None and base.requires_grad and base.numel() == tensor.numel()
     if not whole or not base.is_contiguous() or not tensor.is_contiguous():
@@ -120,11 +124,22 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     base.register_hook(of_base)
 
 
+def _watched(observe: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    """A function of a gradient that is not called in passes within `unwatched`."""
+    depth = pass_depth()
+
+    def of_gradient(gradient: Tensor) -> None:
+        if pass_depth() == depth:
+            observe(gradient)
+
+    return of_gradient
+
+
 @contextmanager
 def hooked(parameter: Any, hook: Callable[[Tensor], None]) -> Iterator[None]:
     """A hook on the gradient of a parameter; afterwards the parameter has the attributes it had before."""
     before = parameter._backward_hooks
-    handle = parameter.register_hook(hook)
+    handle = parameter.register_hook(_watched(hook))
     try:
         yield
     finally:

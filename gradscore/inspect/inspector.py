@@ -18,7 +18,7 @@ from torch import Tensor, distributed, nn
 from ..errors import ConfigError, EngineError
 from ..gradients import Engine
 from ..models import first_tensor
-from ..system import checked_but
+from ..system import checked_but, unwatched
 from .findings import Finding
 from .health import TrainingHealth
 from .hooks import (
@@ -266,7 +266,7 @@ class Inspector:
         due = self._take_losses(losses)
         if due:
             engine = self._engine_of_samples()
-            with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
+            with unwatched(), feeding(due, engine.parameters, len(losses)) as sink:
                 engine.stream(losses, torch.ones_like(losses), sink, retain_graph=True)
 
     def backward(self, losses: Tensor, *, weight: float | None = None) -> None:
@@ -288,9 +288,10 @@ class Inspector:
         if not due:
             torch.autograd.backward(losses, torch.full_like(losses, weight))
             return
-        engine, around = self._engine_of_samples(), self.paused(pause=self._is_paused)
-        with self.paused(), feeding(due, engine.parameters, len(losses)) as sink:
-            engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=around)
+        engine = self._engine_of_samples()
+        with unwatched() as depth, feeding(due, engine.parameters, len(losses)) as sink:
+            trained = unwatched(depth=depth)
+            engine.backward(losses, torch.ones_like(losses), sink, weight=weight, around=trained)
 
     def _take_losses(self, losses: Tensor) -> list[SampleGradientQuantity]:
         """Keeps the mean of losses (N,), and returns the quantities that look at single samples of this step."""

@@ -77,10 +77,12 @@ from .tensors import (
     is_number,
     is_whole,
     magnitudes,
+    pass_depth,
     product,
     repeatable_kernels,
     resolve_device,
     rows_of,
     sample_count,
     squared_norms,
+    unwatched,
 )

@@ -180,15 +180,47 @@ def product(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     return found
 
 
+_depth = 0
+
+
+def pass_depth() -> int:
+    """How many blocks of `unwatched` the caller is in."""
+    return _depth
+
+
+@contextmanager
+def unwatched(*, depth: int | None = None) -> Iterator[int]:
+    """Keeps the passes of a block from hooks that were made outside it: they are no steps of what trains a model.
+
+    Such a hook compares the depth it was made at with `pass_depth`. It is one number for all threads, since autograd
+    has threads of its own.
+
+    Args:
+        depth: of an outer block, whose hooks see the passes of this one.
+
+    Yields:
+        The depth outside.
+    """
+    global _depth
+    before = _depth
+    _depth = before + 1 if depth is None else depth
+    try:
+        yield before
+    finally:
+        _depth = before
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Switches off what trades digits of float32 for speed (TF32, bfloat16), and the choice of kernels by time.
 
     Features, thresholds and scores are compared with each other across commands and processes, and what the host
-    process has switched on must not show in them, nor its `no_grad`. Everything is as it was afterwards.
+    process has switched on must not show in them, nor its `no_grad`; and who watches its training must not see them.
+    Everything is as it was afterwards.
     `features.autocast` stays what it is: the network then runs in half precision because the settings say so.
     """
     with ExitStack() as stack:
+        stack.enter_context(unwatched())
         stack.enter_context(repeatable_kernels())
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.enable_grad())

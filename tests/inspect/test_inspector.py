@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import gradscore
 from gradscore.errors import ConfigError
 from gradscore.inspect import (
     GradHist1d,
@@ -19,6 +20,7 @@ from gradscore.inspect import (
     ParameterDifferenceGeometry,
     ParameterNorm,
     every,
+    examine,
 )
 
 
@@ -210,3 +212,43 @@ def test_an_inspector_is_copied_while_it_is_not_attached():
             copy.deepcopy(inspector)
         inspector.tick_epoch()
     assert copy.deepcopy(inspector).table().equals(inspector.table())
+
+
+OTHERS = {
+    "another inspector": lambda model, images, losses, other: other.observe_losses(losses),
+    "features": lambda model, images, losses, other: gradscore.features(model, images, losses=["uniform"]),
+    "features of losses": lambda model, images, losses, other: gradscore.features(
+        model, [images], losses=lambda model, batch: model(batch).square().sum(1)
+    ),
+    "projections": lambda model, images, losses, other: gradscore.project(model, images, dim=64),
+    "examine": lambda model, images, losses, other: examine(model, [images]),
+    "check_model": lambda model, images, losses, other: gradscore.check_model(model, images),
+}
+
+
+@pytest.mark.parametrize("other", [None, *OTHERS.values()], ids=["the other trains", *OTHERS])
+@pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
+def test_passes_of_others_are_not_seen(other):
+    """Neither those of a second inspector, but for the pass that trains, nor those that make features."""
+
+    def run(beside):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).eval()
+        images, labels = torch.randn(6, 4), torch.arange(6) % 3
+        watch = Inspector(model, [GradientGeometry(), OutputGradientGeometry(), OutputNorm(), ParameterNorm()])
+        with watch, Inspector(model, [GradHist1d()]) as second:
+            for _ in range(3):
+                losses = F.cross_entropy(model(images), labels, reduction="none")
+                if beside is None:
+                    losses.mean().backward()
+                elif beside == "trains":
+                    second.backward(losses)
+                else:
+                    beside(model, images, losses, second)
+                    losses.mean().backward()
+            watch.tick_epoch()
+        return watch.table()
+
+    wanted = run(None)
+    assert wanted.loc[wanted["statistic"] == "count", "value"].max() == 3  # one of each step
+    assert run(other or "trains").equals(wanted)
