@@ -153,8 +153,9 @@ def _refusal_in(junit: Path | None, source: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         if junit is not None and not isinstance(error, typer.Exit):
-            said = str(error) if isinstance(error, GradscoreError) else f"{type(error).__name__} {error}".strip()
-            write_text(followed(junit), refusal_to_junit(source, said))
+            kind = "" if isinstance(error, GradscoreError) else f"{type(error).__name__}: "
+            kind = "interrupted: " if isinstance(error, KeyboardInterrupt) else kind
+            write_text(followed(junit), refusal_to_junit(source, f"{kind}{error}"))
         raise
 
 
