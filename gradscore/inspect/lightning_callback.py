@@ -70,7 +70,8 @@ class InspectorCallback(Callback):
             quantity.reset()
         optimizer = trainer.optimizers[0] if trainer.optimizers else None
         self.inspector = Inspector(pl_module, self.quantities, **{"optimizer": optimizer, **self.options})
-        self.inspector.epoch = trainer.current_epoch  # not 0 where a fit resumes
+        # Not the first ones where a fit resumes.
+        self.inspector.epoch, self.inspector.step = trainer.current_epoch, trainer.fit_loop.total_batch_idx
         self.inspector.attach(count_steps=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

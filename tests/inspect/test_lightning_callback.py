@@ -280,8 +280,12 @@ def test_without_lightning(monkeypatch):
         importlib.import_module("gradscore.inspect.lightning_callback")
 
 
-def test_a_resumed_fit_goes_on_counting_epochs(fit, tmp_path):
-    fit(Module(), epochs=1).trainer.save_checkpoint(tmp_path / "last.ckpt")
+def test_a_resumed_fit_goes_on_counting_epochs_and_steps(fit, tmp_path):
+    before = InspectorCallback([OutputNorm()])
+    fit(Module(), before, epochs=1).trainer.save_checkpoint(tmp_path / "last.ckpt")
     watch = InspectorCallback([OutputNorm()])
     fit(Module(), watch, ckpt_path=tmp_path / "last.ckpt")
     assert {figure.epoch for figure in watch.inspector.history} == {1}
+    steps = before.inspector.step + 1
+    assert watch.inspector.record().steps["start"].min() == steps > 0
+    assert watch.inspector.step == 2 * steps - 1
