@@ -588,10 +588,13 @@ def _whole(values: Tensor, name: str) -> Tensor:
 
 
 def _names(sample_ids: Sequence[str], count: int) -> list[str]:
-    names = [*map(str, sample_ids)] if isinstance(sample_ids, Iterable) else None
+    is_several = isinstance(sample_ids, Iterable) and not isinstance(sample_ids, str | bytes)
+    names = [*map(str, sample_ids)] if is_several else None
     if names is None or len(names) != count:
         got = type(sample_ids).__name__ if names is None else len(names)
         raise DataError(f"sample_ids: wanted {count} names, one for each sample, got {got}")
+    if (missing := next((place for place, name in enumerate(sample_ids) if name is None), None)) is not None:
+        raise DataError(f"sample_ids: wanted {count} names, one for each sample, got None at position {missing}")
     return names
 
 

@@ -274,6 +274,16 @@ BAD_CALLS = {
         DataError,
         "sample_ids: wanted 1 names, one for each sample, got int",
     ),
+    "one text for all names": (
+        lambda scorer: scorer(torch.zeros(3, 1, 8, 8), sample_ids="abc"),
+        DataError,
+        "sample_ids: wanted 3 names, one for each sample, got str",
+    ),
+    "a name that is missing": (
+        lambda scorer: scorer(torch.zeros(3, 1, 8, 8), sample_ids=["a", None, "b"]),
+        DataError,
+        "sample_ids: wanted 3 names, one for each sample, got None at position 1",
+    ),
     "keyword lists": (
         lambda scorer: scorer({"x": [1.0]}),
         DataError,
