@@ -18,7 +18,7 @@ from torch import Tensor, distributed, nn
 from ..errors import ConfigError, EngineError
 from ..gradients import Engine
 from ..models import first_tensor
-from ..system import checked_but, unwatched
+from ..system import checked_but, some, unwatched
 from .findings import Finding
 from .health import TrainingHealth
 from .hooks import (
@@ -395,6 +395,7 @@ class Inspector:
             The figures, measure by measure, layers in the order of the model.
         """
         self._warn_of_nothing()
+        self._warn_of_replaced()
         self.finish_step()
         self.observe_parameters()
         self.observe_modules()
@@ -495,6 +496,15 @@ class Inspector:
                 message = f"{names}: nothing was seen in this epoch, because {why}"
                 warnings.warn(message, InspectionWarning, stacklevel=3)
         self._saw_samples = self._samples_were_due = self._saw = False
+
+    def _warn_of_replaced(self) -> None:
+        """Says which layers and parameters of the model are not those any more that are watched."""
+        modules = {name or MODEL: each for name, each in self.model.named_modules(remove_duplicate=False)}
+        there = {**modules, **dict(self.model.named_parameters(remove_duplicate=False))}
+        gone = [name for name, each in {**self.layers, **self.parameters}.items() if there.get(name) is not each]
+        if self._stack is not None and gone:
+            message = f"{some(gone)}: replaced in the model, and what was there before is watched; make a new Inspector"
+            warnings.warn(message, InspectionWarning, stacklevel=3)
 
 
 def _never(step: int) -> bool:

@@ -13,6 +13,7 @@ from gradscore.inspect import (
     GradHist1d,
     GradientActivation,
     GradientGeometry,
+    InspectionWarning,
     Inspector,
     OutputActivation,
     OutputGradientGeometry,
@@ -252,3 +253,15 @@ def test_passes_of_others_are_not_seen(other):
     wanted = run(None)
     assert wanted.loc[wanted["statistic"] == "count", "value"].max() == 3  # one of each step
     assert run(other or "trains").equals(wanted)
+
+
+def test_what_is_replaced_while_it_is_watched_is_said():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    with Inspector(model, [ParameterNorm()]) as inspector:
+        model(torch.ones(1, 3)).sum().backward()
+        inspector.tick_epoch()
+        model[2] = nn.Linear(4, 2)
+        model(torch.ones(1, 3)).sum().backward()
+        with pytest.warns(InspectionWarning, match=r"^2, 2\.weight, 2\.bias: replaced in the model"):
+            inspector.tick_epoch()
+    inspector.tick_epoch()  # it watches nothing any more
