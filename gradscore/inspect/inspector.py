@@ -223,7 +223,7 @@ class Inspector:
         self._health.end_pass(outputs)
 
     @contextmanager
-    def paused(self, *, pause: bool = True) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Looks at nothing while the block runs: for a forward pass that is no step.
 
         A model with batch norm trains on another pass than the one whose samples are looked at:
@@ -232,12 +232,9 @@ class Inspector:
                 losses = criterion(model.eval()(inputs), labels)
             inspector.observe_losses(losses)
             criterion(model.train()(inputs), labels).mean().backward()
-
-        Args:
-            pause: False to look at what runs, within a block that is paused.
         """
         before = self._is_paused
-        self._pause(pause)
+        self._pause(True)
         try:
             yield
         finally:
