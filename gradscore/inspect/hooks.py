@@ -25,11 +25,11 @@ class Hook:
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self.function, self.depth = function, pass_depth()
+        self.function = _watched(function)
 
     def __call__(self, *arguments: object) -> None:
         """Calls the function."""
-        if pass_depth() == self.depth and not in_vmap():
+        if not in_vmap():
             self.function(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -124,15 +124,15 @@ def watch_gradient(tensor: Any, observe: Callable[[Tensor], None]) -> None:
     base.register_hook(of_base)
 
 
-def _watched(observe: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
-    """A function of a gradient that is not called in passes within `unwatched`."""
+def _watched(function: Callable[..., object]) -> Callable[..., None]:
+    """A function as it is in passes of the depth it is made at; in those within `unwatched` it does nothing."""
     depth = pass_depth()
 
-    def of_gradient(gradient: Tensor) -> None:
+    def of_such_passes(*arguments: object) -> None:
         if pass_depth() == depth:
-            observe(gradient)
+            function(*arguments)
 
-    return of_gradient
+    return of_such_passes
 
 
 @contextmanager
