@@ -67,19 +67,14 @@ def error(values: torch.Tensor, truth: torch.Tensor, *, norms: bool) -> float:
 def compare(peer: str, name: str, options: argparse.Namespace) -> str:
     """One line of the table."""
     model, batch = build(name), images(options.samples)
-    norms = peer.endswith(NORMS)
+    tool = peer.removesuffix(NORMS)
+    norms = tool != peer
     collect = collector(model, norms=norms)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "values.pt"
         arguments = [peer, name, str(options.samples), str(options.threads), str(target)]
         worker = Path(__file__).with_name("peer_worker.py")
-        command = [
-            python_with(peer.removesuffix(NORMS), *PEERS[peer.removesuffix(NORMS)]),
-            "-W",
-            "ignore",
-            worker,
-            *arguments,
-        ]
+        command = [python_with(tool, *PEERS[tool]), "-W", "ignore", worker, *arguments]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None

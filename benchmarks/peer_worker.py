@@ -8,6 +8,7 @@ Arguments: peer, model, samples, threads, file for the values. Every line on sta
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -29,65 +30,39 @@ def gradient_metrics(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def backpack(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def backpack(model: nn.Module, *, norms: bool = False) -> Callable[[Tensor], Tensor]:
     from backpack import backpack, extend
-    from backpack.extensions import BatchGrad
+    from backpack.extensions import BatchGrad, BatchL2Grad
 
     extended, loss = extend(model), extend(nn.CrossEntropyLoss(reduction="sum"))
 
     def run(batch: Tensor) -> Tensor:
         model.zero_grad()
         logits = extended(batch)
-        with backpack(BatchGrad()):
+        with backpack(BatchL2Grad() if norms else BatchGrad()):
             loss(logits, logits.argmax(1)).backward()
+        if norms:
+            return torch.stack([p.batch_l2.sqrt() for p in model.parameters()], 1)
         return reduced([p.grad_batch for p in model.parameters()])
 
     return run
 
 
-def opacus(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def opacus(model: nn.Module, *, norms: bool = False) -> Callable[[Tensor], Tensor]:
     from opacus import GradSampleModule
-
-    # It records nothing in eval mode; the models it runs behave alike in both.
-    wrapped = GradSampleModule(model, loss_reduction="sum").train()
-
-    def run(batch: Tensor) -> Tensor:
-        wrapped.zero_grad()
-        logits = wrapped(batch)
-        F.cross_entropy(logits, logits.argmax(1), reduction="sum").backward()
-        return reduced([p.grad_sample for p in model.parameters()])
-
-    return run
-
-
-def backpack_norms(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    from backpack import backpack, extend
-    from backpack.extensions import BatchL2Grad
-
-    extended, loss = extend(model), extend(nn.CrossEntropyLoss(reduction="sum"))
-
-    def run(batch: Tensor) -> Tensor:
-        model.zero_grad()
-        logits = extended(batch)
-        with backpack(BatchL2Grad()):
-            loss(logits, logits.argmax(1)).backward()
-        return torch.stack([p.batch_l2.sqrt() for p in model.parameters()], 1)
-
-    return run
-
-
-def opacus_norms(model: nn.Module) -> Callable[[Tensor], Tensor]:
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
 
-    wrapped = GradSampleModuleFastGradientClipping(
-        model, loss_reduction="sum", max_grad_norm=1.0, use_ghost_clipping=True
-    ).train()
+    ghost = partial(GradSampleModuleFastGradientClipping, max_grad_norm=1.0, use_ghost_clipping=True)
+    # It records nothing in eval mode; the models it runs behave alike in both.
+    wrapped = (ghost if norms else GradSampleModule)(model, loss_reduction="sum").train()
 
     def run(batch: Tensor) -> Tensor:
         wrapped.zero_grad()
         logits = wrapped(batch)
         F.cross_entropy(logits, logits.argmax(1), reduction="sum").backward()
-        return torch.stack([p._norm_sample for p in model.parameters()], 1)
+        if norms:
+            return torch.stack([p._norm_sample for p in model.parameters()], 1)
+        return reduced([p.grad_sample for p in model.parameters()])
 
     return run
 
@@ -105,8 +80,8 @@ PEERS = {
     "gradient_metrics": gradient_metrics,
     "backpack": backpack,
     "opacus": opacus,
-    "backpack norms": backpack_norms,
-    "opacus norms": opacus_norms,
+    "backpack norms": partial(backpack, norms=True),
+    "opacus norms": partial(opacus, norms=True),
 }
 
 
