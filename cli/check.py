@@ -26,11 +26,11 @@ from .options import (
     WorkersOption,
     given_settings,
 )
-from .output import Output, figures_table
+from .output import Output, cell, figures_table
 from .run import completed
 
 if TYPE_CHECKING:
-    from gradscore.check import CheckReport, ExpectedFigures, Policy, Sources
+    from gradscore.check import CheckReport, CheckTest, ExpectedFigures, Policy, Sources
     from gradscore.store import RunFolder
 
 COLOURS = {"pass": "green", "fail": "red", "undecided": "yellow", "info": "default"}
@@ -215,9 +215,15 @@ def _print_new(output: Output, made: ExpectedFigures, path: Path) -> None:
     output.document({"expected": path})
 
 
-def _print(output: Output, report: CheckReport) -> None:
-    from gradscore.check import cells_of
+def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
+    """Table cells of a test: the expected value, the run's, the bounds of the change, and the margin."""
+    from gradscore.evaluation import signed
 
+    bounds = "-" if test.low is None or test.high is None else f"{signed(test.low, 4)} to {signed(test.high, 4)}"
+    return cell(test.before), cell(test.now), bounds, "-" if test.margin is None else f"{test.margin:g}"
+
+
+def _print(output: Output, report: CheckReport) -> None:
     table = figures_table(["", "test"], ["expected", "now", "change, bounds", "margin"])
     for test in report.tests:
         table.add_row(Text(test.status, style=COLOURS[test.status]), test.name, *cells_of(test))

@@ -7,5 +7,5 @@ moved; `freshness` says whether the run is still of its model and data.
 
 from __future__ import annotations
 
-from .comparison import CheckReport, cells_of, check_junit_target, check_run, refusal_to_junit, to_junit
+from .comparison import CheckReport, CheckTest, check_junit_target, check_run, refusal_to_junit, to_junit
 from .expected import ExpectedFigures, Policy, Sources, make_expected, read_expected, write_expected

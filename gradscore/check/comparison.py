@@ -444,14 +444,3 @@ def refusal_to_junit(source: Path, error: str) -> str:
     Xml.SubElement(case, "error", message=error)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
-    """Table cells of a test: the expected value, the run's, the bounds of the change, and the margin."""
-    bounds = "-" if test.low is None or test.high is None else f"{signed(test.low, 4)} to {signed(test.high, 4)}"
-    margin = "-" if test.margin is None else f"{test.margin:g}"
-
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.4f}"
-
-    return number(test.before), number(test.now), bounds, margin

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from written_runs import rows_of, written_run
 
-from gradscore.check.comparison import ROUNDING, CheckReport, CheckTest, cells_of, check_run, to_junit
+from gradscore.check.comparison import ROUNDING, CheckReport, CheckTest, check_run, to_junit
 from gradscore.check.expected import (
     ExpectedFigures,
     Policy,
@@ -29,6 +29,7 @@ from gradscore.evaluation import evaluate_run, fit_run
 from gradscore.evaluation.score_tables import read_scores
 from gradscore.store import RunFolder, ShardRows
 from gradscore.system import FloatArray
+from gradscore_cli.check import cells_of
 
 LOOSE = Policy(accuracy=0.1, auroc=0.2, false_alarm=0.1, detection=0.4)
 
