@@ -175,9 +175,8 @@ def of_mean(draw: Draw, area: float, size: tuple[int, int], sets: int, *, gain: 
     def each() -> Iterator[tuple[Interval, float]]:
         for seed in range(sets):
             generator = np.random.default_rng(FIRST_SEED + seed)
-            ordinary = np.zeros(negatives, dtype=bool)
             both = [alike(draw, generator, np.ones(positives * times, dtype=bool)) for times in (1, 2, 3)]
-            shared = alike(draw, generator, ordinary)
+            shared = alike(draw, generator, np.zeros(negatives, dtype=bool))
             placed = [
                 [placements(np.r_[one[which], shared[which]], np.arange(len(one[which]) + negatives) < len(one[which]))
                  for one in both]

@@ -1,4 +1,4 @@
-"""The baselines by name, and all of a run: fitted once on ordinary samples, then tables of them for any samples."""
+"""The baselines by name, and all of a run: fitted once on in-distribution samples, then tables of them for any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import EvaluationError, MissingExtraError, StoreError
 from ..models import Head
 from ..system import FloatArray, IntArray, Registry, first_line
 from . import formulas
-from .formulas import Arrays, OrdinaryFeatures, OwnSamples
+from .formulas import Arrays, InDistFeatures, OwnSamples
 from .neighbours import Bank, Neighbours, too_few
 
 Needs = Literal["logits", "penultimate", "neighbours", "augmentations", "features of augmentations"]
@@ -72,7 +72,7 @@ class InDistribution:
     head: Head | None = None
 
     @cached_property
-    def features(self) -> OrdinaryFeatures:
+    def features(self) -> InDistFeatures:
         """Penultimate features of the samples, with their classes and the last layer.
 
         Raises:
@@ -83,7 +83,7 @@ class InDistribution:
         values = penultimate_of(self.outputs, width=self.head.weight.shape[1])
         if len(values) < 2:
             raise too_few(values)
-        return OrdinaryFeatures(values, self.classes, self.head)
+        return InDistFeatures(values, self.classes, self.head)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Baseline:
     """A score without gradients: an input of meta models, or reported beside them, which have to beat it.
 
     Attributes:
-        fit: from ordinary samples to what it has learned, by default nothing; raises `MissingExtraError` where a
+        fit: from in-distribution samples to what it has learned, by default nothing; raises `MissingExtraError` where a
             package is missing.
         of: from outputs and what was learned to scores (N,) float64, higher = more likely wrong or out of distribution.
         needs: what it looks at.
@@ -106,7 +106,7 @@ class Baseline:
         starts_only: as an input, models of wrong predictions start from it, and no other looks at it.
     """
 
-    fit: Callable[[InDistribution], Arrays] = lambda _ordinary: {}
+    fit: Callable[[InDistribution], Arrays] = lambda _in_dist: {}
     of: Callable[[NetworkOutputs, Arrays], FloatArray]
     needs: Needs
     summary: str = ""
@@ -132,7 +132,7 @@ def of_logits(function: Callable[[ArrayLike], FloatArray], **others: Any) -> Bas
 
 
 def of_penultimate(
-    fit: Callable[[OrdinaryFeatures], Arrays],
+    fit: Callable[[InDistFeatures], Arrays],
     of: Callable[..., FloatArray],
     *,
     leaves_out: bool = False,
@@ -141,15 +141,15 @@ def of_penultimate(
     """A baseline of penultimate features.
 
     Args:
-        fit: from the features of ordinary samples to what is learned.
+        fit: from the features of in-distribution samples to what is learned.
         of: from features (N, D), logits (N, K) and what was learned to scores (N,); with `leaves_out` also from what to
             leave out, a `OwnSamples` of the same samples.
         leaves_out: see `Baseline`.
         others: as for `Baseline`.
     """
 
-    def fitted(ordinary: InDistribution) -> Arrays:
-        return {name: np.asarray(values, dtype=np.float64) for name, values in fit(ordinary.features).items()}
+    def fitted(in_dist: InDistribution) -> Arrays:
+        return {name: np.asarray(values, dtype=np.float64) for name, values in fit(in_dist.features).items()}
 
     def score(outputs: NetworkOutputs, learned: Arrays) -> FloatArray:
         features, logits = penultimate_of(outputs), outputs.logits
@@ -240,7 +240,7 @@ BASELINES: Registry[Baseline] = Registry(
         "class_knn_1": _of_neighbours(lambda found: found.of_class[:, 0], "the same, nearest neighbour"),
         "nnguide": Baseline(of=_nnguide, needs="neighbours", **_said(formulas.nnguide), words="NNGuide"),
         "mahalanobis": of_penultimate(
-            lambda ordinary: ordinary.class_means,
+            lambda in_dist: in_dist.class_means,
             formulas.mahalanobis,
             words="the Mahalanobis distance",
             is_input=True,
@@ -320,7 +320,7 @@ class FittedBaselines:
 
     Attributes:
         learned: by baseline, in the order of `BASELINES`.
-        bank: ordinary samples to compare with; None where penultimate features are not stored.
+        bank: in-distribution samples to compare with; None where penultimate features are not stored.
         augmentations: the augmentations that count.
         leave_out: those that leave out the samples they were fitted on are inputs.
         notices: sentences for the reader.
@@ -335,7 +335,7 @@ class FittedBaselines:
     @classmethod
     def fit(
         cls,
-        ordinary: InDistribution,
+        in_dist: InDistribution,
         *,
         unseen: InDistribution | None = None,
         augmentations: Sequence[str] = (),
@@ -344,15 +344,15 @@ class FittedBaselines:
         """Fits every baseline that the samples allow.
 
         Args:
-            ordinary: what to fit on; its samples become the bank, where they have penultimate features.
-            unseen: samples that did not train the network; None if that is so of `ordinary`.
+            in_dist: what to fit on; its samples become the bank, where they have penultimate features.
+            unseen: samples that did not train the network; None if that is so of `in_dist`.
             augmentations: the augmentations that count.
             on_others: meta models are fitted on other samples.
 
         Raises:
             EvaluationError: too few samples, or values that are not finite.
         """
-        has_features = ordinary.outputs.penultimate is not None
+        has_features = in_dist.outputs.penultimate is not None
         there: set[Needs] = {"logits"}
         if has_features:
             there |= {"penultimate", "neighbours"}
@@ -363,19 +363,19 @@ class FittedBaselines:
             if BASELINES[name].needs not in there:
                 continue
             try:
-                fitted_on = unseen if unseen is not None and BASELINES[name].of_unseen else ordinary
+                fitted_on = unseen if unseen is not None and BASELINES[name].of_unseen else in_dist
                 learned[name] = BASELINES[name].fit(fitted_on)
             except MissingExtraError as error:
                 notices.append(str(error))
         bank = None
         if has_features:
-            outputs = ordinary.outputs
-            bank = Bank.of(penultimate_of(outputs), ordinary.classes, outputs.content, outputs.logits)
+            outputs = in_dist.outputs
+            bank = Bank.of(penultimate_of(outputs), in_dist.classes, outputs.content, outputs.logits)
         return cls(
             learned=learned,
             bank=bank,
             augmentations=tuple(augmentations),
-            leave_out=on_others or (has_features and ordinary.features.can_leave_out),
+            leave_out=on_others or (has_features and in_dist.features.can_leave_out),
             notices=list(dict.fromkeys(notices)),
         )
 

@@ -6,8 +6,8 @@ With K = 10 and a leading logit 800 above the rest, 1 - max softmax is exactly 0
 
 Those of penultimate features, the inputs of the last layer, have the settings of their papers, where these are not
 tuned on OOD samples. ReAct, ASH and SCALE act on the pooled features, as their papers and OpenOOD do for residual
-networks; ASH and SCALE presume features that are not negative. Each learns arrays from features (M, D) of ordinary
-samples, their classes (M,) and the last layer, and scores features (N, D) and logits (N, K) by these.
+networks; ASH and SCALE presume features that are not negative. Each learns arrays from features (M, D) of
+in-distribution samples, their classes (M,) and the last layer, and scores features (N, D) and logits (N, K) by these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..models import Head
 from ..system import FloatArray, IntArray, product
 
 Arrays = Mapping[str, NDArray[Any]]
-"""Arrays that a baseline has learned from ordinary samples, by name."""
+"""Arrays that a baseline has learned from in-distribution samples, by name."""
 
 CLIPPED_ABOVE = 0.9
 """Quantile of the features at which ReAct clips."""
@@ -35,8 +35,9 @@ MASKED_BELOW = 0.7
 """Quantile of the contributions of weights below which DICE leaves them out."""
 
 NORM_SHARE = 0.3
-"""What the L1 norm of the features counts in NCI, in the mean of ordinary samples, beside the other term. Its authors
-choose a weight by held-out OOD samples; one that is right for a network is a hundred times too large for another."""
+"""What the L1 norm of the features counts in NCI, in the mean of in-distribution samples, beside the other term. Its
+authors choose a weight by held-out OOD samples; one that is right for a network is a hundred times too large for
+another."""
 
 POWER = 5
 """The p of MaxLogit-pNorm, of which its authors try 0 to 10."""
@@ -325,11 +326,11 @@ def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @dataclass(frozen=True)
-class OrdinaryFeatures:
-    """Features of ordinary samples, which baselines of penultimate features learn from.
+class InDistFeatures:
+    """Features of in-distribution samples, which baselines of penultimate features learn from.
 
     Attributes:
-        features: (M, D) of ordinary samples.
+        features: (M, D) of in-distribution samples.
         classes: (M,) of each.
         head: the last layer.
     """
@@ -374,17 +375,17 @@ class OwnSamples:
         return OwnSamples(self.features[rows], self.classes[rows])
 
 
-def last_layer(ordinary: OrdinaryFeatures) -> Arrays:
+def last_layer(in_dist: InDistFeatures) -> Arrays:
     """Weight (K, D) and bias (K,) of the last layer, for baselines that ask for no more."""
-    return {"weight": ordinary.head.weight, "bias": ordinary.head.bias}
+    return {"weight": in_dist.head.weight, "bias": in_dist.head.bias}
 
 
-def relative_means(ordinary: OrdinaryFeatures) -> Arrays:
-    """`OrdinaryFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all samples."""
-    mean = ordinary.features.mean(axis=0, keepdims=True)
-    whitening = _whitening(ordinary.features - mean, ordinary.features)
+def relative_means(in_dist: InDistFeatures) -> Arrays:
+    """`InDistFeatures.class_means`, with the mean (1, D) and the whitening (D, D) of all samples."""
+    mean = in_dist.features.mean(axis=0, keepdims=True)
+    whitening = _whitening(in_dist.features - mean, in_dist.features)
     return {
-        **ordinary.class_means,
+        **in_dist.class_means,
         "mean_of_all": product(mean, whitening),
         "whitening_of_all": whitening,
     }
@@ -417,9 +418,9 @@ def relative_mahalanobis(
     return _squared_to_nearest(features, learned, left_out) - _squared_to_nearest(features, of_all, without)
 
 
-def class_directions(ordinary: OrdinaryFeatures) -> Arrays:
-    """`OrdinaryFeatures.class_means` of features of unit length."""
-    return replace(ordinary, features=_directions(ordinary.features)).class_means
+def class_directions(in_dist: InDistFeatures) -> Arrays:
+    """`InDistFeatures.class_means` of features of unit length."""
+    return replace(in_dist, features=_directions(in_dist.features)).class_means
 
 
 def unit_mahalanobis(
@@ -433,13 +434,13 @@ def unit_mahalanobis(
     return mahalanobis(_directions(features), logits, learned, without)
 
 
-def discriminants(ordinary: OrdinaryFeatures) -> Arrays:
+def discriminants(in_dist: InDistFeatures) -> Arrays:
     """The `whitening` (D, D), and in its frame `axes` (D, d) along which class means differ, `means` there, the `mean`.
 
     Whitened by the covariance within classes, these are the axes of linear discriminant analysis.
     """
-    learned = ordinary.class_means
-    mean = product(ordinary.features.mean(axis=0, keepdims=True), learned["whitening"])
+    learned = in_dist.class_means
+    mean = product(in_dist.features.mean(axis=0, keepdims=True), learned["whitening"])
     _, sizes, axes = np.linalg.svd(learned["means"] - mean, full_matrices=False)
     axes = axes[sizes > np.sqrt(_NO_VARIANCE) * sizes.max()].T
     return {"whitening": learned["whitening"], "axes": axes, "means": product(learned["means"], axes), "mean": mean}
@@ -457,9 +458,9 @@ def wdiscood(features: FloatArray, _logits: FloatArray, learned: Arrays) -> Floa
     return np.asarray(along + RESIDUAL * np.linalg.norm(across, axis=1))
 
 
-def residual_space(ordinary: OrdinaryFeatures) -> Arrays:
+def residual_space(in_dist: InDistFeatures) -> Arrays:
     """Origin (D,), axes (D, D - d) outside the principal subspace, and the scale of norms against the largest logit."""
-    features, head = ordinary.features, ordinary.head
+    features, head = in_dist.features, in_dist.head
     origin = -np.linalg.pinv(head.weight) @ head.bias
     offsets = features - origin
     _, axes = np.linalg.eigh(offsets.T @ offsets / len(offsets))  # in ascending order
@@ -479,9 +480,9 @@ def vim(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(learned["scale"][0] * norms + energy(logits))
 
 
-def clip(ordinary: OrdinaryFeatures) -> Arrays:
+def clip(in_dist: InDistFeatures) -> Arrays:
     """The last layer, and the value (1,) at which features are clipped."""
-    return {**last_layer(ordinary), "limit": np.array([np.quantile(ordinary.features, CLIPPED_ABOVE)])}
+    return {**last_layer(in_dist), "limit": np.array([np.quantile(in_dist.features, CLIPPED_ABOVE)])}
 
 
 def react(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -527,11 +528,11 @@ def norm(features: FloatArray, _logits: FloatArray, _learned: Arrays) -> FloatAr
     return np.asarray(-np.log(np.maximum(np.linalg.norm(features, axis=1), np.finfo(np.float64).tiny)))
 
 
-def contributing(ordinary: OrdinaryFeatures) -> Arrays:
-    """The last layer without the weights that contribute least to the logits of ordinary samples."""
-    contributions = ordinary.features.mean(axis=0) * ordinary.head.weight
+def contributing(in_dist: InDistFeatures) -> Arrays:
+    """The last layer without the weights that contribute least to the logits of in-distribution samples."""
+    contributions = in_dist.features.mean(axis=0) * in_dist.head.weight
     kept = contributions > np.quantile(contributions, MASKED_BELOW)
-    return {**last_layer(ordinary), "weight": np.where(kept, ordinary.head.weight, 0.0)}
+    return {**last_layer(in_dist), "weight": np.where(kept, in_dist.head.weight, 0.0)}
 
 
 def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -542,9 +543,9 @@ def dice(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     return _energy_of(features, learned)
 
 
-def patterns(ordinary: OrdinaryFeatures) -> Arrays:
+def patterns(in_dist: InDistFeatures) -> Arrays:
     """The mean features (K, D) of samples of each class that are predicted right; of all samples where none is."""
-    features, classes, head = ordinary.features, ordinary.classes, ordinary.head
+    features, classes, head = in_dist.features, in_dist.classes, in_dist.head
     right = (features @ head.weight.T + head.bias).argmax(axis=1) == classes
     means = np.tile(features.mean(axis=0), (len(head.bias), 1))
     for label in np.unique(classes[right]):
@@ -560,11 +561,11 @@ def she(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(-(features * learned["patterns"][logits.argmax(axis=1)]).sum(axis=1))
 
 
-def mean_and_gaps(ordinary: OrdinaryFeatures) -> Arrays:
+def mean_and_gaps(in_dist: InDistFeatures) -> Arrays:
     """The mean of the features (D,), distances (K, K) between the weights of classes, and the sample count (1,)."""
-    weight = ordinary.head.weight
+    weight = in_dist.head.weight
     gaps = np.stack([np.linalg.norm(weight - row, axis=1) for row in weight])
-    return {"mean": ordinary.features.mean(axis=0), "gaps": gaps, "count": np.array([len(ordinary.features)])}
+    return {"mean": in_dist.features.mean(axis=0), "gaps": gaps, "count": np.array([len(in_dist.features)])}
 
 
 def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: OwnSamples | None = None) -> FloatArray:
@@ -581,10 +582,10 @@ def fdbd(features: FloatArray, logits: FloatArray, learned: Arrays, left_out: Ow
     return np.asarray(-mean_distance / _lengths(features - mean))
 
 
-def along_classes(ordinary: OrdinaryFeatures) -> Arrays:
+def along_classes(in_dist: InDistFeatures) -> Arrays:
     """The mean of the features (D,), the last layer, and what the L1 norm counts (1,)."""
-    features, head = ordinary.features, ordinary.head
-    learned = {**last_layer(ordinary), "mean": features.mean(axis=0)}
+    features, head = in_dist.features, in_dist.head
+    learned = {**last_layer(in_dist), "mean": features.mean(axis=0)}
     along = _along(features, features @ head.weight.T + head.bias, learned).mean()
     norm_of_all = np.abs(features).sum(axis=1).mean()
     return {**learned, "alpha": np.array([NORM_SHARE * max(along, 0.0) / norm_of_all if norm_of_all > 0 else 0.0])}
@@ -598,11 +599,11 @@ def nci(features: FloatArray, logits: FloatArray, learned: Arrays) -> FloatArray
     return np.asarray(-_along(features, logits, learned) - learned["alpha"][0] * np.abs(features).sum(axis=1))
 
 
-def correlations(ordinary: OrdinaryFeatures) -> Arrays:
+def correlations(in_dist: InDistFeatures) -> Arrays:
     """The last layer, and the pseudo-inverse (D, D) of sums of products of features of unit length, as a root of it."""
-    directions = _directions(ordinary.features)
+    directions = _directions(in_dist.features)
     root = np.sqrt(1 / len(directions)) * _whitening(directions, directions)
-    return {**last_layer(ordinary), "root": root}
+    return {**last_layer(in_dist), "root": root}
 
 
 def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArray:
@@ -618,9 +619,9 @@ def pnml(features: FloatArray, _logits: FloatArray, learned: Arrays) -> FloatArr
     return np.asarray(_log_sum_exp(terms, axis=1) / np.log(log_p.shape[1]))
 
 
-def usual_norm(ordinary: OrdinaryFeatures) -> Arrays:
+def usual_norm(in_dist: InDistFeatures) -> Arrays:
     """Mean and standard deviation (2,) of the L1 norm."""
-    norms = np.abs(ordinary.features).sum(axis=1)
+    norms = np.abs(in_dist.features).sum(axis=1)
     return {"usual": np.array([norms.mean(), norms.std()])}
 
 

@@ -1,4 +1,4 @@
-"""The nearest neighbours of samples in a bank of ordinary ones, by penultimate features of unit length."""
+"""The nearest neighbours of samples in a bank of in-distribution ones, by penultimate features of unit length."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Neighbours:
 
 @dataclass(frozen=True, kw_only=True)
 class Bank:
-    """Ordinary samples to compare others with.
+    """In-distribution samples to compare others with.
 
     Attributes:
         features: (M, D) float32, of unit length.

@@ -50,7 +50,7 @@ DEPLOYABLE = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
 
 
-def ordinary_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
+def in_dist_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
     """What baselines are fitted on: samples of a feature table, whose classes are labels, or predictions without."""
     outputs = outputs_of(table)
     return InDistribution(
@@ -155,18 +155,18 @@ class ScoreChooser:
             scores[SCORE_LR] = _with_alarms_of(regression, alone, fitted).of_scaled(scaled)
         return scores | {META: model.of_scaled(scaled)}
 
-    def _inputs_of(self, ordinary: SomeRows) -> MetaInputs:
+    def _inputs_of(self, in_dist: SomeRows) -> MetaInputs:
         """What makes inputs, learned from these in-distribution samples; with a bank their baselines stay."""
-        key = tuple(ordinary.table["sample_id"])
+        key = tuple(in_dist.table["sample_id"])
         if key in self._inputs_by_samples:  # several protocols hold out the same
             return self._inputs_by_samples[key]
         baselines, table = self._inputs.baselines, None
         if self._has_bank:
-            table = ordinary.baselines
+            table = in_dist.baselines
         else:
-            of_ordinary = ordinary_of(self._run, ordinary.table)
-            baselines = FittedBaselines.fit(of_ordinary, augmentations=baselines.augmentations, on_others=False)
-        found = MetaInputs.fit(ordinary.table, baselines, twice=self._twice, table=table, gradients=ordinary.gradients)
+            of_in_dist = in_dist_of(self._run, in_dist.table)
+            baselines = FittedBaselines.fit(of_in_dist, augmentations=baselines.augmentations, on_others=False)
+        found = MetaInputs.fit(in_dist.table, baselines, twice=self._twice, table=table, gradients=in_dist.gradients)
         self._inputs_by_samples[key] = found
         return found
 
@@ -194,7 +194,7 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
 
     Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. One that
     knows more stays unless another is ahead by more than `MARGIN`: a few sets tell no smaller difference, and the model
-    of ordinary samples alone, the last, gives no probability. Both a bundle and a check look at this one.
+    of in-distribution samples alone, the last, gives no probability. Both a bundle and a check look at this one.
 
     Args:
         run: a run folder with meta models.

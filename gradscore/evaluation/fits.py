@@ -45,7 +45,7 @@ from ..meta import (
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import BoolArray, FloatArray, IntArray, some
-from .choosing import ScoreChooser, ordinary_of
+from .choosing import ScoreChooser, in_dist_of
 from .duplicates import common, duplicate_notices, near_copies_in_fit, numbered
 from .protocols import (
     FitIdentities,
@@ -462,9 +462,9 @@ def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:
                 f"{run.path}: data.{BANK}: {number} samples are copies of samples that are reported or calibrate "
                 f"({', '.join(found)}); give others"
             )
-    ordinary = ordinary_of(run, reference)
-    unseen = ordinary_of(run, fit) if BANK in splits else None
-    baselines = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
+    in_dist = in_dist_of(run, reference)
+    unseen = in_dist_of(run, fit) if BANK in splits else None
+    baselines = FittedBaselines.fit(in_dist, unseen=unseen, augmentations=augmentations, on_others=BANK in splits)
     known = pd.DataFrame(baselines.scores(outputs_of(whole)))
     once, again = run.recomputed(FIT)
     twice = RecomputedRows(once, again, unit=run.rounding_unit)

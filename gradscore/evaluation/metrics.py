@@ -220,7 +220,7 @@ def double_scoring(first: ArrayLike, second: ArrayLike, good: ArrayLike, in_dist
     Returns:
         The figures, or None with fewer than two classes.
     """
-    (one, truth), (other, ordinary) = checked(first, good), checked(second, in_dist)
+    (one, truth), (other, negatives) = checked(first, good), checked(second, in_dist)
     if truth.all() or not truth.any():
         return None
     levels = [_levels(values) for values in (one, other)]
@@ -228,14 +228,14 @@ def double_scoring(first: ArrayLike, second: ArrayLike, good: ArrayLike, in_dist
     cells = levels[0] * sizes[1] + levels[1]
     accepted, right, known = (
         np.bincount(cells[rows], minlength=sizes[0] * sizes[1]).reshape(sizes).cumsum(axis=0).cumsum(axis=1).ravel()
-        for rows in (np.full(len(truth), fill_value=True), truth, ordinary)
+        for rows in (np.full(len(truth), fill_value=True), truth, negatives)
     )
-    risks = np.full(int(ordinary.sum()) + 1, np.inf)
+    risks = np.full(int(negatives.sum()) + 1, np.inf)
     np.minimum.at(risks, known, 1 - right / np.maximum(accepted, 1))
     reached = np.where(np.isfinite(risks), np.arange(len(risks)), len(risks))
     reached = np.minimum.accumulate(reached[::-1])[::-1]
     return DoubleScoring(
-        f1=float((2 * right / (accepted + ordinary.sum())).max()), aurc=float(risks[reached[1:]].mean())
+        f1=float((2 * right / (accepted + negatives.sum())).max()), aurc=float(risks[reached[1:]].mean())
     )
 
 

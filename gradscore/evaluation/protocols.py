@@ -1,7 +1,7 @@
 """Which samples fit a meta model and which are reported, so that nothing reported was ever fitted on.
 
 Task `misclassification`: `in_dist.fit` fits, `in_dist.test` is reported; no OOD sample takes part (`in_dist_only`).
-Task `ood`, always with `in_dist.test` as the ordinary samples:
+Task `ood`, always against `in_dist.test`:
 
 - `known`: every OOD set is split in halves by content hash; one half fits, the other is reported.
 - `leave_one_dataset_out`: for every OOD set a model of its own that was fitted on the others.
@@ -113,7 +113,7 @@ class MetaModelSpec:
 
     @property
     def has_two_classes(self) -> bool:
-        """Whether the model is fitted on positives and negatives; else it knows ordinary samples alone."""
+        """Whether the model is fitted on positives and negatives; else it knows in-distribution samples alone."""
         return self.task != "ood" or self.protocol != "in_dist_only"
 
     @property
@@ -345,12 +345,12 @@ class _SpecMaker:
         )
 
     def _with_both_classes(self, spec: MetaModelSpec) -> MetaModelSpec | str:
-        ordinary = int(spec.fit[FIT].sum())
-        ood = sum(int(mask.sum()) for mask in spec.fit.values()) - ordinary
-        if ordinary and ood:
+        in_dist = int(spec.fit[FIT].sum())
+        ood = sum(int(mask.sum()) for mask in spec.fit.values()) - in_dist
+        if in_dist and ood:
             return spec
         return (
-            f"{spec.label}: {ordinary} in-distribution and {ood} OOD samples to fit on "
+            f"{spec.label}: {in_dist} in-distribution and {ood} OOD samples to fit on "
             f"({spec.duplicates} were left out as copies of other samples); both kinds are needed"
         )
 

@@ -25,7 +25,7 @@ from .placements import Placements
 from .regression import Regression
 
 _ONE_CLASS = {OWN: 2.0, **dict.fromkeys(DISTANCES, 1.0), "energy": 0.5, "ash": 0.5}
-"""What scores count for a model that has seen ordinary samples alone. Energy and ASH say much the same."""
+"""What scores count for a model that has seen in-distribution samples alone. Energy and ASH say much the same."""
 
 _POWER = 0.5
 """Of tail probabilities there: between their harmonic mean and Fisher's sum of logarithms."""
@@ -33,8 +33,8 @@ _POWER = 0.5
 _LEAST_VARIANCE = 1e-6
 """Axes with less of the largest variance are stretched no further."""
 
-MOST_ORDINARY = 5000
-"""Ordinary samples that such a model keeps at most: every second, third ... of more."""
+MOST_KEPT = 5000
+"""In-distribution samples that such a model keeps at most: every second, third ... of more."""
 
 AXES = 200
 """Principal axes of the gradient inputs that fits see.
@@ -50,8 +50,8 @@ SHARES = tuple(2.0**-halvings for halvings in range(7))
 """What alarms may count of what their errors give them."""
 
 LEAST_SLOPE = 0.1
-"""Log-odds rise by no less with what alarms raise, and with a start that nothing corrects: a set amid ordinary samples
-says nothing of what is far from them, and one wrong label nothing of a baseline."""
+"""Log-odds rise by no less with what alarms raise, and with a start that nothing corrects: a set amid
+in-distribution samples says nothing of what is far from them, and one wrong label nothing of a baseline."""
 
 MOST_ROWS = 10_000
 """Samples that penalties are judged on: of more, every second, third ... of each set. On CIFAR-10, of 19,000 samples,
@@ -292,16 +292,16 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
         weights: as `alarm_weights` gives them.
 
     Returns:
-        The model; as it was where no input raises alarms, or all ordinary samples have one score.
+        The model; as it was where no input raises alarms, or all in-distribution samples have one score.
     """
-    ordinary, own_of_all = rows.scaled[~rows.target], model.compared(rows.scaled)[0]
+    in_dist, own_of_all = rows.scaled[~rows.target], model.compared(rows.scaled)[0]
     own = own_of_all[~rows.target]
     places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
-    places = {name: place for name, place in places.items() if np.ptp(ordinary[:, place]) > 0}
+    places = {name: place for name, place in places.items() if np.ptp(in_dist[:, place]) > 0}
     if not places or not np.ptp(own) > 0:
         return model
     alarms = Alarms.fit(
-        own, ordinary, np.array(list(places.values())), np.array([weights[name] for name in (OWN, *places)])
+        own, in_dist, np.array(list(places.values())), np.array([weights[name] for name in (OWN, *places)])
     )
     notes = {**model.notes, "alarms": dict(weights)}
     if rows.target.any():
@@ -313,27 +313,27 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     return replace(model, arrays={**model.arrays, **alarms.arrays()}, notes=notes)
 
 
-def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
-    """Fits a model that has seen ordinary samples alone: the nearest of them by gradients, and alarms.
+def fit_one_class(inputs: MetaInputs, in_dist: FloatArray) -> MetaModel:
+    """Fits a model that has seen in-distribution samples alone: the nearest of them by gradients, and alarms.
 
-    Its own score is the logarithm of the distance to the nearest ordinary sample along the leading axes of the gradient
-    inputs, each divided by the fourth root of its variance: halfway between inputs as they are and whitened ones.
-    Energy, ASH and distances raise alarms beside it, see `MetaModel.compared` and `Alarms`.
+    Its own score is the logarithm of the distance to the nearest of them along the leading axes of the gradient inputs,
+    each divided by the fourth root of its variance: halfway between inputs as they are and whitened ones. Energy, ASH
+    and distances raise alarms beside it, see `MetaModel.compared` and `Alarms`.
 
     Source: Ledoit and Wolf 2004, for the shrinkage of the variances.
 
     Args:
         inputs: what made the inputs.
-        ordinary: (N, D) scaled inputs of ordinary samples, N >= 4.
+        in_dist: (N, D) scaled inputs of in-distribution samples, N >= 4.
 
     Raises:
         EvaluationError: fewer samples, or samples that do not differ.
     """
     from sklearn.covariance import LedoitWolf
 
-    if len(ordinary) < 4:
-        raise EvaluationError(f"fit: a distance needs at least 4 in-distribution samples, got {len(ordinary)}")
-    gradients = ordinary[:, inputs.of_gradients]
+    if len(in_dist) < 4:
+        raise EvaluationError(f"fit: a distance needs at least 4 in-distribution samples, got {len(in_dist)}")
+    gradients = in_dist[:, inputs.of_gradients]
     if not np.ptp(gradients, axis=0).any():
         raise EvaluationError(
             "fit: every feature of the in-distribution samples is constant; nothing to measure a distance by"
@@ -343,28 +343,28 @@ def fit_one_class(inputs: MetaInputs, ordinary: FloatArray) -> MetaModel:
     variances, frame = np.linalg.eigh(estimate.covariance_)
     whole = np.zeros((len(axes), len(inputs.names)))
     whole[:, inputs.of_gradients] = frame.T @ axes
-    places = {name: place for name, place in alarms_in(inputs, _ONE_CLASS).items() if np.ptp(ordinary[:, place]) > 0}
+    places = {name: place for name, place in alarms_in(inputs, _ONE_CLASS).items() if np.ptp(in_dist[:, place]) > 0}
     weights, raising = {name: _ONE_CLASS[name] for name in (OWN, *places)}, np.array(list(places.values()), int)
-    kept = np.arange(0, len(ordinary), -(-len(ordinary) // MOST_ORDINARY))
+    kept = np.arange(0, len(in_dist), -(-len(in_dist) // MOST_KEPT))
     stretch = np.maximum(variances, _LEAST_VARIANCE * variances.max()) ** -0.25
     arrays = {
         "axes": whole,
         "stretch": stretch,
-        "ordinary": (product(ordinary[kept], whole.T) * stretch).astype(np.float32).astype(np.float64),
-        "levels": ordinary[kept][:, raising],
+        "in_dist": (product(in_dist[kept], whole.T) * stretch).astype(np.float32).astype(np.float64),
+        "levels": in_dist[kept][:, raising],
     }
     model = MetaModel(
         kind="one_class",
         inputs=inputs,
         arrays=arrays,
-        notes={"shrinkage": float(estimate.shrinkage_), "alarms": weights, "n": len(ordinary), "n_positive": 0},
+        notes={"shrinkage": float(estimate.shrinkage_), "alarms": weights, "n": len(in_dist), "n_positive": 0},
     )
-    own, usual = model.compared(ordinary)
+    own, usual = model.compared(in_dist)
     if not np.ptp(own) > 0:
         raise EvaluationError(
             "fit: in-distribution samples do not differ in their distance from each other; add samples"
         )
-    alarms = Alarms.fit(own, ordinary, raising, np.array([*weights.values()]), usual=usual, power=_POWER)
+    alarms = Alarms.fit(own, in_dist, raising, np.array([*weights.values()]), usual=usual, power=_POWER)
     return replace(model, arrays={**arrays, **alarms.arrays()})
 
 
@@ -448,8 +448,8 @@ class LeftOutSets:
     odds: list[FloatArray]
 
     def differ(self, scores: Sequence[FloatArray]) -> bool:
-        """Whether scores (N,), one array for each fold, are not the same for all ordinary samples that fit."""
-        return all(np.ptp(each[self._ordinary(fit)]) > 0 for (fit, _), each in zip(self.folds, scores, strict=True))
+        """Whether scores (N,), one array for each fold, are not the same for all in-distribution samples that fit."""
+        return all(np.ptp(each[self._in_dist(fit)]) > 0 for (fit, _), each in zip(self.folds, scores, strict=True))
 
     def areas(self, places: Mapping[str, int], weights: Mapping[str, float]) -> FloatArray:
         """The AUROC (S,) of each set, where inputs at `places` raise alarms beside the log-odds; see `Alarms`."""
@@ -457,13 +457,13 @@ class LeftOutSets:
         counts = np.array([weights[name] for name in (OWN, *places)])
         scaled = self.rows.scaled[:, np.array(list(places.values()), int)]
         for (fit, held_out), odds in zip(self.folds, self.odds, strict=True):
-            ordinary = self._ordinary(fit)
-            alarms = Alarms.fit(odds[ordinary], scaled[ordinary], np.arange(len(places)), counts)
+            in_dist = self._in_dist(fit)
+            alarms = Alarms.fit(odds[in_dist], scaled[in_dist], np.arange(len(places)), counts)
             scores = alarms.sum(odds[held_out], scaled[held_out])
             found.extend(set_areas(scores, self.rows.target[held_out], self.rows.sets[held_out]).values())
         return np.array(found)
 
-    def _ordinary(self, fit: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _in_dist(self, fit: NDArray[np.intp]) -> NDArray[np.intp]:
         return fit[~self.rows.target[fit]]
 
 
@@ -586,9 +586,9 @@ def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fol
         set_fold = dict(zip(sets, splitter.permutation(len(sets)) % count, strict=True))
         fold = np.empty(len(rows.target), dtype=np.int64)
         fold[rows.target] = [set_fold[name] for name in rows.sets[rows.target]]
-        numbers, ordinary = pd.factorize(content[~rows.target])
-        fold[~rows.target] = (splitter.permutation(len(ordinary)) % count)[numbers]
-        if len(ordinary) >= 2 * count:
+        numbers, negatives = pd.factorize(content[~rows.target])
+        fold[~rows.target] = (splitter.permutation(len(negatives)) % count)[numbers]
+        if len(negatives) >= 2 * count:
             return "sets", _folds(fold, count)
     numbers, distinct = pd.factorize(content)
     positive = rows.target[np.flatnonzero(~pd.Series(numbers).duplicated())]
@@ -743,19 +743,19 @@ def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
 
 
 def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> dict[str, float]:
-    """The AUROC of each OOD set against all ordinary samples, by its name.
+    """The AUROC of each OOD set against all in-distribution samples, by its name.
 
     Args:
         scores: (N,) higher = more likely OOD.
         target: (N,) bool, True for OOD samples.
         sets: (N,) names of the sets they come from.
     """
-    ordinary = np.sort(scores[~target])
+    in_dist = np.sort(scores[~target])
     found = {}
     for name in np.unique(sets[target]):
         values = scores[target & (sets == name)]
-        below, up_to = (np.searchsorted(ordinary, values, side=side) for side in ("left", "right"))
-        found[str(name)] = int((below + up_to).sum()) / (2 * len(values) * len(ordinary))  # a tie counts one half
+        below, up_to = (np.searchsorted(in_dist, values, side=side) for side in ("left", "right"))
+        found[str(name)] = int((below + up_to).sum()) / (2 * len(values) * len(in_dist))  # a tie counts one half
     return found
 
 

@@ -36,7 +36,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_document, sha256, some, write_bytes
 
-FORMAT: Literal[9] = 9
+FORMAT: Literal[10] = 10
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -67,7 +67,7 @@ _CONSTANT = 1e-12
 operations lose four digits at most."""
 
 TOLERANCE = 1e-3
-"""What an input may move by when a sample is computed again, in its scale among ordinary samples.
+"""What an input may move by when a sample is computed again, in its scale among in-distribution samples.
 
 It is what scores may move by. A score is a sum over many inputs, whose rounding is independent, so relative to its own
 scale it moves less than they do. In float32, inputs of five networks move by 1e-7 to 1e-5, those that are rounding by
@@ -84,7 +84,7 @@ A mean that happens to be nearly zero does so in one sample of a thousand, which
 """
 
 REACHED = 0.99
-"""The share of ordinary samples of which an input that is rounding tells nothing."""
+"""The share of in-distribution samples of which an input that is rounding tells nothing."""
 
 
 Folder = Path | zipfile.Path
@@ -317,7 +317,7 @@ def _nothing_to_tell(what: str, outputs: NetworkOutputs) -> str:
 
 
 def tolerance(unit: float) -> float:
-    """What an input may move by, in its scale among ordinary samples."""
+    """What an input may move by, in its scale among in-distribution samples."""
     return max(TOLERANCE, UNITS * unit)
 
 
@@ -352,7 +352,7 @@ def are_rounding(scaled: FloatArray, wider: FloatArray) -> BoolArray:
     weigh less.
 
     Args:
-        scaled: (N, D) the inputs of ordinary samples in the wider scales.
+        scaled: (N, D) the inputs of in-distribution samples in the wider scales.
         wider: (D,) as `widening` found.
     """
     reached = np.quantile(np.abs(scaled), REACHED, axis=0)
@@ -368,7 +368,7 @@ class Description(BaseModel):
         same: name of an array that is in the file under another one, and that other name.
     """
 
-    format: Literal[9] = FORMAT
+    format: Literal[10] = FORMAT
     arrays_sha256: str = ""
     same: dict[str, str] = {}
 
@@ -393,7 +393,7 @@ class MetaInputs:
     Attributes:
         columns: the columns of a feature table that it looks at.
         names: of the inputs, D of them.
-        scaling: that of ordinary samples.
+        scaling: that of in-distribution samples.
         baselines: those of the run, of which some are inputs.
         left_out: names of inputs that are none, since they hold little but rounding.
     """
@@ -407,37 +407,37 @@ class MetaInputs:
     @classmethod
     def fit(
         cls,
-        ordinary: pd.DataFrame,
+        in_dist: pd.DataFrame,
         baselines: FittedBaselines,
         *,
         twice: RecomputedRows | None = None,
         table: pd.DataFrame | None = None,
         gradients: FloatArray | None = None,
     ) -> Self:
-        """Learns the scale from ordinary samples.
+        """Learns the scale from in-distribution samples.
 
         Args:
-            ordinary: the feature table of in-distribution samples, with their content hashes if a bank holds some.
+            in_dist: the feature table of in-distribution samples, with their content hashes if a bank holds some.
             baselines: those of the run.
             twice: samples that were computed twice. Spreads are made wide enough for what these move by, and inputs of
                 which nothing is left then are rounding and left out.
-            table: the baselines of the ordinary samples, if they are known already.
+            table: the baselines of the in-distribution samples, if they are known already.
             gradients: their `gradient_inputs`, if they are known already.
 
         Raises:
             EvaluationError: no samples, no feature and no logit column, nothing but constants or rounding, or a value
                 not finite.
         """
-        features = _features_of(tuple(ordinary.columns))
-        known = baselines.scores(features.outputs(ordinary)) if table is None else table
+        features = _features_of(tuple(in_dist.columns))
+        known = baselines.scores(features.outputs(in_dist)) if table is None else table
         scores = np.column_stack([known[name] for name in baselines.inputs])
         names = [*features.gradients, *(f"{BASELINE_PREFIX}{name}" for name in baselines.inputs)]
-        known_gradients = features.gradient_inputs(ordinary) if gradients is None else gradients
+        known_gradients = features.gradient_inputs(in_dist) if gradients is None else gradients
         values = pd.DataFrame(np.concatenate([known_gradients, scores], axis=1), columns=names)
         scaling = Scaling.fit(values)
         if not scaling.scale.any():
-            raise EvaluationError(_nothing_to_tell("constant", features.outputs(ordinary)))
-        whole = cls(columns=_columns(ordinary), names=names, scaling=scaling, baselines=baselines)
+            raise EvaluationError(_nothing_to_tell("constant", features.outputs(in_dist)))
+        whole = cls(columns=_columns(in_dist), names=names, scaling=scaling, baselines=baselines)
         if twice is None:
             return whole
         once, again, other = map(whole.scaled, twice.versions, twice.baselines)
@@ -446,7 +446,7 @@ class MetaInputs:
         wide = replace(whole, scaling=scaling).of_known(known_gradients, known)
         rounding = are_rounding(wide, wider)
         if not scaling.scale[~rounding].any():
-            raise EvaluationError(_nothing_to_tell("constant or rounding", features.outputs(ordinary)))
+            raise EvaluationError(_nothing_to_tell("constant or rounding", features.outputs(in_dist)))
         named = np.array(names, dtype=np.str_)
         return replace(
             whole,
@@ -509,7 +509,7 @@ class MetaInputs:
         return features.gradient_inputs(ordered)
 
     def scaled(self, rows: Rows, baselines: Mapping[str, FloatArray] | pd.DataFrame | None = None) -> FloatArray:
-        """The inputs (N, D) of a feature table in scales from the centre of ordinary samples, within +-`LIMIT`.
+        """The inputs (N, D) of a feature table in scales from the centre of in-distribution samples, within +-`LIMIT`.
 
         Args:
             rows: the feature table.

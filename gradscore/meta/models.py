@@ -32,7 +32,7 @@ from .inputs import (
 Kind = Literal["logistic", "one_class"]
 
 NEIGHBOURS = 10
-"""Ordinary samples nearest to a sample by their gradients, by which its scores are judged."""
+"""In-distribution samples nearest to a sample by their gradients, by which its scores are judged."""
 
 _FARTHEST = 1000.0
 """Log-odds beyond which every probability is 0 or 1 in float64."""
@@ -56,7 +56,7 @@ class _Description(Description):
 
 
 class Near(NamedTuple):
-    """Inputs along the stretched axes (N, A), and the distances and places (N, n) of ordinary samples near them."""
+    """Inputs along the stretched axes (N, A), and the distances and places (N, n) of samples near them."""
 
     along: NDArray[np.float32]
     distances: FloatArray
@@ -80,7 +80,7 @@ _PREFIX = "alarms/"
 
 @dataclass(frozen=True, kw_only=True)
 class Alarms:
-    """One score of several: how rare each of them is among ordinary samples, where any of them may raise the alarm.
+    """One score of several: how rare each is among in-distribution samples, where any may raise the alarm.
 
     A regression trusts its coefficients far from all it has seen, and its sum drowns one score that speaks alone. The
     logarithm of the sum of weight / tail probability does neither: it follows whichever is rarest. It is minus that of
@@ -89,7 +89,7 @@ class Alarms:
     Attributes:
         places: (P - 1,) of the inputs that raise alarms beside the model's own score.
         weights: (P,) what each counts, that of the own score first.
-        knots: (P, K) values that fewer and fewer ordinary samples reach, ascending.
+        knots: (P, K) values that fewer and fewer in-distribution samples reach, ascending.
         rarity: (K,) minus the logarithm of the share that reaches them, times the power.
         scales: (P,) of the exponential tails beyond the last, over the power.
         line: (2,) slope and intercept that make log-odds of the sum.
@@ -113,7 +113,7 @@ class Alarms:
         usual: FloatArray | float = 0.0,
         power: float = 1.0,
     ) -> Self:
-        """Learns tails from ordinary samples.
+        """Learns tails from in-distribution samples.
 
         Args:
             own: (N,) scores of the model, of samples that do not all have the same.
@@ -172,7 +172,7 @@ class Alarms:
         return cls(places=places, **found)
 
     def _rarities(self, part: int, values: FloatArray) -> FloatArray:
-        """Minus the logarithm of the share of ordinary samples that reach values (N,)."""
+        """Minus the logarithm of the share of in-distribution samples that reach values (N,)."""
         knots = self.knots[part]
         before = np.clip(np.searchsorted(knots, values, side="left") - 1, 0, len(knots) - 2)  # of ties the commonest
         width = knots[before + 1] - knots[before]
@@ -204,13 +204,13 @@ class MetaModel:
     """A fitted meta model.
 
     Attributes:
-        kind: `logistic` (log-odds) or `one_class` (how far the nearest of some ordinary samples is by its gradients,
-            for which no positive sample was seen).
+        kind: `logistic` (log-odds) or `one_class` (how far the nearest of some in-distribution samples is by its
+            gradients, for which no positive sample was seen).
         inputs: what makes its inputs, D of them.
         arrays: everything else that was fitted: for `logistic` `coefficients` (D,) and `intercept` (1,) of a linear
             function of the scaled inputs; for `one_class` `axes` (A, D) of unit length, how far each is stretched,
-            `stretch` (A,), where ordinary samples are along them then, `ordinary` (M, A), and the inputs of these that
-            raise alarms, `levels` (M, P - 1). Those of `alarms`, where inputs raise alarms beside the own score.
+            `stretch` (A,), where in-distribution samples are along them then, `in_dist` (M, A), and the inputs of these
+            that raise alarms, `levels` (M, P - 1). Those of `alarms`, where inputs raise alarms beside the own score.
         notes: how it was fitted; plain values.
     """
 
@@ -269,18 +269,18 @@ class MetaModel:
         return own if self.alarms is None else self.alarms.sum(own, scaled, usual)
 
     def near(self, scaled: FloatArray) -> Near | None:
-        """The nearest ordinary samples of scaled inputs (N, D), for `one_class`; None for others."""
+        """The nearest in-distribution samples of scaled inputs (N, D), for `one_class`; None for others."""
         if self.kind != "one_class":
             return None
         along = self._along(scaled)
-        return Near(along, *self._nearest(along, min(NEIGHBOURS, len(self.arrays["ordinary"]) - 1)))
+        return Near(along, *self._nearest(along, min(NEIGHBOURS, len(self.arrays["in_dist"]) - 1)))
 
     def compared(self, scaled: FloatArray, near: Near | None = None) -> tuple[FloatArray, FloatArray | float]:
         """Scores (N,) of scaled inputs (N, D) without alarms, and what is usual (N, P - 1) of those that raise them.
 
-        Nothing is for `logistic`. For `one_class` half of their mean over the `NEIGHBOURS` nearest ordinary samples is:
-        what is rare among samples with gradients like these says more than what is rare among all. No sample is
-        compared with itself, nor with copies of it. What is near may be given where it is known.
+        Nothing is for `logistic`. For `one_class` half of their mean over the `NEIGHBOURS` nearest in-distribution
+        samples is: what is rare among samples with gradients like these says more than what is rare among all. No
+        sample is compared with itself, nor with copies of it. What is near may be given where it is known.
         """
         near = near or self.near(scaled)
         if near is None:
@@ -290,34 +290,34 @@ class MetaModel:
         return own, self.arrays["levels"][near.places].mean(axis=1) / 2
 
     def shares(self, near: Near) -> FloatArray:
-        """What each input has (N, D) of the squared distance from the nearest ordinary sample; for `one_class`.
+        """What each input has (N, D) of the squared distance from the nearest in-distribution sample; for `one_class`.
 
         The offset from it, along the axes, is o, stretched s o, and its square the sum of the products of both in the
         frame of the inputs.
         """
-        offsets = (near.along - self._ordinary.features[near.places[:, 0]]).astype(np.float64)
+        offsets = (near.along - self._in_dist.features[near.places[:, 0]]).astype(np.float64)
         axes, stretch = self.arrays["axes"], self.arrays["stretch"]
         terms = product(offsets / stretch, axes) * product(offsets * stretch, axes)
         whole = terms.sum(axis=1, keepdims=True)
         return np.asarray(np.divide(terms, whole, out=np.zeros_like(terms), where=whole != 0))
 
     @cached_property
-    def _ordinary(self) -> Bank:
-        features = self.arrays["ordinary"].astype(np.float32)
+    def _in_dist(self) -> Bank:
+        features = self.arrays["in_dist"].astype(np.float32)
         return Bank(features=features, classes=np.zeros(len(features), dtype=np.int64))
 
     @cached_property
     def _copies(self) -> dict[bytes, int]:
-        """Numbers of the ordinary samples by their bits; copies have one number."""
-        return {row.tobytes(): number for number, row in enumerate(self._ordinary.features)}
+        """Numbers of the in-distribution samples by their bits; copies have one number."""
+        return {row.tobytes(): number for number, row in enumerate(self._in_dist.features)}
 
     def _nearest(self, along: NDArray[np.float32], count: int) -> tuple[FloatArray, IntArray]:
-        """Distances (N, `count`) of the nearest ordinary samples that are no copies, and their places."""
+        """Distances (N, `count`) of the nearest in-distribution samples that are no copies, and their places."""
         theirs = np.array([self._copies.get(row.tobytes(), -1) for row in along], dtype=np.int64)
         numbers = None
         if (theirs >= 0).any():
-            numbers = theirs, np.array([self._copies[row.tobytes()] for row in self._ordinary.features])
-        distances, places, _ = self._ordinary.nearest(along, numbers, count)
+            numbers = theirs, np.array([self._copies[row.tobytes()] for row in self._in_dist.features])
+        distances, places, _ = self._in_dist.nearest(along, numbers, count)
         return distances, places
 
     def _along(self, scaled: FloatArray) -> NDArray[np.float32]:
@@ -348,9 +348,9 @@ class MetaModel:
         width = len(inputs.names)
         wanted: dict[str, tuple[int, ...]] = {"coefficients": (width,), "intercept": (1,)}
         if found.kind == "one_class":
-            rows, axes = (arrays[name].shape[:1] if name in arrays else () for name in ("ordinary", "axes"))
+            rows, axes = (arrays[name].shape[:1] if name in arrays else () for name in ("in_dist", "axes"))
             alarms = arrays["alarms/places"].shape if "alarms/places" in arrays else ()
-            wanted = {"axes": (*axes, width), "stretch": axes, "ordinary": rows + axes, "levels": rows + alarms}
+            wanted = {"axes": (*axes, width), "stretch": axes, "in_dist": rows + axes, "levels": rows + alarms}
         of_model = {name: values.shape for name, values in arrays.items() if not name.startswith("alarms/")}
         if of_model != wanted:
             raise StoreError(
@@ -427,7 +427,7 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
 
     An input that is loudest adds how rare it is, and others nothing. For a linear function the contribution is
     coefficient x scaled value, so a row sums to the own score less the intercept; a scaled value of zero is that of the
-    median ordinary sample. How rare a distance is, is shared out by what each input has of its square.
+    median in-distribution sample. How rare a distance is, is shared out by what each input has of its square.
 
     Args:
         model: the meta model.

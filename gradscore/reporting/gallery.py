@@ -115,13 +115,13 @@ def make_galleries(
         for dataset in records.datasets("ood", protocol):
             block = scores.columns("ood", protocol, dataset, ["positive", "chosen"])
             ood = block[positive_of(block)].sort_values("chosen", kind="stable").index.to_numpy()
-            ordinary = block.loc[~positive_of(block), "chosen"].to_numpy(dtype=np.float64)
+            in_dist = block.loc[~positive_of(block), "chosen"].to_numpy(dtype=np.float64)
             galleries.append(
                 Gallery(
                     title=f"OOD samples that slip through: {dataset}",
                     caption="The OOD samples with the lowest scores, and the share of in-distribution samples that "
                     "look more suspicious. If there are in-distribution samples among them, the set is not clean.",
-                    thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), ordinary),
+                    thumbnails=images.thumbnails(scores.rows("ood", protocol, dataset, ood[:PER_OOD_SET]), in_dist),
                 )
             )
     shown = [each for each in galleries if each.thumbnails]
@@ -146,11 +146,11 @@ class _Images:
         self._opened: dict[str, tuple[SampleSource, dict[str, int]] | None] = {}
         self.missing: dict[str, str] = {}
 
-    def thumbnails(self, rows: pd.DataFrame, ordinary: FloatArray | None = None) -> list[Thumbnail]:
-        """The thumbnails of rows of the score table, OOD samples where the scores of `ordinary` ones are given."""
+    def thumbnails(self, rows: pd.DataFrame, in_dist: FloatArray | None = None) -> list[Thumbnail]:
+        """The thumbnails of rows of the score table, OOD samples where the scores of in-distribution ones are given."""
         neighbours = [pd.DataFrame()] * len(rows) if self._nearest is None else self._nearest.of(rows)
         return [
-            replace(self._thumbnail(row, ordinary), nearest=[self._of_bank(each) for _, each in near.iterrows()])
+            replace(self._thumbnail(row, in_dist), nearest=[self._of_bank(each) for _, each in near.iterrows()])
             for (_, row), near in zip(rows.iterrows(), neighbours, strict=True)
         ]
 
@@ -159,9 +159,9 @@ class _Images:
         notes = [label, f"{near['distance']:.2f}"]
         return Thumbnail(sample_id=str(near["sample_id"]), image=self._image(near), notes=notes)
 
-    def _thumbnail(self, row: pd.Series, ordinary: FloatArray | None) -> Thumbnail:
-        if ordinary is not None:
-            share = float((ordinary > row["chosen"]).mean())
+    def _thumbnail(self, row: pd.Series, in_dist: FloatArray | None) -> Thumbnail:
+        if in_dist is not None:
+            share = float((in_dist > row["chosen"]).mean())
             notes = [f"predicted {self._name(row['prediction'])}", f"{100 * share:.0f} % of in-dist. above"]
         else:
             truth = f", is {self._name(row['label'])}" if row["label"] >= 0 else ""

@@ -97,8 +97,8 @@ def test_probabilities_are_averaged_at_the_temperature():
 
 
 def test_a_bank_that_trained_the_network_tells_no_temperature():
-    ordinary, unseen = labelled(500, scale=30.0), labelled(500, scale=3.0)
-    fitted = FittedBaselines.fit(ordinary, unseen=unseen, augmentations=["flip"])
+    in_dist, unseen = labelled(500, scale=30.0), labelled(500, scale=3.0)
+    fitted = FittedBaselines.fit(in_dist, unseen=unseen, augmentations=["flip"])
     assert fitted.learned["augmentations_temperature"] == BASELINES["augmentations_temperature"].fit(unseen)
 
 

@@ -39,12 +39,12 @@ def samples(count, *, seed, content="new"):
     return replace(look(features), augmentations=augmentations, content=hashes)
 
 
-ORDINARY = InDistribution(outputs=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
+IN_DIST = InDistribution(outputs=samples(M, seed=1, content="bank"), classes=np.arange(M) % K, head=HEAD)
 NEW = samples(13, seed=2)
-WHOLE = FittedBaselines.fit(ORDINARY, augmentations=["flip", "shift"])
-PLAIN = FittedBaselines.fit(ORDINARY)
+WHOLE = FittedBaselines.fit(IN_DIST, augmentations=["flip", "shift"])
+PLAIN = FittedBaselines.fit(IN_DIST)
 LOGITS = FittedBaselines.fit(
-    InDistribution(outputs=NetworkOutputs(logits=ORDINARY.outputs.logits), classes=ORDINARY.classes)
+    InDistribution(outputs=NetworkOutputs(logits=IN_DIST.outputs.logits), classes=IN_DIST.classes)
 )
 FITTED = {"features and augmentations": WHOLE, "features": PLAIN, "logits": LOGITS}
 
@@ -78,8 +78,8 @@ def test_every_score_that_samples_allow_is_there(fitted, names):
 
 def test_augmentations_of_logits_alone_have_no_score_of_features():
     bare = {name: NetworkOutputs(logits=augmentation.logits) for name, augmentation in NEW.augmentations.items()}
-    ordinary = InDistribution(outputs=NetworkOutputs(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
-    names = FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]).names
+    in_dist = InDistribution(outputs=NetworkOutputs(logits=NEW.logits, augmentations=bare), classes=NEW.predictions)
+    names = FittedBaselines.fit(in_dist, augmentations=["flip", "shift"]).names
     assert {"augmentations_probability", "msp@augmentations"} <= set(names)
     assert not {"augmentations_features", "knn", "vim"} & set(names)
 
@@ -99,10 +99,10 @@ def test_over_augmentations_is_the_mean_over_the_sample_and_its_augmentations(na
 
 def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
     """Augmentations of samples of the bank, with the classes that are predicted of the samples themselves."""
-    table = table_of(WHOLE, ORDINARY.outputs)
+    table = table_of(WHOLE, IN_DIST.outputs)
     found = [
-        WHOLE.bank.neighbours(each.penultimate, ORDINARY.outputs.predictions, ORDINARY.outputs.content)
-        for each in (ORDINARY.outputs, *ORDINARY.outputs.augmentations.values())
+        WHOLE.bank.neighbours(each.penultimate, IN_DIST.outputs.predictions, IN_DIST.outputs.content)
+        for each in (IN_DIST.outputs, *IN_DIST.outputs.augmentations.values())
     ]
     np.testing.assert_allclose(
         table["knn_1" + OVER_AUGMENTATIONS], np.mean([each.distances[:, 0] for each in found], axis=0), rtol=1e-12
@@ -113,7 +113,7 @@ def test_neighbours_of_augmentations_leave_out_the_sample_that_they_are_of():
 
 
 def test_augmentations_that_do_not_count_are_not_looked_at():
-    fitted = FittedBaselines.fit(ORDINARY, augmentations=["flip"])
+    fitted = FittedBaselines.fit(IN_DIST, augmentations=["flip"])
     only = replace(NEW, augmentations={"flip": NEW.augmentations["flip"]})
     np.testing.assert_array_equal(table_of(fitted, NEW), table_of(fitted, only))
 
@@ -152,9 +152,9 @@ def some(samples, rows):
 @pytest.mark.parametrize("rows", [1, 3, 7, 64])
 def test_a_sample_scores_the_same_in_any_company(rows):
     """With more than one thread of OpenBLAS as well, which deal rows out by how many there are."""
-    ordinary, head = wide(200, seed=1)
+    in_dist, head = wide(200, seed=1)
     fitted = FittedBaselines.fit(
-        InDistribution(outputs=ordinary, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
+        InDistribution(outputs=in_dist, classes=np.arange(200) % 10, head=head), augmentations=["flip", "shift"]
     )
     new, _ = wide(min(130, 30 * rows), seed=2)
     with threadpool_limits(2, user_api="blas"):
@@ -164,7 +164,7 @@ def test_a_sample_scores_the_same_in_any_company(rows):
 
 def test_content_is_stored_as_it_is_or_not_at_all():
     restored = restored_of(WHOLE, WHOLE.arrays())
-    np.testing.assert_array_equal(restored.bank.content, ORDINARY.outputs.content)
+    np.testing.assert_array_equal(restored.bank.content, IN_DIST.outputs.content)
     assert restored.bank.content.dtype.kind == "U"
     assert restored_of(WHOLE, WHOLE.arrays(content=False)).bank.content is None
 
@@ -195,30 +195,30 @@ def test_samples_of_which_less_is_known_are_refused(asked, message):
 
 
 def test_a_score_whose_package_is_missing_is_left_out_with_a_notice(monkeypatch):
-    def fit(_ordinary):
+    def fit(_in_dist):
         raise MissingExtraError("energy needs a package; pip install it")
 
     monkeypatch.setitem(BASELINES._entries, "energy", replace(BASELINES["energy"], fit=fit))
-    found = FittedBaselines.fit(ORDINARY)
+    found = FittedBaselines.fit(IN_DIST)
     assert "energy" not in found.names
     assert found.notices == ["energy needs a package; pip install it"]
 
 
 def test_too_few_samples_are_refused():
-    one = NetworkOutputs(logits=ORDINARY.outputs.logits[:1], penultimate=ORDINARY.outputs.penultimate[:1])
+    one = NetworkOutputs(logits=IN_DIST.outputs.logits[:1], penultimate=IN_DIST.outputs.penultimate[:1])
     with pytest.raises(EvaluationError, match="at least 2"):
-        FittedBaselines.fit(InDistribution(outputs=one, classes=ORDINARY.classes[:1], head=HEAD))
+        FittedBaselines.fit(InDistribution(outputs=one, classes=IN_DIST.classes[:1], head=HEAD))
 
 
 def test_distances_from_few_samples_that_fit_meta_models_are_no_inputs():
     """Of fewer than two for each dimension; they are compared all the same."""
-    few = NetworkOutputs(logits=ORDINARY.outputs.logits[:12], penultimate=ORDINARY.outputs.penultimate[:12])
-    ordinary = InDistribution(outputs=few, classes=ORDINARY.classes[:12], head=HEAD)
+    few = NetworkOutputs(logits=IN_DIST.outputs.logits[:12], penultimate=IN_DIST.outputs.penultimate[:12])
+    in_dist = InDistribution(outputs=few, classes=IN_DIST.classes[:12], head=HEAD)
     leaving_out = {"mahalanobis", "relative_mahalanobis", "unit_mahalanobis", "fdbd"}
-    fitted = FittedBaselines.fit(ordinary, on_others=False)
-    assert set(FittedBaselines.fit(ordinary).inputs) - set(fitted.inputs) == leaving_out
+    fitted = FittedBaselines.fit(in_dist, on_others=False)
+    assert set(FittedBaselines.fit(in_dist).inputs) - set(fitted.inputs) == leaving_out
     assert fitted.compared == PLAIN.compared
-    assert FittedBaselines.fit(ORDINARY, on_others=False).inputs == PLAIN.inputs
+    assert FittedBaselines.fit(IN_DIST, on_others=False).inputs == PLAIN.inputs
 
 
 LEAVING_OUT = [name for name in BASELINES if BASELINES[name].leaves_out]
@@ -236,45 +236,45 @@ def scored_without(sample):
             logits=outputs.logits[rest], penultimate=outputs.penultimate[rest], augmentations=parts, content=content
         )
 
-    ordinary = InDistribution(outputs=of(ORDINARY.outputs), classes=ORDINARY.classes[rest], head=HEAD)
-    return table_of(FittedBaselines.fit(ordinary, augmentations=["flip", "shift"]), ORDINARY.outputs).iloc[sample]
+    in_dist = InDistribution(outputs=of(IN_DIST.outputs), classes=IN_DIST.classes[rest], head=HEAD)
+    return table_of(FittedBaselines.fit(in_dist, augmentations=["flip", "shift"]), IN_DIST.outputs).iloc[sample]
 
 
 @pytest.mark.parametrize("name", [*LEAVING_OUT, *(name + OVER_AUGMENTATIONS for name in LEAVING_OUT)])
 def test_a_sample_that_fitted_scores_as_if_it_had_not(name):
     """Against fits without each of the samples, from the start."""
-    found = table_of(WHOLE, ORDINARY.outputs)[name].to_numpy()
+    found = table_of(WHOLE, IN_DIST.outputs)[name].to_numpy()
     expected = [scored_without(place)[name] for place in range(0, M, 9)]
     np.testing.assert_allclose(found[::9], expected, rtol=1e-9)
-    assert not np.isclose(found, table_of(WHOLE, replace(ORDINARY.outputs, content=None))[name]).any()
+    assert not np.isclose(found, table_of(WHOLE, replace(IN_DIST.outputs, content=None))[name]).any()
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "relative_mahalanobis", "unit_mahalanobis"])
 def test_a_direction_that_one_sample_alone_has_is_gone_without_it(name):
     """As a unit that is active in one sample: nothing is known of how far others go along it."""
-    alone = ORDINARY.outputs.penultimate.copy()
+    alone = IN_DIST.outputs.penultimate.copy()
     alone[:, 0] = 0.0
     alone[7, 0] = 3.0
-    outputs = replace(ORDINARY.outputs, penultimate=alone, augmentations={})
-    found = table_of(FittedBaselines.fit(replace(ORDINARY, outputs=outputs)), outputs)[name].iloc[7]
+    outputs = replace(IN_DIST.outputs, penultimate=alone, augmentations={})
+    found = table_of(FittedBaselines.fit(replace(IN_DIST, outputs=outputs)), outputs)[name].iloc[7]
     rest = np.arange(M) != 7
     others = NetworkOutputs(logits=outputs.logits[rest], penultimate=alone[rest])
-    refitted = FittedBaselines.fit(InDistribution(outputs=others, classes=ORDINARY.classes[rest], head=HEAD))
+    refitted = FittedBaselines.fit(InDistribution(outputs=others, classes=IN_DIST.classes[rest], head=HEAD))
     assert found == pytest.approx(table_of(refitted, outputs)[name].iloc[7], rel=1e-6)
 
 
 def test_a_class_of_one_sample_is_gone_without_it():
-    classes = np.where(np.arange(M) == 7, 9, ORDINARY.classes)
-    ordinary = replace(ORDINARY, classes=classes)
-    found = table_of(FittedBaselines.fit(ordinary), ORDINARY.outputs)["mahalanobis"].iloc[7]
+    classes = np.where(np.arange(M) == 7, 9, IN_DIST.classes)
+    in_dist = replace(IN_DIST, classes=classes)
+    found = table_of(FittedBaselines.fit(in_dist), IN_DIST.outputs)["mahalanobis"].iloc[7]
     rest = np.arange(M) != 7
-    outputs = NetworkOutputs(logits=ordinary.outputs.logits[rest], penultimate=ordinary.outputs.penultimate[rest])
+    outputs = NetworkOutputs(logits=in_dist.outputs.logits[rest], penultimate=in_dist.outputs.penultimate[rest])
     others = FittedBaselines.fit(InDistribution(outputs=outputs, classes=classes[rest], head=HEAD))
-    assert found == pytest.approx(table_of(others, ORDINARY.outputs)["mahalanobis"].iloc[7])
+    assert found == pytest.approx(table_of(others, IN_DIST.outputs)["mahalanobis"].iloc[7])
 
 
 def test_samples_among_others_that_fitted_are_scored_alike():
-    both = replace(NEW, content=np.array([*ORDINARY.outputs.content[:4], *NEW.content[4:]]))
+    both = replace(NEW, content=np.array([*IN_DIST.outputs.content[:4], *NEW.content[4:]]))
     found = table_of(WHOLE, replace(both, penultimate=NEW.penultimate))
     pd.testing.assert_frame_equal(found[LEAVING_OUT].iloc[4:], table_of(WHOLE, NEW)[LEAVING_OUT].iloc[4:])
 
@@ -286,6 +286,6 @@ def test_an_axis_that_holds_rounding_alone_tells_nothing(name):
     whole = generator.normal(size=(M, D)) * 0.05
     whole = whole - whole.mean(axis=1, keepdims=True)
     rounded, again = (whole + generator.normal(scale=1e-8, size=whole.shape) for _ in range(2))
-    fitted = FittedBaselines.fit(InDistribution(outputs=look(rounded), classes=ORDINARY.classes, head=HEAD))
+    fitted = FittedBaselines.fit(InDistribution(outputs=look(rounded), classes=IN_DIST.classes, head=HEAD))
     first, second = (table_of(fitted, look(each))[name].to_numpy() for each in (rounded, again))
     np.testing.assert_allclose(second, first, atol=1e-3 * first.std())

@@ -48,10 +48,10 @@ def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, smal
     scorer = Scorer.load(small_bundle, trust_code=True)
     features = pd.DataFrame(scorer._extractor.values(scorer._tensors(images)), columns=scorer.bundle.columns)
     calibration = RunFolder(small_run).read("in_dist.calibration")
-    ordinary = energy(calibration[calibration["correct"].astype(bool)])
+    negatives = energy(calibration[calibration["correct"].astype(bool)])
     wanted = energy(features)
     np.testing.assert_allclose(found["score_ood"], wanted, rtol=1e-5)
-    p_values = (1 + (ordinary[None, :] >= found["score_ood"].to_numpy()[:, None]).sum(axis=1)) / (1 + len(ordinary))
+    p_values = (1 + (negatives[None, :] >= found["score_ood"].to_numpy()[:, None]).sum(axis=1)) / (1 + len(negatives))
     np.testing.assert_allclose(found["p_value_ood"], p_values)
     rejected = found["reason"].str.contains("OOD score above its threshold")
     limit = read_bundle(bundle_file).detectors["ood"].threshold

@@ -68,7 +68,7 @@ LAWS = {"normal": (19, 0.05, False), "Cauchy": (50, 0.1, True), "normal, many": 
 
 
 def false_alarms(n: int, alpha: float, *, heavy: bool, seed: int) -> np.ndarray:
-    """How many of `NEW` ordinary samples are flagged, for each of many simulated calibrations."""
+    """How many of `NEW` in-distribution samples are flagged, for each of many simulated calibrations."""
     generator = GENERATOR(seed)
     draw = generator.standard_cauchy if heavy else generator.standard_normal
     calibrations, new = draw((SPLITS, n)), draw((SPLITS, NEW))
@@ -88,7 +88,7 @@ def test_false_alarms_follow_the_exact_law_and_keep_the_bound(n: int, alpha: flo
     assert counts.var() == pytest.approx(law.var(), rel=0.15)
 
 
-def test_p_values_of_ordinary_samples_are_uniform() -> None:
+def test_p_values_of_in_dist_samples_are_uniform() -> None:
     generator = GENERATOR(3)
     found = np.concatenate([p_values(generator.normal(size=99), generator.normal(size=1)) for _ in range(2000)])
     jittered = found - generator.uniform(0, 0.01, len(found))

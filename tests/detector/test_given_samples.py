@@ -164,10 +164,10 @@ def test_classes_of_minus_one_and_one_are_refused(fitted, fits: bool) -> None:
 
 def test_far_samples_are_told_from_others(fitted) -> None:
     generator = torch.Generator().manual_seed(1)
-    ordinary = fitted.score(torch.randn(100, 4, generator=generator))
+    in_dist = fitted.score(torch.randn(100, 4, generator=generator))
     far = fitted.score(6 * torch.randn(100, 4, generator=generator))
-    assert (ordinary["decision"] == "accept").mean() > 0.8
-    assert far["score_ood"].median() > ordinary["score_ood"].quantile(0.9)
+    assert (in_dist["decision"] == "accept").mean() > 0.8
+    assert far["score_ood"].median() > in_dist["score_ood"].quantile(0.9)
 
 
 def test_drivers_explain_scores(fitted) -> None:

@@ -232,18 +232,18 @@ def test_auxiliary_sets_are_judged_as_an_independent_count_says(tmp_path: Path) 
     run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.0, auxiliary=3)
     fit_run(run)
     judged = choice_of(run, "ood/leave_one_dataset_out/a")["judged"]["max_logit"]
-    ordinary = run.read("in_dist.fit")["logit_0"].to_numpy()
+    in_dist = run.read("in_dist.fit")["logit_0"].to_numpy()
     areas = [
-        np.mean(run.read(f"ood.made_{place}")["logit_0"].to_numpy()[:, None] < ordinary[None]) for place in range(3)
+        np.mean(run.read(f"ood.made_{place}")["logit_0"].to_numpy()[:, None] < in_dist[None]) for place in range(3)
     ]
     assert judged == pytest.approx(np.mean(areas), abs=0.03)
 
 
 def test_what_is_held_out_is_judged_as_an_independent_count_says(tmp_path: Path) -> None:
-    """Of every set left out, the AUROC of the logits' margin against parts of the ordinary samples."""
+    """Of every set left out, the AUROC of the logits' margin against parts of the in-distribution samples."""
     run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.0)
     fit_run(run)
     judged = choice_of(run, "ood/leave_one_dataset_out/a")["judged"]["max_logit"]
-    ordinary = run.read("in_dist.fit")["logit_0"].to_numpy()
-    areas = [np.mean(run.read(f"ood.{name}")["logit_0"].to_numpy()[:, None] < ordinary[None]) for name in "bcd"]
+    in_dist = run.read("in_dist.fit")["logit_0"].to_numpy()
+    areas = [np.mean(run.read(f"ood.{name}")["logit_0"].to_numpy()[:, None] < in_dist[None]) for name in "bcd"]
     assert judged == pytest.approx(np.mean(areas), abs=0.03)

@@ -111,8 +111,8 @@ def test_scores_of_different_length_are_refused():
 def sets(*, seed, sizes=(40, 60), negatives=100, shift=1.0):
     """Scores and truths of data sets with the same negatives."""
     generator = np.random.default_rng(seed)
-    ordinary = generator.normal(size=negatives)
-    scores = [np.r_[ordinary, generator.normal(shift, 1.0, size)] for size in sizes]
+    below = generator.normal(size=negatives)
+    scores = [np.r_[below, generator.normal(shift, 1.0, size)] for size in sizes]
     return scores, [np.arange(len(each)) >= negatives for each in scores]
 
 

@@ -298,7 +298,7 @@ def test_nothing_is_subsampled_while_everything_fits():
     assert rows_that_fit({"in_dist.fit": 60_000, "in_dist.test": 10**6, "ood.a": 40_000}) == {}
 
 
-def test_half_of_the_samples_are_ordinary_ones():
+def test_half_of_the_samples_are_in_dist_ones():
     found = rows_that_fit({"in_dist.fit": 400_000, "in_dist.bank": 150_000, "ood.a": 300_000, "ood.b": 1_000})
     kept = {name: int(mask.sum()) for name, mask in found.items()}
     assert kept == {"in_dist.fit": 50_000, "in_dist.bank": 100_000, "ood.a": 49_000}

@@ -17,11 +17,9 @@ BASELINES = ["chosen", "score_lr", "msp"]
 
 def block(*, task="ood", protocol="leave_one_dataset_out", dataset="a", positives=40, shift=1.0, seed=0, distinct=None):
     generator = np.random.default_rng(seed)
-    ordinary = np.random.default_rng(99).normal(
-        size=(60, len(BASELINES))
-    )  # the same in-distribution samples in every set
+    negatives = np.random.default_rng(99).normal(size=(60, len(BASELINES)))  # the same in every set
     truth = np.arange(60 + positives) >= 60
-    values = np.concatenate([ordinary, generator.normal(shift, 1.0, (positives, len(BASELINES)))])
+    values = np.concatenate([negatives, generator.normal(shift, 1.0, (positives, len(BASELINES)))])
     content = [f"{dataset} {place if distinct is None else place % distinct}" for place in range(60 + positives)]
     leading = {"task": task, "protocol": protocol, "dataset": dataset, "content_hash": content, "positive": truth}
     probability = 1 / (1 + np.exp(-values[:, 0])) if task == "misclassification" else np.nan

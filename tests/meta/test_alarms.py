@@ -21,23 +21,23 @@ PLAIN = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
 EQUAL = dict.fromkeys(["own", *DISTANCES], 1.0)
 WITH = add_alarms(PLAIN, ROWS, EQUAL)
 
-ORDINARY = np.random.default_rng(0).normal(size=(2000, 2))
+IN_DIST = np.random.default_rng(0).normal(size=(2000, 2))
 
 
 def fitted(weights=(1.0, 1.0)):
-    return Alarms.fit(ORDINARY[:, 0], ORDINARY, np.array([1]), np.array(weights))
+    return Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array(weights))
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.0, 1.0, 2.0])
 def test_what_is_raised_is_minus_the_logarithm_of_the_share_that_reaches_it(value):
-    share = (ORDINARY[:, 0] >= value).mean()
+    share = (IN_DIST[:, 0] >= value).mean()
     raised = fitted().raised(np.array([value]), np.array([[0.0, -9.0]]))[0, 0]
     assert raised == pytest.approx(-np.log(share), abs=0.05)
 
 
 def test_a_value_that_a_fifth_have_is_as_rare_as_a_fifth():
     own = np.minimum(np.arange(1000.0), 800.0)  # the largest value, 800, two hundred times
-    tied = Alarms.fit(own, ORDINARY[:1000], np.array([1]), np.ones(2))
+    tied = Alarms.fit(own, IN_DIST[:1000], np.array([1]), np.ones(2))
     at_top, below = tied.raised(np.array([800.0, 500.0]), np.zeros((2, 2)))[:, 0]
     assert at_top == pytest.approx(-np.log(0.2), abs=0.15)
     assert below == pytest.approx(-np.log(0.5), abs=0.05)
@@ -45,33 +45,33 @@ def test_a_value_that_a_fifth_have_is_as_rare_as_a_fifth():
 
 def test_beyond_all_samples_the_tail_is_exponential():
     """Its scale is by how much the highest tenth exceed the quantile at 0.9, in the mean."""
-    limit = np.quantile(ORDINARY[:, 0], 0.9)
-    scale = (ORDINARY[ORDINARY[:, 0] > limit, 0] - limit).mean()
+    limit = np.quantile(IN_DIST[:, 0], 0.9)
+    scale = (IN_DIST[IN_DIST[:, 0] > limit, 0] - limit).mean()
     near, far = (fitted().raised(np.array([value]), np.zeros((1, 2)))[0, 0] for value in (10.0, 12.0))
     assert far - near == pytest.approx(2.0 / scale, rel=1e-9)
-    last = np.quantile(ORDINARY[:, 0], 1 - 1 / 2001)
+    last = np.quantile(IN_DIST[:, 0], 1 - 1 / 2001)
     assert near == pytest.approx(np.log(2001) + (10.0 - last) / scale, rel=1e-9)
 
 
 def test_the_sum_is_that_of_weights_over_tail_probabilities():
     """By hand: shares of 1/10 and 1/100 with weights of 1 and 1/4 give log(10 + 25)."""
-    own, other = (np.quantile(ORDINARY[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
+    own, other = (np.quantile(IN_DIST[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
     found = fitted((1.0, 0.25)).sum(np.array([own]), np.array([[0.0, other]]))
     assert found[0] == pytest.approx(np.log(35), abs=0.02)
 
 
 def test_tail_probabilities_may_count_by_their_root():
     """By hand: roots of shares of 1/4 and 1/100 with weights of 1 and 1/2 give log(2 + 5); far out tails halve."""
-    own, other = (np.quantile(ORDINARY[:, place], 1 - share) for place, share in ((0, 0.25), (1, 0.01)))
-    rooted = Alarms.fit(ORDINARY[:, 0], ORDINARY, np.array([1]), np.array([1.0, 0.5]), power=0.5)
+    own, other = (np.quantile(IN_DIST[:, place], 1 - share) for place, share in ((0, 0.25), (1, 0.01)))
+    rooted = Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 0.5]), power=0.5)
     assert rooted.sum(np.array([own]), np.array([[0.0, other]]))[0] == pytest.approx(np.log(7), abs=0.02)
     far, plain = (each.raised(np.array([9.0]), np.zeros((1, 2)))[0, 0] for each in (rooted, fitted()))
     assert far == pytest.approx(plain / 2)
 
 
 def test_what_is_usual_is_taken_off_inputs():
-    usual = np.full((len(ORDINARY), 1), 3.0)
-    moved = Alarms.fit(ORDINARY[:, 0], ORDINARY + 3, np.array([1]), np.ones(2), usual=usual)
+    usual = np.full((len(IN_DIST), 1), 3.0)
+    moved = Alarms.fit(IN_DIST[:, 0], IN_DIST + 3, np.array([1]), np.ones(2), usual=usual)
     many = np.random.default_rng(1).normal(size=(50, 2))
     np.testing.assert_allclose(moved.sum(many[:, 0], many + 1, np.ones((50, 1))), fitted().sum(many[:, 0], many))
 
@@ -84,7 +84,7 @@ def test_more_is_more_alarming_everywhere():
 
 def test_stored_arrays_give_the_same():
     stored = Alarms.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
-    many = ORDINARY[:50] * 4
+    many = IN_DIST[:50] * 4
     np.testing.assert_array_equal(stored.sum(many[:, 0], many), fitted().sum(many[:, 0], many))
     assert Alarms.of_arrays({"coefficients": np.zeros(1)}) is None
 
@@ -112,7 +112,7 @@ def test_without_penultimate_features_nothing_raises_alarms():
 
 
 def test_what_is_far_in_another_way_is_found():
-    """A regression that was told that positives have small gradients calls a sample far from all classes ordinary."""
+    """Told that positives have small gradients, a regression calls a sample far from all classes in-distribution."""
     scaled = np.zeros((240, len(INPUTS.names)))
     generator = np.random.default_rng(2)
     scaled[:] = generator.normal(size=scaled.shape)
@@ -129,7 +129,7 @@ def test_what_is_far_in_another_way_is_found():
 
 
 def test_alarms_stay_where_they_find_no_set_that_was_fitted_on():
-    """Of sets in the midst of ordinary samples a regression learns nothing; what is far from all of them is found."""
+    """Of sets amid in-distribution samples a regression learns nothing; what is far from all of them is found."""
     generator = np.random.default_rng(2)
     truth, sets = np.tile(TRUTH, 10), np.tile(SETS, 10)
     scaled = generator.normal(size=(2400, len(INPUTS.names))) * np.where(truth, 0.3, 1.0)[:, None]
@@ -183,10 +183,10 @@ def test_areas_of_left_out_sets_are_those_of_the_log_odds_without_alarms():
     left_out = left_out_of(ROWS.scaled)
     expected = []
     for (_, held_out), odds in zip(left_out.folds, left_out.odds, strict=True):
-        ordinary = [place for place in held_out if not TRUTH[place]]
+        in_dist = [place for place in held_out if not TRUTH[place]]
         for name in sorted({SETS[place] for place in held_out if TRUTH[place]}):
             found = [place for place in held_out if SETS[place] == name]
-            expected.append(auroc(odds[[*ordinary, *found]], np.arange(len(ordinary) + len(found)) >= len(ordinary)))
+            expected.append(auroc(odds[[*in_dist, *found]], np.arange(len(in_dist) + len(found)) >= len(in_dist)))
     np.testing.assert_allclose(left_out.areas({}, {"own": 1.0}), expected, atol=1e-12)
 
 

@@ -30,9 +30,9 @@ def test_contributions_of_one_class_add_up_to_the_loudest_alarm():
 
 
 def test_a_distance_is_shared_out_by_what_is_off():
-    """Beside an ordinary sample, off in one gradient alone."""
-    ordinary = ROWS.scaled[~TRUTH][:1]
-    beside = ordinary.copy()
+    """Beside an in-distribution sample, off in one gradient alone."""
+    in_dist = ROWS.scaled[~TRUTH][:1]
+    beside = in_dist.copy()
     beside[0, INPUTS.names.index("u/head/l1")] += 0.01
     shares = ONE_CLASS.shares(ONE_CLASS.near(beside))[0]
     assert shares.sum() == pytest.approx(1.0)
@@ -47,7 +47,7 @@ def test_neighbours_are_looked_for_once(monkeypatch):
 
 
 def test_the_loudest_alarm_is_what_is_explained():
-    """A distance that no ordinary sample comes near is all there is to say; else the own score is explained."""
+    """A distance that no in-distribution sample comes near is all there is to say; else the own score is explained."""
     model = add_alarms(LOGISTIC, ROWS, alarm_weights(INPUTS, None))
     far = np.zeros((2, len(INPUTS.names)))
     place = INPUTS.names.index("baseline/unit_mahalanobis@augmentations")

@@ -151,11 +151,11 @@ def test_rows_in_another_order_fit_the_same():
 RAISING = ["unit_mahalanobis", "mahalanobis", "relative_mahalanobis", "fdbd", "energy", "ash"]
 
 
-def near(ordinary, new):
-    """Distances (N, M) along axes of variance v, each over its fourth root, of samples from ordinary ones."""
-    gradients = ordinary[:, OF_GRADIENT]
+def near(in_dist, new):
+    """Distances (N, M) along axes of variance v, each over its fourth root, of samples from in-distribution ones."""
+    gradients = in_dist[:, OF_GRADIENT]
     variances, frame = np.linalg.eigh(LedoitWolf().fit(gradients).covariance_)
-    seen, asked = ((each[:, OF_GRADIENT] @ frame) / variances**0.25 for each in (ordinary, new))
+    seen, asked = ((each[:, OF_GRADIENT] @ frame) / variances**0.25 for each in (in_dist, new))
     return np.linalg.norm(asked[:, None] - seen, axis=2)
 
 
@@ -163,28 +163,28 @@ def levels(scaled):
     return scaled[:, [place(name) for name in RAISING]]
 
 
-def usual_of(ordinary, distances):
+def usual_of(in_dist, distances):
     """Half the mean of the inputs over the ten nearest."""
-    return np.stack([levels(ordinary)[row.argsort()[:10]].mean(axis=0) for row in distances]) / 2
+    return np.stack([levels(in_dist)[row.argsort()[:10]].mean(axis=0) for row in distances]) / 2
 
 
-def test_one_class_measures_the_nearest_ordinary_sample_and_what_is_usual_near_it():
-    ordinary = ROWS.scaled[~TRUTH]
-    own, usual = fit_one_class(INPUTS, ordinary).compared(NEW)
-    distances = near(ordinary, NEW)
+def test_one_class_measures_the_nearest_in_dist_sample_and_what_is_usual_near_it():
+    in_dist = ROWS.scaled[~TRUTH]
+    own, usual = fit_one_class(INPUTS, in_dist).compared(NEW)
+    distances = near(in_dist, NEW)
     np.testing.assert_allclose(own, np.log(distances.min(axis=1)), atol=1e-5)
-    np.testing.assert_allclose(usual, usual_of(ordinary, distances), atol=1e-9)
+    np.testing.assert_allclose(usual, usual_of(in_dist, distances), atol=1e-9)
 
 
 def test_one_class_sums_weights_over_roots_of_tail_probabilities():
-    """Shares of ordinary samples that reach a value, none of which is compared with itself."""
-    ordinary = ROWS.scaled[~TRUTH]
-    apart = near(ordinary, ordinary)
+    """Shares of in-distribution samples that reach a value, none of which is compared with itself."""
+    in_dist = ROWS.scaled[~TRUTH]
+    apart = near(in_dist, in_dist)
     np.fill_diagonal(apart, np.inf)
-    distances = near(ordinary, NEW)
-    seen = np.column_stack([np.log(apart.min(axis=1)), levels(ordinary) - usual_of(ordinary, apart)])
-    new = np.column_stack([np.log(distances.min(axis=1)), levels(NEW) - usual_of(ordinary, distances)])
-    found = fit_one_class(INPUTS, ordinary).of_scaled(NEW)
+    distances = near(in_dist, NEW)
+    seen = np.column_stack([np.log(apart.min(axis=1)), levels(in_dist) - usual_of(in_dist, apart)])
+    new = np.column_stack([np.log(distances.min(axis=1)), levels(NEW) - usual_of(in_dist, distances)])
+    found = fit_one_class(INPUTS, in_dist).of_scaled(NEW)
     within = (new < np.quantile(seen, 0.95, axis=0)).all(axis=1) & ~TRUTH
     shares = (seen[None] >= new[within, None]).mean(axis=1)
     wanted = np.log(shares**-0.5 @ [2, 1, 1, 1, 1, 0.5, 0.5])
@@ -192,34 +192,34 @@ def test_one_class_sums_weights_over_roots_of_tail_probabilities():
     np.testing.assert_allclose(found[within], wanted, atol=0.1)
 
 
-def test_ordinary_samples_are_as_far_as_new_ones():
+def test_in_dist_samples_are_as_far_as_new_ones():
     """None is compared with itself or a copy, whoever asks: models are judged by samples that fitted them, too."""
-    ordinary = ROWS.scaled[~TRUTH]
-    apart = near(ordinary, ordinary)
+    in_dist = ROWS.scaled[~TRUTH]
+    apart = near(in_dist, in_dist)
     np.fill_diagonal(apart, np.inf)
-    for samples in (ordinary, np.vstack([ordinary, ordinary[:5]])):
-        own, usual = fit_one_class(INPUTS, ordinary).compared(samples)
+    for samples in (in_dist, np.vstack([in_dist, in_dist[:5]])):
+        own, usual = fit_one_class(INPUTS, in_dist).compared(samples)
         np.testing.assert_allclose(own[:90], np.log(apart.min(axis=1)), atol=1e-5)
-        np.testing.assert_allclose(usual[:90], usual_of(ordinary, apart), atol=1e-9)
+        np.testing.assert_allclose(usual[:90], usual_of(in_dist, apart), atol=1e-9)
 
 
 def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
-    """Ordinary samples of two kinds, with energies of 0 and 8: an energy of 8 is strange in the first."""
+    """In-distribution samples of two kinds, with energies of 0 and 8: an energy of 8 is strange in the first."""
     random = np.random.default_rng(5)
     kind = np.arange(400) % 2 == 0
-    ordinary = np.zeros((400, len(INPUTS.names)))
-    ordinary[:, OF_GRADIENT] = random.normal(size=(400, OF_GRADIENT.sum())) + 6 * kind[:, None]
-    ordinary[:, place("energy")] = random.normal(size=400) + 8 * kind
-    model = fit_one_class(INPUTS, ordinary)
-    strange = ordinary[~kind] + np.where(np.arange(len(INPUTS.names)) == place("energy"), 8.0, 0.0)
-    assert auroc(np.r_[model.of_scaled(ordinary[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.9
+    in_dist = np.zeros((400, len(INPUTS.names)))
+    in_dist[:, OF_GRADIENT] = random.normal(size=(400, OF_GRADIENT.sum())) + 6 * kind[:, None]
+    in_dist[:, place("energy")] = random.normal(size=400) + 8 * kind
+    model = fit_one_class(INPUTS, in_dist)
+    strange = in_dist[~kind] + np.where(np.arange(len(INPUTS.names)) == place("energy"), 8.0, 0.0)
+    assert auroc(np.r_[model.of_scaled(in_dist[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.9
 
 
-def test_of_many_ordinary_samples_every_so_many_are_kept(monkeypatch):
-    monkeypatch.setattr(fitting, "MOST_ORDINARY", 45)
-    ordinary = ROWS.scaled[~TRUTH]  # 90 of them
-    own, _ = fit_one_class(INPUTS, ordinary).compared(NEW)
-    np.testing.assert_allclose(own, np.log(near(ordinary, NEW)[:, ::2].min(axis=1)), atol=1e-5)
+def test_of_many_in_dist_samples_every_so_many_are_kept(monkeypatch):
+    monkeypatch.setattr(fitting, "MOST_KEPT", 45)
+    in_dist = ROWS.scaled[~TRUTH]  # 90 of them
+    own, _ = fit_one_class(INPUTS, in_dist).compared(NEW)
+    np.testing.assert_allclose(own, np.log(near(in_dist, NEW)[:, ::2].min(axis=1)), atol=1e-5)
 
 
 REFUSED = {
@@ -233,10 +233,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("ordinary", "message"), REFUSED.values(), ids=REFUSED)
-def test_one_class_of_too_little_is_refused(ordinary, message):
+@pytest.mark.parametrize(("in_dist", "message"), REFUSED.values(), ids=REFUSED)
+def test_one_class_of_too_little_is_refused(in_dist, message):
     with pytest.raises(EvaluationError, match=message):
-        fit_one_class(INPUTS, ordinary)
+        fit_one_class(INPUTS, in_dist)
 
 
 @pytest.mark.parametrize("target", [np.zeros(120, dtype=bool), np.ones(120, dtype=bool)], ids=["no", "nothing but"])

@@ -171,25 +171,25 @@ def test_groups(name, group):
     assert group_of(name) == group
 
 
-ORDINARY = make_table(seed=0, positive=np.zeros(100), augmentation=True)
+IN_DIST = make_table(seed=0, positive=np.zeros(100), augmentation=True)
 NEW = make_table(seed=1, positive=np.arange(40) % 4 == 0, augmentation=True)
-INPUTS = make_inputs(ORDINARY, augmentation=True)
+INPUTS = make_inputs(IN_DIST, augmentation=True)
 
 
 def column(name, frame=NEW):
     return INPUTS.scaled(frame)[:, INPUTS.names.index(name)]
 
 
-def test_a_magnitude_is_in_deviations_of_the_ordinary_samples_on_a_scale_of_decades():
-    decades, ordinary = np.log10(NEW["u/head/l1"]), np.log10(ORDINARY["u/head/l1"])
-    low, centre, high = np.quantile(ordinary, [0.25, 0.5, 0.75])
+def test_a_magnitude_is_in_deviations_of_the_in_dist_samples_on_a_scale_of_decades():
+    decades, in_dist = np.log10(NEW["u/head/l1"]), np.log10(IN_DIST["u/head/l1"])
+    low, centre, high = np.quantile(in_dist, [0.25, 0.5, 0.75])
     scale = (high - low) / (2 * norm.ppf(0.75))
     np.testing.assert_allclose(column("u/head/l1"), np.clip((decades - centre) / scale, -10, 10), rtol=1e-12)
 
 
 def test_a_baseline_is_in_deviations_as_it_is():
     energy = {
-        name: -np.logaddexp(table["logit_0"], table["logit_1"]) for name, table in (("fit", ORDINARY), ("new", NEW))
+        name: -np.logaddexp(table["logit_0"], table["logit_1"]) for name, table in (("fit", IN_DIST), ("new", NEW))
     }
     low, centre, high = np.quantile(energy["fit"], [0.25, 0.5, 0.75])
     scale = (high - low) / (2 * norm.ppf(0.75))
@@ -205,8 +205,8 @@ def test_baselines_that_are_inputs_are_there_and_no_others():
 
 def test_neighbours_of_a_sample_of_the_bank_are_others():
     """The rows that were fitted on are known by their content."""
-    assert (INPUTS.baseline_scores(ORDINARY)["knn_1"] > 0).all()
-    unknown = ORDINARY.drop(columns="content_hash")
+    assert (INPUTS.baseline_scores(IN_DIST)["knn_1"] > 0).all()
+    unknown = IN_DIST.drop(columns="content_hash")
     np.testing.assert_allclose(INPUTS.baseline_scores(unknown)["knn_1"], 0, atol=1e-3)
 
 
@@ -275,7 +275,7 @@ def test_tables_that_differ_are_refused(frame, message):
 
 
 def test_nothing_but_constants_are_refused():
-    constant = pd.concat([ORDINARY.iloc[[0]]] * 5, ignore_index=True).assign(content_hash=list("abcde"))
+    constant = pd.concat([IN_DIST.iloc[[0]]] * 5, ignore_index=True).assign(content_hash=list("abcde"))
     with pytest.raises(
         EvaluationError, match=r"every feature is constant; .*: the network gives all 5 of them the same"
     ):
@@ -286,7 +286,7 @@ def test_a_round_trip_gives_the_same_bits(tmp_path):
     write_files(tmp_path, INPUTS.files())
     loaded = MetaInputs.load(tmp_path)
     assert (loaded.names, loaded.columns) == (INPUTS.names, INPUTS.columns)
-    asked = pd.concat([NEW, ORDINARY], ignore_index=True)
+    asked = pd.concat([NEW, IN_DIST], ignore_index=True)
     assert loaded.scaled(asked).tobytes() == INPUTS.scaled(asked).tobytes()
     assert loaded.fingerprint == INPUTS.fingerprint
 
@@ -300,10 +300,10 @@ def test_arrays_that_are_alike_are_stored_once(tmp_path):
 
 
 def test_the_fingerprint_is_that_of_what_was_learned():
-    again = make_inputs(ORDINARY, augmentation=True)
+    again = make_inputs(IN_DIST, augmentation=True)
     assert again.fingerprint == INPUTS.fingerprint
-    assert make_inputs(ORDINARY.iloc[1:], augmentation=True).fingerprint != INPUTS.fingerprint
-    renamed = make_inputs(ORDINARY.assign(content_hash=[f"other {place}" for place in range(100)]), augmentation=True)
+    assert make_inputs(IN_DIST.iloc[1:], augmentation=True).fingerprint != INPUTS.fingerprint
+    renamed = make_inputs(IN_DIST.assign(content_hash=[f"other {place}" for place in range(100)]), augmentation=True)
     assert renamed.fingerprint == INPUTS.fingerprint
 
 

@@ -38,7 +38,7 @@ def test_folds_leave_whole_sets_out():
     assert set().union(*(out for _, out in folds)) == set(OOD_SETS)
 
 
-def test_every_ordinary_sample_is_held_out_once():
+def test_every_in_dist_sample_is_held_out_once():
     _, folds = fitting.held_out_folds(rows_of(), CONFIG)
     held_out = np.sort(np.concatenate([out for _, out in folds]))
     np.testing.assert_array_equal(held_out, np.arange(240))

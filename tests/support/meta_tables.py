@@ -54,13 +54,13 @@ def looks(start, features, *, look):
     return found
 
 
-def make_inputs(ordinary, *, augmentation=False, twice=None):
-    """Inputs fitted on ordinary samples, some of which may have been computed twice."""
-    samples = outputs_of(ordinary)
+def make_inputs(in_dist, *, augmentation=False, twice=None):
+    """Inputs fitted on in-distribution samples, some of which may have been computed twice."""
+    samples = outputs_of(in_dist)
     head = HEAD if samples.penultimate is not None else None
     of_what = InDistribution(outputs=samples, classes=samples.predictions, head=head)
     return MetaInputs.fit(
-        ordinary, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
+        in_dist, FittedBaselines.fit(of_what, augmentations=[AUGMENTATION] if augmentation else []), twice=twice
     )
 
 
