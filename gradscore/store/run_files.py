@@ -336,13 +336,18 @@ def verify_run(run: Path) -> Verification:
     """
     known = read_checksums(run)
     there = [name for name in _files(run) if name != CHECKSUMS]
-    needed = _listed(run) | {MANIFEST, CONFIG} if _is_finished(run) else set()
+    listed, is_finished = set[str](), False
+    with suppress(StoreError):  # a manifest that cannot be read lists nothing
+        manifest = Manifest.read(run)
+        listed = {path.relative_to(run).as_posix() for path in listed_files(run, manifest)}
+        is_finished = manifest.finished
+    needed = listed | {MANIFEST, CONFIG} if is_finished else set()
     if needed and not known:
         raise StoreError(
             f"{run / CHECKSUMS}: has no checksums, and this run is finished; restore it from a copy, or make the run "
             "anew in another folder: nothing tells whether these files are intact"
         )
-    damaged = [f"{name}: missing" for name in sorted((known.keys() | _listed(run)) - set(there))]
+    damaged = [f"{name}: missing" for name in sorted((known.keys() | listed) - set(there))]
     damaged += [f"{name}: {_OTHER_CONTENT}" for name in there if name in known and not _is_as(run, name, known)]
     not_recorded = [name for name in there if name not in known]
     lacking = dict.fromkeys(needed, f"has no checksum in {CHECKSUMS}")
@@ -359,21 +364,6 @@ def verify_run(run: Path) -> Verification:
 
 def _is_as(run: Path, name: str, known: Mapping[str, str]) -> bool:
     return (run / name).is_file() and file_sha256(run / name) == known[name]
-
-
-def _is_finished(run: Path) -> bool:
-    try:
-        return Manifest.read(run).finished
-    except StoreError:
-        return False
-
-
-def _listed(run: Path) -> set[str]:
-    """The files that the manifest lists; none where it cannot be read."""
-    try:
-        return {path.relative_to(run).as_posix() for path in listed_files(run, Manifest.read(run))}
-    except StoreError:
-        return set()
 
 
 def _shard_damage(run: Path, name: str) -> str:
