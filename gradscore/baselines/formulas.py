@@ -85,8 +85,7 @@ def msp(logits: ArrayLike) -> FloatArray:
     Returns:
         (N,) float64, at most 0; `exp` of it is 1 - max p, the sum of the other classes' probabilities.
     """
-    leading, others = _leading_and_others(_checked(logits))
-    return -np.logaddexp(0.0, leading - _log_sum_exp(others, axis=1))
+    return -np.logaddexp(0.0, -_sorted(_checked(logits))[1])
 
 
 def entropy(logits: ArrayLike) -> FloatArray:
@@ -299,29 +298,28 @@ def _log_sum_exp(values: FloatArray, axis: int) -> FloatArray:
     return np.asarray(np.log(np.exp(values - largest).sum(axis=axis)) + largest.squeeze(axis))
 
 
-def _leading_and_others(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Split (N, K) into the largest logit (N,) and the others (N, K - 1); of equal largest ones, one leads."""
+def _sorted(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Logits (N, K) in ascending order, and the log-odds (N,) of all classes but the last, which leads."""
     ordered = np.sort(logits, axis=1)
-    return ordered[:, -1], ordered[:, :-1]
+    return ordered, _log_sum_exp(ordered[:, :-1], axis=1) - ordered[:, -1]
 
 
 def _log_p_and_rest(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sorted log p (N, K) and log(1 - p) (N, K), the latter exact where p rounds to 1."""
-    leading, others = _leading_and_others(logits)
-    log_p = log_softmax(np.column_stack([others, leading]), axis=1)
-    rest_of_leading = -np.logaddexp(0.0, leading - _log_sum_exp(others, axis=1))
-    return log_p, np.column_stack([np.log1p(-np.exp(log_p[:, :-1])), rest_of_leading])
+    ordered, log_odds_of_others = _sorted(logits)
+    log_p = log_softmax(ordered, axis=1)
+    return log_p, np.column_stack([np.log1p(-np.exp(log_p[:, :-1])), -np.logaddexp(0.0, -log_odds_of_others)])
 
 
 def _log_probabilities(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sorted log p (N, K) and log(-log p) (N, K), the latter exact where p rounds to 1."""
-    leading, others = _leading_and_others(logits)
-    log_odds_of_others = _log_sum_exp(others, axis=1) - leading
-    log_p = log_softmax(np.column_stack([others, leading]), axis=1)
-    surprise = np.logaddexp(0.0, log_odds_of_others)
+    ordered, log_odds_of_others = _sorted(logits)
+    log_p = log_softmax(ordered, axis=1)
     with np.errstate(divide="ignore"):
         # log(log1p(exp(x))) is x to the last bit once exp(x) is below the float64 resolution.
-        log_surprise = np.where(log_odds_of_others < -40.0, log_odds_of_others, np.log(surprise))
+        log_surprise = np.where(
+            log_odds_of_others < -40.0, log_odds_of_others, np.log(np.logaddexp(0.0, log_odds_of_others))
+        )
     return log_p, np.column_stack([np.log(-log_p[:, :-1]), log_surprise])
 
 

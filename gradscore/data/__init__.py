@@ -87,7 +87,6 @@ from .splits import (
     DataConfig,
     DatasetConfig,
     OodConfig,
-    SelectConfig,
     SplitInfo,
     SplitKind,
     base_split,

@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
 
 from ..errors import EvaluationError
+from ..meta import area_of
 from ..system import BoolArray, FloatArray, IntArray
 
 Metric = Callable[[ArrayLike, ArrayLike], float | None]
@@ -29,9 +29,7 @@ GRID = 500
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
     """Area under the ROC curve: the chance that a positive outranks a negative, a tie counting one half.
 
-    Exact: the Mann-Whitney statistic from mid-ranks, summed in integers.
-
-    Source: Hanley and McNeil, 1982.
+    See `gradscore.meta.area_of`.
 
     Returns:
         A value in [0, 1], or None with fewer than two classes.
@@ -39,10 +37,7 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float | None:
     values, truth = checked(scores, positive)
     if truth.all() or not truth.any():
         return None
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    twice_ranks = np.rint(2.0 * rankdata(values)).astype(np.int64)
-    twice_wins = int(twice_ranks[truth].sum()) - positives * (positives + 1)
-    return twice_wins / (2 * positives * negatives)
+    return area_of(values[truth], values[~truth])
 
 
 def aupr_out(scores: ArrayLike, positive: ArrayLike) -> float | None:

@@ -30,7 +30,6 @@ from .fitting import (
     set_areas,
 )
 from .inputs import (
-    ARRAYS,
     BASELINE_PREFIX,
     DESCRIPTION,
     MetaInputs,
@@ -42,4 +41,4 @@ from .inputs import (
     write_files,
 )
 from .models import MetaModel, contributions, drivers, largest_group, read_notes
-from .placements import Placements
+from .placements import Placements, area_of

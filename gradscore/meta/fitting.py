@@ -21,7 +21,7 @@ from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
 from .inputs import BASELINE_PREFIX, MetaInputs
 from .models import DISTANCES, OWN, Alarms, MetaModel, prevalence_shift, weights_of
-from .placements import Placements
+from .placements import Placements, area_of
 from .regression import Regression
 
 _ONE_CLASS = {OWN: 2.0, **dict.fromkeys(DISTANCES, 1.0), "energy": 0.5, "ash": 0.5}
@@ -751,12 +751,7 @@ def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
         sets: (N,) names of the sets they come from.
     """
     in_dist = np.sort(scores[~target])
-    found = {}
-    for name in np.unique(sets[target]):
-        values = scores[target & (sets == name)]
-        below, up_to = (np.searchsorted(in_dist, values, side=side) for side in ("left", "right"))
-        found[str(name)] = int((below + up_to).sum()) / (2 * len(values) * len(in_dist))  # a tie counts one half
-    return found
+    return {str(name): area_of(scores[target & (sets == name)], in_dist) for name in np.unique(sets[target])}
 
 
 def _label(penalty: Penalty) -> str:

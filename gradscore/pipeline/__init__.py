@@ -21,5 +21,5 @@ from .extraction import (
     write_shards,
 )
 from .given import extract_given, feature_table, features, given_samples, warn_of_overflow
-from .loop import Counter, Cut, Progress, cut
+from .loop import Counter, Progress, cut
 from .progress import progress_bar

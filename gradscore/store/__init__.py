@@ -20,7 +20,6 @@ from .labels import (
 )
 from .manifest import (
     CodeInputs,
-    Manifest,
     RunInputs,
     Skipped,
     SplitEntry,

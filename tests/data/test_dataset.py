@@ -19,7 +19,6 @@ from gradscore.data import (
     Preprocessing,
     PreprocessingConfig,
     SampleDataset,
-    SelectConfig,
     SplitInfo,
     base_split,
     collate,
@@ -27,6 +26,7 @@ from gradscore.data import (
     open_splits,
 )
 from gradscore.data.dataset import lots, select
+from gradscore.data.splits import SelectConfig
 from gradscore.errors import DataError
 
 LABELS = [2, 0, 1, 2, 0, 1, 2, 0, 1, 2]

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 from scipy.stats import norm
 
 from gradscore.errors import EvaluationError, StoreError
-from gradscore.meta import ARRAYS, DESCRIPTION, MetaInputs, RecomputedRows, group_of, write_files
+from gradscore.meta import DESCRIPTION, MetaInputs, RecomputedRows, group_of, write_files
 from gradscore.meta import inputs as module
-from gradscore.meta.inputs import FeatureColumns, Scaling, logarithmic
+from gradscore.meta.inputs import ARRAYS, FeatureColumns, Scaling, logarithmic
 from gradscore.statistics import STATISTICS, Statistic
 
 FRAME = pd.DataFrame(

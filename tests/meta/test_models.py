@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression
 from gradscore.errors import EvaluationError, StoreError
 from gradscore.evaluation.metrics import auroc
 from gradscore.meta import (
-    ARRAYS,
     DESCRIPTION,
     MetaModel,
     Penalty,
@@ -22,6 +21,7 @@ from gradscore.meta import (
     fit_one_class,
     write_files,
 )
+from gradscore.meta.inputs import ARRAYS
 from gradscore.meta.models import prevalence_shift, probabilities
 
 TRUTH = np.arange(120) % 4 == 0

@@ -22,7 +22,6 @@ from gradscore.data import SplitInfo
 from gradscore.errors import StoreError
 from gradscore.models import Head
 from gradscore.store import (
-    Manifest,
     Recomputed,
     RunFolder,
     RunInputs,
@@ -37,6 +36,7 @@ from gradscore.store import (
     verify_run,
     write_shard,
 )
+from gradscore.store.manifest import Manifest
 from gradscore.store.run_folder import write_head
 
 NAMES = ["logit_0", "logit_1", "uniform/fc.weight/max"]

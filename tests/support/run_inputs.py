@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from gradscore.store import Manifest, RunInputs
+from gradscore.store import RunInputs
+from gradscore.store.manifest import Manifest
 
 
 def run_inputs(**changes: Any) -> RunInputs:
