@@ -123,7 +123,8 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
     drawn = f"{point}{f'; band: {BANDS[first.bands[0]]}' if first.bands else ''}."
     for measure in measures:
         found = {name: quantity.value.get(measure, {}) for name, quantity in groups.items()}
-        layers = _in_order({layer for layers in found.values() for layer in layers}, order)
+        seen = {layer for layers in found.values() for layer in layers if layer_of(layer)[0] in order}
+        layers = sorted(seen, key=model_order(order))
         lines = [_aggregated(name, found[name], layers, number, first) for number, name in enumerate(groups)]
         yield layer_profile(
             lines,
@@ -134,12 +135,6 @@ def _profiles(groups: Mapping[str, Quantity], order: Sequence[str]) -> Iterator[
             x_label=measure,
             log=first.log_scale and "norm" in measure and _all_positive(lines),
         )
-
-
-def _in_order(layers: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Layers, and calls of layers, in the order of the model; what is none of them is left out."""
-    place = model_order(order)
-    return sorted((layer for layer in layers if layer_of(layer)[0] in set(order)), key=place)
 
 
 def _all_positive(lines: Sequence[Line]) -> bool:

@@ -152,9 +152,7 @@ class EstimatedAccuracy:
 
     def of_sums(self, sums: Sums) -> AccuracyEstimate:
         """The estimate of samples of which sums are known."""
-        if sums.samples < FEWEST:
-            return UNKNOWN
-        if self.process is None:
+        if self.process is None or sums.samples < FEWEST:
             return UNKNOWN
         accuracy, size = self.process.at(self.terms.at(sums.means))
         # Variances of the shares of right predictions, here and among the calibration samples.
