@@ -8,7 +8,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,12 @@ def csv_source(request: Request) -> ColumnSource:
         label[:] = {chosen(names, request, "labels", LABEL_NAMES)} - numbers - found - {None}
         return [name for name in names if name in {*found, *label}]
 
-    try:
+    with _reading(path, "a table with the names of its columns in the first line"):
         rows = read_text_table(path, texts=as_written)
         for name in label:
             if name in rows.column_names:
                 place, column = rows.column_names.index(name), _classes(rows.column(name))
                 rows = rows.set_column(place, name, column)
-    except DAMAGE as error:
-        raise _unreadable(path, error, "a table with the names of its columns in the first line") from None
     if not rows.num_rows:  # of such columns it is not known what they hold
         raise DataError(f"data file {path} has no rows, only the names of columns")
     return column_source(Table(rows, f"data file {path}", path.parent, {}), request)
@@ -92,10 +90,9 @@ def table_columns(path: Path) -> pa.Table:
     Raises:
         DataError: it cannot be read.
     """
-    try:
-        return read_text_table(path) if path.suffix.lower() in (".csv", ".tsv") else pq.ParquetFile(path).read()
-    except DAMAGE as error:
-        raise _unreadable(path, error, "a table with the names of its columns") from None
+    with _reading(path, "a table with the names of its columns"):
+        found = read_text_table(path) if path.suffix.lower() in (".csv", ".tsv") else pq.ParquetFile(path).read()
+    return found
 
 
 def parquet_source(request: Request) -> ColumnSource:
@@ -119,12 +116,9 @@ def parquet_images(
             there twice.
     """
     path = file_of(request)
-    try:
-        with pq.ParquetFile(path) as file:
-            first = next(file.iter_batches(IMAGES_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
-            count = file.metadata.num_rows
-    except DAMAGE as error:
-        raise _unreadable(path, error, "a Parquet file") from None
+    with _reading(path, "a Parquet file"), pq.ParquetFile(path) as file:
+        first = next(file.iter_batches(IMAGES_AT_A_TIME), pa.RecordBatch.from_pylist([], file.schema_arrow))
+        count = file.metadata.num_rows
     head = _joined([pa.Table.from_batches([first])], where=f"data file {path}", folder=path.parent)
     found = found_columns(head, request)
     if found.kind != "image":
@@ -133,10 +127,8 @@ def parquet_images(
     name = named_column(head, request, "ids", ID_NAMES)
     names = None
     if name is not None and name not in found.columns:
-        try:
+        with _reading(path, "a Parquet file"):
             of_rows = pq.read_table(path, columns=[name])
-        except DAMAGE as error:
-            raise _unreadable(path, error, "a Parquet file") from None
         names = unique(replace(head, rows=of_rows), name)
 
     def read() -> Iterator[tuple[Any, Raw | UnreadableSampleError]]:
@@ -159,10 +151,8 @@ def parquet_images(
 def _read_parquet(paths: list[Path], *, where: str, folder: Path) -> Table:
     tables = []
     for path in paths:
-        try:
+        with _reading(path, "a Parquet file"):
             tables.append(pq.ParquetFile(path).read())
-        except DAMAGE as error:
-            raise _unreadable(path, error, "a Parquet file") from None
     return _joined(tables, where=where, folder=folder)
 
 
@@ -185,8 +175,13 @@ def _joined(tables: list[pa.Table], *, where: str, folder: Path) -> Table:
     return Table(rows, where, folder, class_names)
 
 
-def _unreadable(path: Path, error: Exception, wanted: str) -> DataError:
-    return DataError(f"data file {path} cannot be read: {reason(error)}; wanted {wanted}")
+@contextmanager
+def _reading(path: Path, wanted: str, *more: type[Exception]) -> Iterator[None]:
+    """Words what goes wrong while a file is read: one of `DAMAGE`, or of `more`."""
+    try:
+        yield
+    except (*DAMAGE, *more) as error:
+        raise DataError(f"data file {path} cannot be read: {reason(error)}; wanted {wanted}") from None
 
 
 def hf_source(request: Request) -> ColumnSource:
@@ -223,19 +218,14 @@ def _saved(folder: Path) -> Table:
             f"data set {folder}: it holds a selection of rows beside the rows, as old versions of datasets wrote it; "
             "load it with datasets and save_to_disk it again"
         )
-    try:
+    with _reading(folder / STATE, "what save_to_disk writes", TypeError):
         names = [str(entry["filename"]) for entry in state["_data_files"]]
-    except (KeyError, TypeError) as error:
-        raise _unreadable(folder / STATE, error, "what save_to_disk writes") from None
     tables = []
     for name in names:
         if Path(name).name != name:
             raise DataError(f"data set {folder}: {STATE} names {name!r}, which does not lie in that folder")
-        try:
-            with pa.memory_map(str(folder / name)) as source:
-                tables.append(pa.ipc.open_stream(source).read_all())
-        except DAMAGE as error:
-            raise _unreadable(folder / name, error, "an Arrow file of save_to_disk") from None
+        with _reading(folder / name, "an Arrow file of save_to_disk"), pa.memory_map(str(folder / name)) as source:
+            tables.append(pa.ipc.open_stream(source).read_all())
     return _joined(tables, where=f"data set {folder}", folder=folder)
 
 
@@ -249,10 +239,9 @@ def _chosen(split: Any, names: list[str], root: Path) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise _unreadable(path, error, "what save_to_disk writes") from None
+    with _reading(path, "what save_to_disk writes", TypeError, RecursionError):
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
+    return found
 
 
 def read_text_table(path: Path, *, texts: Callable[[Sequence[str]], Collection[str]] = lambda _: ()) -> pa.Table:
