@@ -91,8 +91,7 @@ def table_columns(path: Path) -> pa.Table:
         DataError: it cannot be read.
     """
     with _reading(path, "a table with the names of its columns"):
-        found = read_text_table(path) if path.suffix.lower() in (".csv", ".tsv") else pq.ParquetFile(path).read()
-    return found
+        return read_text_table(path) if path.suffix.lower() in (".csv", ".tsv") else pq.ParquetFile(path).read()
 
 
 def parquet_source(request: Request) -> ColumnSource:
@@ -240,8 +239,7 @@ def _chosen(split: Any, names: list[str], root: Path) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     with _reading(path, "what save_to_disk writes", TypeError, RecursionError):
-        found = dict(json.loads(path.read_text(encoding="utf-8")))
-    return found
+        return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_text_table(path: Path, *, texts: Callable[[Sequence[str]], Collection[str]] = lambda _: ()) -> pa.Table:
