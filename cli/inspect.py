@@ -25,7 +25,6 @@ from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
     from gradscore.inspect import Inspection
-    from gradscore.reporting import ToolFiles
 
 FIGURES_SHOWN = {
     ("output gradient", "norm per sample", "median"): "size of single samples' gradients at layer outputs, median",
@@ -90,7 +89,11 @@ def inspect(
     name = f"{config.run.parent.name}, by {by}"
     with changing(source, [folder.name]) if run is not None and out is None else nullcontext():
         files = write_inspection(found, out or folder, name=name)
-    _say_files(output, files)
+    output.say(f"figures: {files.tables[0]}")
+    if files.html is None:
+        output.tell(Notice(files.notice))
+    else:
+        output.say(f"report: {files.html}")
     result = {"verdict": found.verdict, "scope": SCOPE, "findings": found.findings, "samples": found.samples}
     output.document({**result, "notices": found.notices, "tables": files.tables, "report": files.html})
 
@@ -113,11 +116,3 @@ def _print(output: Output, found: Inspection) -> None:
         output.show(table)
     output.say(*(f"{group}: {count} samples" for group, count in found.samples.items()))
     output.tell(*notes(found.notices), rest="the report")
-
-
-def _say_files(output: Output, files: ToolFiles) -> None:
-    output.say(f"figures: {files.tables[0]}")
-    if files.html is None:
-        output.tell(Notice(files.notice))
-    else:
-        output.say(f"report: {files.html}")

@@ -204,11 +204,6 @@ class LocalCopy:
 
         _each(remove, names)
 
-    def read_there(self, name: str) -> bytes:
-        """The content of a small object; `ObjectStorageError` if it is not there."""
-        with _asking(self.address / name) as (files, path):
-            return bytes(files.cat_file(path))
-
     def leave(self, names: Iterable[str]) -> None:
         """Has files not uploaded until they change again."""
         here = self._here()
@@ -446,8 +441,10 @@ class WorkingCopy:
         there, known = entry_at(self.address / MANIFEST), self._copy.known.get(MANIFEST)
         if there is None or not manifest or (known is not None and known.tag == there.tag):
             return True
+        with _asking(self.address / MANIFEST) as (files, path):
+            content = bytes(files.cat_file(path))
         try:
-            theirs = parse_json(self._copy.read_there(MANIFEST))
+            theirs = parse_json(content)
         except ValueError:
             theirs = {}
         if any(theirs.get(part) != manifest.get(part) for part in ("inputs", "versions")):

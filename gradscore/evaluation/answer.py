@@ -399,7 +399,7 @@ def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], decid
         for each in by_others
     ]
     return [
-        *(_sentence(each) for _, each in advised),
+        *(f"{each[:1].upper()}{each[1:]}." for _, each in advised),
         *([f"The chosen score does not find {_listed(named)}."] if named else []),
         *([f"No score tells {_listed(by_none)} from the rest."] if by_none else []),
     ]
@@ -475,7 +475,7 @@ def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | Non
     # A mean may be nothing because gradients add to one set what they take from another.
     alone = [one for each in kinds if each.gradients != "add" for one in each.sets if one.gradients == "add"]
     added = [
-        f"{_auroc(each.by_gradients.value)} on {_in_mean(each)}"
+        f"{_points(each.by_gradients.value)} AUROC on {_in_mean(each)}"
         for each in [*(each for each in kinds if each.gradients == "add"), *verdicts_on_sets(alone)]
         if each.by_gradients is not None and each.by_gradients.value is not None
     ]
@@ -492,10 +492,6 @@ def _gradients(found: Sequence[Verdict], uses: Sequence[Use], without: str | Non
     said = f"Gradients {_listed(parts)}."
     spared = not any(each.needs_gradients for each in uses) or not (added or undecided)
     return f"{said} {without}" if spared else said
-
-
-def _auroc(value: float) -> str:
-    return f"{_points(value)} AUROC"
 
 
 def _points(value: float) -> str:
@@ -529,10 +525,6 @@ def _in_mean(verdict: Verdict) -> str:
 
 def _plain(dataset: str) -> str:
     return dataset.removesuffix(MEAN)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _listed(parts: Sequence[str]) -> str:

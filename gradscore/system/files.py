@@ -170,8 +170,7 @@ def make_folder(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file (UTF-8) in one step, as `replacing` does."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -257,11 +256,10 @@ def _is_being_written(temporary: Path) -> bool:
     if int(found[2]) == os.getpid():
         return False
     try:
-        os.kill(int(found[2]), 0)
+        with suppress(PermissionError):
+            os.kill(int(found[2]), 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
     return True
 
 
