@@ -221,24 +221,38 @@ def test_gradients_that_do_not_follow_the_size_of_the_loss_are_refused(make) -> 
             gradscore.features(model, X, losses=losses)
 
 
-class LessTheirMean(nn.Module):
-    """Takes a part of the mean over the batch away, which no gradient shows."""
+class Hidden(nn.Module):
+    """Two layers, with a change between them that no gradient shows; softmax does not see what all logits share."""
 
-    def __init__(self, part: float) -> None:
+    def __init__(self, change, shared: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.first, self.last, self.part = nn.Linear(6, 6), nn.Linear(6, 4), part
+        self.first, self.last, self.change, self.shared = nn.Linear(6, 6), nn.Linear(6, 4), change, shared
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.first(x)
-        return self.last(hidden - self.part * hidden.detach().mean(0))
+        return self.last(hidden + self.change(hidden.detach())) + self.shared
 
 
-def test_a_little_of_other_samples_is_too_much() -> None:
-    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+def quantised(hidden: torch.Tensor) -> torch.Tensor:
+    step = hidden.max() / 255
+    return (hidden / step).round() * step - hidden
+
+
+LITTLE = {
+    "of their mean": (lambda hidden: -0.02 * hidden.mean(0), 0.0),
+    "beside large logits": (lambda hidden: -0.02 * hidden.mean(0), 1000.0),
+    "the steps of their numbers": (quantised, 0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("change", "shared"), LITTLE.values(), ids=LITTLE)
+def test_a_little_of_other_samples_is_too_much(change, shared: float, dtype: torch.dtype) -> None:
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
     with pytest.raises(CoupledSamplesError, match="with the other samples of its batch"):
-        gradscore.features(LessTheirMean(0.02).eval(), x)
-    assert len(gradscore.features(LessTheirMean(0.0).eval(), x)) == 40
+        gradscore.features(Hidden(change, shared).eval().to(dtype), x)
+    assert len(gradscore.features(Hidden(torch.zeros_like, shared).eval().to(dtype), x)) == 40
 
 
 @pytest.mark.filterwarnings("ignore::gradscore.GradientWarning")
