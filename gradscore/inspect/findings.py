@@ -223,14 +223,14 @@ def _dead(figures: ModelFigures) -> list[Finding]:
     if figures.samples_ever < ENOUGH_SAMPLES or figures.is_fresh:
         return found
     shares = {
-        site: layer.dead_units / layer.width if layer.width else 0.0
+        site: layer.dead_units(figures.samples_ever) / layer.width if layer.width else 0.0
         for site, layer in layers.items()
         if site not in silent
     }
     for site, share in shares.items():
         later = [shares.get(each, 0.0) for each in figures.behind.get(site, set())]
         if share >= MANY_DEAD and all(other < share for other in later):
-            few, units = layers[site].dead_units, layers[site].width
+            few, units = layers[site].dead_units(figures.samples_ever), layers[site].width
             follows = tuple(_same_units(figures, site, shares))
             sentence = (
                 f"{described(figures, site)} is partly dead: {few} of {units} units get no gradient from any sample"

@@ -25,6 +25,9 @@ FAR_UNITS = 5.0
 """A silent unit is dead if its mean output is this many times as far from zero as that of the median active unit, both
 in standard deviations."""
 
+TELLING = 100
+"""Samples from which on it tells something that none reaches a unit: all of them miss one of twenty that 3 % reach."""
+
 
 @dataclass
 class LayerFigures:
@@ -89,12 +92,14 @@ class LayerFigures:
         axes = ((1, -1) if self.is_convolution else (-1, 1)) if self.widths and values.dim() > 1 else ()
         return next((axis for axis in axes if values.shape[axis] == self.widths[-1]), None)
 
-    @property
-    def dead_units(self) -> int:
-        """Units that no gradient reached, and whose outputs stay on one side much more than those of the others.
+    def dead_units(self, samples: int) -> int:
+        """Units that no gradient of many samples reached, or whose outputs stay on one side more than those of others.
 
         In networks whose outputs hardly differ between samples, as fresh deep ones, half of the units are silent for
-        all of them, and none is dead.
+        all of them, each with a probability of one half, and none is dead.
+
+        Args:
+            samples: how many have gone through the layer.
         """
         if self.reached is None or self.outputs is None or len(self.outputs.mean) != len(self.reached):
             return 0
@@ -103,6 +108,9 @@ class LayerFigures:
         distance = torch.where(deviation > 0, self.outputs.mean.abs() / deviation, torch.inf)
         if not bool(self.reached.any()):
             return len(self.reached)
+        missed, units = int((~self.reached).sum()), len(self.reached)
+        if samples >= TELLING and missed > units / 2 + 2 * sqrt(units):  # four standard deviations
+            return missed
         return int((~self.reached & (distance > FAR_UNITS * distance[self.reached].median())).sum())
 
 

@@ -532,6 +532,33 @@ def test_units_of_zeros_are_dead(bias: float) -> None:
     assert "40 of 64" in found.sentence
 
 
+def test_units_are_dead_though_the_few_others_are_never_off() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).eval(), torch.randn(256, 64)
+    with torch.no_grad():
+        outputs = model[0](x)
+        side = torch.where(torch.arange(128) < 4, 4.5, -4.5)
+        model[0].bias += side * outputs.std(0) - outputs.mean(0)
+    hidden = model[0](x)
+    (gradient,) = torch.autograd.grad(model[1:](hidden).log_softmax(1).mean(1).sum(), [hidden])
+    dead = int((gradient == 0).all(0).sum())
+    assert dead > 120
+    (found,) = examine(model, [x])
+    assert found.layer == "0"
+    assert f"{dead} of 128 units get no gradient" in found.sentence
+
+
+def test_no_unit_is_dead_where_samples_hardly_differ() -> None:
+    """Half of the units are off for all of them."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (nn.Linear(128, 128), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(128, 10)).eval()
+    with torch.no_grad():
+        for layer in layers[::2]:
+            layer.weight.normal_(std=(2 / 128) ** 0.5)
+    assert not [each for each in examine(model, [torch.rand(256, 128)]) if each.kind.startswith("dead")]
+
+
 def test_two_quantities_of_a_kind_by_the_advice():
     class Second(OutputNorm):
         name = "second"
