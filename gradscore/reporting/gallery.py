@@ -6,7 +6,7 @@ Images are read again from the data the run was made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -91,7 +91,7 @@ def make_galleries(
         given: gives the images instead.
         class_names: of the model, in the order of its outputs; None where they are not known.
     """
-    images = _Images(config, nearest, given, class_names=class_names)
+    images = _Images(config, nearest, given, class_names)
     galleries = []
     for dataset in records.datasets("misclassification", "in_dist_only"):
         key = ("misclassification", "in_dist_only", dataset)
@@ -129,26 +129,20 @@ def make_galleries(
     return Galleries(galleries=shown, below=below, missing=list(images.missing.values()))
 
 
+@dataclass
 class _Images:
     """Reads images by split and sample; what cannot be read is noted once for each split."""
 
-    def __init__(
-        self,
-        config: Config,
-        nearest: NearestOfBank | None = None,
-        given: ImageOf | None = None,
-        *,
-        class_names: Sequence[str] | None = None,
-    ) -> None:
-        self._config, self._class_names = config, class_names
-        self._nearest = nearest
-        self._given = given
-        self._opened: dict[str, tuple[SampleSource, dict[str, int]] | None] = {}
-        self.missing: dict[str, str] = {}
+    config: Config
+    nearest: NearestOfBank | None = None
+    given: ImageOf | None = None
+    class_names: Sequence[str] | None = None
+    opened: dict[str, tuple[SampleSource, dict[str, int]] | None] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
 
     def thumbnails(self, rows: pd.DataFrame, in_dist: FloatArray | None = None) -> list[Thumbnail]:
         """The thumbnails of rows of the score table, OOD samples where the scores of in-distribution ones are given."""
-        neighbours = [pd.DataFrame()] * len(rows) if self._nearest is None else self._nearest.of(rows)
+        neighbours = [pd.DataFrame()] * len(rows) if self.nearest is None else self.nearest.of(rows)
         return [
             replace(self._thumbnail(row, in_dist), nearest=[self._of_bank(each) for _, each in near.iterrows()])
             for (_, row), near in zip(rows.iterrows(), neighbours, strict=True)
@@ -170,8 +164,8 @@ class _Images:
 
     def _image(self, row: pd.Series) -> str | None:
         split = str(row["split"])
-        if self._given is not None:
-            return self._of_given(self._given(split, str(row["sample_id"])), split)
+        if self.given is not None:
+            return self._of_given(self.given(split, str(row["sample_id"])), split)
         try:
             raw = self._raw(split, str(row["sample_id"]))
         except (GradscoreError, OSError) as error:
@@ -196,22 +190,22 @@ class _Images:
         return images.sample(places[sample_id])
 
     def _open(self, split: str) -> tuple[SampleSource, dict[str, int]] | None:
-        if split not in self._opened:
-            self._opened[split] = None  # stays so if opening fails
-            config = self._config
+        if split not in self.opened:
+            self.opened[split] = None  # stays so if opening fails
+            config = self.config
             images = open_splits(
                 config.data,
                 preprocessing=config.preprocessing,
                 num_classes=config.model.classes,
                 seed=config.extract.seed,
                 only=[split],
-                model_names=self._class_names,
+                model_names=self.class_names,
             )[split].source
-            self._opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
-        return self._opened[split]
+            self.opened[split] = (images, {name: place for place, name in enumerate(images.ids)})
+        return self.opened[split]
 
     def _name(self, label: int) -> str:
-        return str(label) if self._class_names is None else self._class_names[label]
+        return str(label) if self.class_names is None else self.class_names[label]
 
 
 class NearestOfBank:
