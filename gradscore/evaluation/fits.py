@@ -25,7 +25,6 @@ from ..meta import (
     DESCRIPTION,
     FEW_ERRORS,
     META,
-    MOST_ROWS,
     Choice,
     MetaInputs,
     MetaModel,
@@ -34,12 +33,14 @@ from ..meta import (
     add_alarms,
     alarm_weights,
     choose_penalty,
+    drawn,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
     leading_axes,
     mean_area,
     outputs_of,
+    share_of,
     write_files,
 )
 from ..notices import Notice, notes
@@ -364,9 +365,13 @@ class Prepared:
         self._some: dict[str, SomeRows] = {}
 
     @cached_property
-    def _step(self) -> int:
-        total = sum(len(self._contents(name)) for name in self._tables.that_fit)
-        return -(-total // MOST_ROWS)
+    def _total(self) -> int:
+        return sum(len(self._contents(name)) for name in self._tables.that_fit)
+
+    def _judged(self, split: str) -> BoolArray:
+        """Which rows of a table penalties are judged on."""
+        count = len(self._contents(split))
+        return drawn(count, share_of(count, self._total))
 
     def rows(self, spec: MetaModelSpec) -> TrainingSet:
         """The samples that fit the model of a spec."""
@@ -379,12 +384,13 @@ class Prepared:
         )
 
     def some_rows(self, spec: MetaModelSpec) -> tuple[SomeRows, TrainingSet]:
-        """Some samples of the fit of a spec and their targets: of many, every so many of each split."""
+        """Some samples of the fit of a spec and their targets: of many, some of each split."""
         parts, targets, sets = [], [], []
         for split in (split for split, mask in spec.fit.items() if mask.any()):
             self._prepare(split)
+            judged = self._judged(split)
             chosen, positive = (
-                self._tables.places(split, each)[:: self._step] for each in (spec.fit[split], spec.positive[split])
+                self._tables.places(split, each)[judged] for each in (spec.fit[split], spec.positive[split])
             )
             parts.append(self._some[split][chosen])
             targets.append(positive[chosen])
@@ -410,9 +416,10 @@ class Prepared:
         table = self._tables.read(split)
         baselines = self._known[split] if split in self._known else pd.DataFrame(self.inputs.baseline_scores(table))
         self._scaled[split] = self.inputs.scaled(table, baselines)
-        some = table.iloc[:: self._step].copy()
+        judged = self._judged(split)
+        some = table.loc[judged].copy()
         gradients = self.inputs.gradient_inputs(some)
-        self._some[split] = SomeRows(table=some, baselines=baselines.iloc[:: self._step], gradients=gradients)
+        self._some[split] = SomeRows(table=some, baselines=baselines.loc[judged], gradients=gradients)
 
 
 def prepare(run: RunFolder, tables: Tables) -> tuple[Prepared, list[str]]:

@@ -40,7 +40,7 @@ import pandas as pd
 from ..config import Protocol
 from ..data import BANK, CALIBRATION, FIT, TEST, SplitInfo
 from ..errors import EvaluationError
-from ..meta import MetaInputs, MetaModel, balanced_weights
+from ..meta import MetaInputs, MetaModel, balanced_weights, drawn
 from ..notices import Notice
 from ..store import RunFolder, differences, package_versions
 from ..system import BoolArray, Influence, settings_of, sha256, some
@@ -194,13 +194,6 @@ def largest_share(sizes: list[int], *, total: int) -> int:
             break
         left -= size
     return share
-
-
-def drawn(count: int, most: int) -> BoolArray:
-    """A mask (count,) of `most` rows drawn at random, the same every time: files may be stored in turns of classes."""
-    mask = np.zeros(count, dtype=bool)
-    mask[np.random.default_rng(0).choice(count, most, replace=False)] = True
-    return mask
 
 
 def subsampling_notices(sizes: Mapping[str, int]) -> list[str]:

@@ -12,7 +12,6 @@ from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoi
 from .fitting import (
     FEW_ERRORS,
     LEAST_SLOPE,
-    MOST_ROWS,
     Choice,
     Penalty,
     TrainingSet,
@@ -20,6 +19,7 @@ from .fitting import (
     alarm_weights,
     balanced_weights,
     choose_penalty,
+    drawn,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
@@ -28,6 +28,7 @@ from .fitting import (
     log_odds_of,
     mean_area,
     set_areas,
+    share_of,
 )
 from .inputs import (
     BASELINE_PREFIX,

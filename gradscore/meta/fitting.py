@@ -34,7 +34,7 @@ _LEAST_VARIANCE = 1e-6
 """Axes with less of the largest variance are stretched no further."""
 
 MOST_KEPT = 5000
-"""In-distribution samples that such a model keeps at most: every second, third ... of more."""
+"""In-distribution samples that such a model keeps at most, drawn at random of more."""
 
 AXES = 200
 """Principal axes of the gradient inputs that fits see.
@@ -54,8 +54,8 @@ LEAST_SLOPE = 0.1
 in-distribution samples says nothing of what is far from them, and one wrong label nothing of a baseline."""
 
 MOST_ROWS = 10_000
-"""Samples that penalties are judged on: of more, every second, third ... of each set. On CIFAR-10, of 19,000 samples,
-the same penalties are chosen."""
+"""Samples that penalties are judged on, of more so many drawn at random, the same share of each set. On CIFAR-10, of
+19,000 samples, the same penalties are chosen."""
 
 STARTS = ("augmentations_temperature", "msp")
 """Baselines that models of wrong predictions start from; the first that is there counts."""
@@ -345,7 +345,7 @@ def fit_one_class(inputs: MetaInputs, in_dist: FloatArray) -> MetaModel:
     whole[:, inputs.of_gradients] = frame.T @ axes
     places = {name: place for name, place in alarms_in(inputs, _ONE_CLASS).items() if np.ptp(in_dist[:, place]) > 0}
     weights, raising = {name: _ONE_CLASS[name] for name in (OWN, *places)}, np.array(list(places.values()), int)
-    kept = np.arange(0, len(in_dist), -(-len(in_dist) // MOST_KEPT))
+    kept = drawn(len(in_dist), MOST_KEPT)
     stretch = np.maximum(variances, _LEAST_VARIANCE * variances.max()) ** -0.25
     arrays = {
         "axes": whole,
@@ -552,13 +552,26 @@ def choose_penalty(
     )
 
 
+def drawn(count: int, most: int) -> BoolArray:
+    """A mask (count,) of up to `most` rows drawn at random, the same every time: files may be in turns of classes."""
+    mask = np.zeros(count, dtype=bool)
+    mask[np.random.default_rng(0).choice(count, min(count, most), replace=False)] = True
+    return mask
+
+
+def share_of(count: int, total: int) -> int:
+    """How many of a set of `count` samples penalties are judged on, where there are `total` in all sets."""
+    return count if total <= MOST_ROWS else -(-count * MOST_ROWS // total)
+
+
 def _subsampled(rows: TrainingSet) -> TrainingSet:
-    """Every so many samples of each set, so that there are at most about `MOST_ROWS`."""
-    step = -(-len(rows.target) // MOST_ROWS)
-    if step == 1:
+    """The same share of each set, drawn at random, so that there are at most about `MOST_ROWS`."""
+    if len(rows.target) <= MOST_ROWS:
         return rows
-    kept = np.concatenate([np.flatnonzero(rows.sets == name)[::step] for name in np.unique(rows.sets)])
-    kept.sort()
+    kept = np.zeros(len(rows.target), dtype=bool)
+    for name in np.unique(rows.sets):
+        places = np.flatnonzero(rows.sets == name)
+        kept[places[drawn(len(places), share_of(len(places), len(kept)))]] = True
     content = None if rows.content is None else rows.content[kept]
     return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept], content=content)
 

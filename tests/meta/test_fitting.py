@@ -13,6 +13,7 @@ from gradscore.meta import (
     Penalty,
     TrainingSet,
     balanced_weights,
+    drawn,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
@@ -215,11 +216,28 @@ def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
     assert auroc(np.r_[model.of_scaled(in_dist[~kind]), model.of_scaled(strange)], np.arange(400) >= 200) > 0.9
 
 
-def test_of_many_in_dist_samples_every_so_many_are_kept(monkeypatch):
+def test_of_many_in_dist_samples_some_are_kept(monkeypatch):
     monkeypatch.setattr(fitting, "MOST_KEPT", 45)
     in_dist = ROWS.scaled[~TRUTH]  # 90 of them
     own, _ = fit_one_class(INPUTS, in_dist).compared(NEW)
-    np.testing.assert_allclose(own, np.log(near(in_dist, NEW)[:, ::2].min(axis=1)), atol=1e-5)
+    kept = drawn(len(in_dist), 45)
+    assert kept.sum() == 45
+    np.testing.assert_allclose(own, np.log(near(in_dist, NEW)[:, kept].min(axis=1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("period", [2, 3, 5])
+def test_classes_stored_in_turns_are_all_judged(monkeypatch, period):
+    """Every second row, or third, would be of one class alone."""
+    monkeypatch.setattr(fitting, "MOST_ROWS", 3000 // period)
+    target, sets = np.arange(3000) % period == 0, np.repeat(["a", "b"], [1000, 2000])
+    found = fitting._subsampled(TrainingSet(scaled=np.arange(3000.0)[:, None], target=target, sets=sets))
+    assert len(found.target) == pytest.approx(3000 / period, abs=2)
+    for name, count in (("a", 1000), ("b", 2000)):
+        of_set = found.sets == name
+        assert of_set.sum() == pytest.approx(count / period, abs=2)
+        deviation = np.sqrt((1 - 1 / period) / period / of_set.sum())
+        assert found.target[of_set].mean() == pytest.approx(1 / period, abs=4 * deviation)
+    assert (np.diff(found.scaled[:, 0]) > 0).all()
 
 
 REFUSED = {
