@@ -312,8 +312,18 @@ def leaf_tensor(node: Any) -> Tensor:
 
 
 def output_shape(node: Node, index: int) -> torch.Size:
-    """The shape of forward output `index` of `node`."""
-    return torch.Size(node._input_metadata[index].shape)
+    """The shape of forward output `index` of `node`.
+
+    Raises:
+        EngineError: it is a nested tensor.
+    """
+    found = node._input_metadata[index]
+    if found.is_nested_tensor:
+        raise EngineError(
+            f"the network computes with nested tensors ({node.name()}), whose samples cannot be told apart; pad them "
+            "(torch.nested.to_padded_tensor) in front of its layers"
+        )
+    return torch.Size(found.shape)
 
 
 def backward_to(

@@ -64,6 +64,7 @@ MAY_MOVE = (
     "LinalgLuSolveBackward0", "LinalgSolveExBackward0", "LinalgSolveTriangularBackward0", "OrmqrBackward0",
     "PutBackward0", "SparseCompressedTensorBackward0", "SparseCooTensorWithDimsAndTensorsBackward0",
     "SparseMmReduceImplBackward0", "SparseSparseMatmulBackward0", "ToDenseBackward0", "TriangularSolveBackward0",
+    "TrilinearBackward0",
 )  # fmt: skip
 """Nodes that send rows to where matrices or places say that are no index, none of which networks often have."""
 

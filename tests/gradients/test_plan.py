@@ -196,6 +196,9 @@ HIDDEN_WAYS = {
     "solution": lambda x, order: torch.linalg.solve(one_hot(x, order).t(), x),
     "solution of factors": lambda x, order: torch.linalg.lu_solve(*torch.linalg.lu_factor(one_hot(x, order).t()), x),
     "unpooling": by_unpooling,
+    "bilinear": lambda x, order: F.bilinear(
+        x.t().contiguous(), torch.ones_like(x[:1].t()), one_hot(x, order)[:, :, None]
+    ).t(),
     "function": Undone.apply,
     "gather along the last axis": lambda x, order: x.t().gather(1, order.expand(x.shape[1], -1)).t(),
     "convolution": lambda x, order: F.conv1d(x[None], one_hot(x, order)[:, :, None])[0],

@@ -266,6 +266,24 @@ def test_losses_of_ones_own_have_the_gradients_that_hooks_leave() -> None:
         )
 
 
+class Nested(nn.Module):
+    """Its middle layer takes rows of several lengths in one nested tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.middle, self.last = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = torch.nested.as_nested_tensor([each.expand(1 + int(each[0] > 0.5), -1) for each in x])
+        return self.last(self.middle(rows).to_padded_tensor(0.0, (len(x), 2, 4)).sum(1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_by_name() -> None:
+    with pytest.raises(EngineError, match=r"nested tensors \(.*Backward0\).*; pad them"):
+        gradscore.features(Nested().eval(), X)
+
+
 class NoneAlone(nn.Linear):
     """Fails with an error of its own where a batch has one sample."""
 
