@@ -385,7 +385,8 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     Args:
         model: takes the weights.
         path: a file of `torch.save` or safetensors, or a folder with the files of one model.
-        prefix: what the names of the weights begin with; names that begin otherwise are left out. None for what fits.
+        prefix: what the names of the weights begin with; names that begin otherwise are left out; empty for the plain
+            names beside others that fit with a prefix. None for what fits.
         called: the address that `path` is a local copy of.
 
     Returns:
@@ -397,13 +398,17 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     whole = _weights(path)
     found = whole.tensors
     wanted = model.state_dict()
+    is_given = prefix is not None
     if prefix is None:
         prefix = _common_prefix(found, wanted)
     elif not any(name.startswith(prefix) for name in found):
         raise ModelError(
             f"model.prefix {prefix!r}: no name in checkpoint {path} begins so; its names: {some([*found])}"
         )
-    state = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    # A prefix of nothing chooses the plain names of several sets that fit.
+    others = () if prefix or not is_given else tuple(each for each in _fitting_prefixes(found, wanted) if each)
+    taken = [name for name in found if name.startswith(prefix) and not name.startswith(others)]
+    state = {name.removeprefix(prefix): found[name] for name in taken}
     problems = {
         "of another shape": [
             f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"
@@ -438,11 +443,12 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
             f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
             f"to have another{_taken_out(file, other, has_objects=whole.has_objects)}"
         )
-    left_out = [name for name in found if not name.startswith(prefix)]
+    left_out = [name for name in found if name not in taken]
     if left_out:
+        how = f"that begin with {prefix!r} were loaded without it" if prefix else "of the model itself were loaded"
         notices.append(
-            f"the {len(state)} names in checkpoint {where} that begin with {prefix!r} were loaded without it, "
-            f"and {'1 other was' if len(left_out) == 1 else f'{len(left_out)} others were'} left out: {some(left_out)}"
+            f"the {len(state)} names in checkpoint {where} {how}, and "
+            f"{'1 other was' if len(left_out) == 1 else f'{len(left_out)} others were'} left out: {some(left_out)}"
         )
     elif prefix:
         notices.append(f"all names in checkpoint {where} begin with {prefix!r}, which was taken off to fit the model")
@@ -492,8 +498,8 @@ def _parametrised_advice(missing: Sequence[str], unexpected: Sequence[str]) -> s
     return ""
 
 
-def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """Advice on the `model.prefix` that would make some of the names and shapes fit, if there is one."""
+def _fitting_prefixes(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
+    """Each `model.prefix` that would make some of the names fit, and the shapes, if any does; none is empty."""
     first = next(iter(wanted), "")
     inside = {
         prefix: {each.removeprefix(prefix): value.shape for each, value in state.items() if each.startswith(prefix)}
@@ -501,14 +507,20 @@ def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) ->
     }
     named = [prefix for prefix, shapes in inside.items() if _fits(set(shapes), wanted)]
     fitting = [prefix for prefix in named if all(wanted[each].shape == shape for each, shape in inside[prefix].items())]
-    prefixes = [repr(prefix) for prefix in fitting or named]
+    prefixes = fitting or named
+    plain = {name for name in state if not name.startswith(tuple(prefixes))}
+    return ["", *prefixes] if prefixes and _fits(plain, wanted) else prefixes
+
+
+def _prefix_advice(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """Advice on the `model.prefix` that would make some of the names and shapes fit, if there is one."""
+    prefixes = _fitting_prefixes(state, wanted)
     if not prefixes:
         return ""
     which = "it" if len(prefixes) == 1 else "one of them"
-    return (
-        f"; the names that begin with {' or '.join(prefixes)} would fit: set model.prefix to {which} to leave out the "
-        "others"
-    )
+    begin = f"the names that begin with {' or '.join(repr(each) for each in prefixes if each)}"
+    plain = ", or those without ('')," if "" in prefixes else ""
+    return f"; {begin}{plain} would fit: set model.prefix to {which} to leave out the others"
 
 
 def read_weights(path: Path) -> StateDict:

@@ -491,6 +491,18 @@ def test_the_prefixes_that_would_fit_are_advised(tmp_path: Path, networks: dict[
         load_checkpoint(make_net(), tmp_path / "model.ckpt")
 
 
+def test_plain_names_beside_others_that_fit_with_a_prefix(tmp_path: Path) -> None:
+    plain, averaged = make_net().state_dict(), make_net().state_dict()
+    torch.save(plain | {f"ema.{key}": value for key, value in averaged.items()}, tmp_path / "model.ckpt")
+    with pytest.raises(ModelError, match=r"begin with 'ema\.', or those without \(''\), would fit: .* to one of them"):
+        load_checkpoint(make_net(), tmp_path / "model.ckpt")
+    for prefix, wanted in (("", plain), ("ema.", averaged)):
+        model = make_net()
+        (said,) = load_checkpoint(model, tmp_path / "model.ckpt", prefix=prefix)
+        assert f"and {len(plain)} others were left out" in said
+        assert all(torch.equal(value, wanted[key]) for key, value in model.state_dict().items())
+
+
 FOLDERS = {
     "one file of safetensors": ({"model.safetensors": ("0", "2")}, save_file),
     "one file of torch.save": ({"pytorch_model.bin": ("0", "2")}, torch.save),
