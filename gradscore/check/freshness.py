@@ -42,9 +42,9 @@ def outdated(run: RunFolder) -> Outdated:
     before, config = run.manifest.inputs, run.config
     planned = planned_splits(config.data)
     found = Outdated(changed=[], gone=[], unseen=[])
-    if not is_address(config.run) and config.run.resolve() != run.path.resolve():
+    if run.made_in is not None:
         found.unseen.append(
-            f"copies of its model and data: this run was made in {config.run}, and the files that its configuration "
+            f"copies of its model and data: this run was made in {run.made_in}, and the files that its configuration "
             "names were; to compare copies, give a configuration that names them"
         )
     _compare_weights(run, found)

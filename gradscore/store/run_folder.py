@@ -32,6 +32,7 @@ from ..system import (
     BoolArray,
     closest,
     file_sha256,
+    is_address,
     is_temporary,
     sha256,
     write_bytes,
@@ -166,6 +167,12 @@ class RunFolder:
     def evaluation_path(self) -> Path:
         """Folder of figures and reports."""
         return self.path / "evaluation"
+
+    @property
+    def made_in(self) -> Path | None:
+        """Where the run was made, if it was moved or copied since: its configuration still names the files there."""
+        run = self.config.run
+        return run if not is_address(run) and not is_copy(self.path) and run.resolve() != self.path.resolve() else None
 
     @property
     def names_code(self) -> bool:
