@@ -54,7 +54,7 @@ from .samples import (
     stacked,
 )
 from .sources import GIVEN, SOURCES, file_kinds, kind_of, open_source
-from .sources.columns import FILL, ID_NAMES, check_columns, empty_rows, is_number, is_text
+from .sources.columns import FILL, ID_NAMES, check_columns, empty_rows, is_number, is_row_index, is_text
 from .sources.image_changes import SEVERITIES, SHIFTS
 from .sources.raw_samples import (
     DECODING_ERRORS,

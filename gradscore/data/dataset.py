@@ -278,7 +278,7 @@ class ClassNames:
             DataError: there is no class of a name, or of a number where the names are numbers.
         """
         names = self.of_labels if class_names_of(source) is not None else None
-        found = [label_of(each, names) if isinstance(each, int) else None for each in classes]
+        found = [label_of(each, names) if names is None or isinstance(each, int) else None for each in classes]
         return [
             _place(str(each), names, f"{where}: select.classes") if label is None else label
             for each, label in zip(classes, found, strict=True)

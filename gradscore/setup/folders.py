@@ -30,6 +30,7 @@ from ..data import (
     input_columns_of,
     is_image,
     is_number,
+    is_row_index,
     is_text,
     open_source,
     table_columns,
@@ -482,13 +483,13 @@ def _rows(table: pa.Table, columns: Mapping[str, str]) -> tuple[dict[str, Any], 
         values = table.column(name)
         is_whole = name == table.column_names[0] and pa.types.is_integer(free[name]) and not values.null_count
         is_counted = is_whole and bool((np.diff(np.sort(values.to_numpy())) == 1).all())
-        if not (is_text(free[name]) or is_counted or _CALLED_ID.search(name)):
+        if not (is_text(free[name]) or is_counted or _CALLED_ID.search(name) or is_row_index(name)):
             return False
         is_phrase = is_text(free[name]) and any(" " in str(each) for each in values.to_pylist())
         return not (is_phrase or values.null_count) and len(values.unique()) == len(values)
 
     names = [name for name in free if are_names(name)]
-    inputs = [name for name in numbers if name not in names]
+    inputs = [name for name in numbers if name not in names and not is_row_index(name)]
     left_out = [name for name in free if name not in (*inputs, *names[:1])]
     found: dict[str, Any] = {"ids": names[0]} if names else {}
     return found | ({"inputs": inputs} if left_out else {}), [

@@ -170,8 +170,8 @@ def test_rows_without_a_value_are_one_line_a_set(tmp_path: Path) -> None:
 
 def test_text_beside_numbers_and_classes_is_to_be_left_out_or_made_a_number(tmp_path: Path) -> None:
     said = doctor(gaps(tmp_path, date=True)).stderr
-    assert "column 'since' holds text, which is no number" in said
-    assert "leave it out by inputs: [age, income, visits] in arguments, or encode it as in training" in said
+    assert re.search(r"column 'since' holds text, which is no number \('[-0-9]+' in row \d+\)", said)
+    assert "leave the column out by inputs: [age, income, visits] in arguments, or encode it as in training" in said
     assert "holds the classes" not in said
 
 

@@ -68,6 +68,7 @@ DIGITS = {"fit": {"source": "sklearn:digits"}, "num_classes": 10}
 SELECTIONS = {
     "everything": ({}, range(10)),
     "classes": ({"classes": [0, 1]}, [1, 2, 4, 5, 7, 8]),
+    "classes, numbers as text": ({"classes": ["0", "1"]}, [1, 2, 4, 5, 7, 8]),
     "start": ({"start": 7}, [7, 8, 9]),
     "stop": ({"stop": 2}, [0, 1]),
     "stop beyond the end": ({"stop": 99}, range(10)),

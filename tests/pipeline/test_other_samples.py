@@ -662,7 +662,7 @@ def test_names_of_classes_beside_numbers_are_not_taken_for_the_samples(tmp_path:
     for name in ("fit", "test", "other"):
         table = pd.read_csv(tmp_path / f"{name}.csv").rename(columns={"label": "species"})
         table.to_csv(tmp_path / f"{name}.csv", index=False)
-    advice = r"fit.csv: text in column 'species' beside numbers in a, b, c, d.* arguments: \{labels: species\}"
+    advice = r"fit.csv: text in column 'species' \('bee' in row 0\) beside numbers in a, b, c, d.*: \{labels: species\}"
     with pytest.raises(DataError, match=advice):
         open_datasets(config)
     data = config.data.model_dump(exclude_unset=True)

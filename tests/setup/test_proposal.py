@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -584,6 +585,16 @@ def test_other_data_alone_are_refused_with_their_page(tmp_path: Path, name: str,
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=f"{name}: not used: .*{said}"):
         propose([tmp_path], base=tmp_path)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_index_of_pandas_is_no_input(tmp_path: Path, twice: bool) -> None:
+    frame = pd.DataFrame({"a": np.arange(40) / 7, "b": np.arange(40) % 3 + 0.5, "kind": ["x", "y"] * 20})
+    frame.sample(frac=1, random_state=0).set_axis(np.arange(40)[::-1] // (1 + twice)).to_parquet(tmp_path / "t.parquet")
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "best.pth")
+    arguments = propose([tmp_path], base=tmp_path).settings["data.in_dist.fit"]["arguments"]
+    assert "__index_level_0__" not in arguments.get("inputs", ["a", "b"])
+    assert arguments["labels"] == "kind"
 
 
 def test_a_table_without_columns_is_refused(tmp_path: Path) -> None:

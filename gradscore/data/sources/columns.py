@@ -251,7 +251,8 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
     elif request.columns is not None and request.columns[0] in schema.names:
         columns, kind = list(request.columns), "text"
     else:
-        kind, columns = _guessed(table, [field for field in schema if field.name not in others], ids=name)
+        free = [field for field in schema if field.name not in others and not is_row_index(field.name)]
+        kind, columns = _guessed(table, free, ids=name)
     used = {*columns, *others}
     return ColumnSource(
         table=table,
@@ -281,16 +282,17 @@ def refuse_text(source: ColumnSource) -> None:
     if source.kind != "text" or not source.beside:
         return
     text, numbers = source.columns[0], some(source.beside, _SHOWN)
+    first = _no_number(source.table.rows.column(text))
     if source.labels is not None:
         raise DataError(
-            f"{source.table.where}: column {text!r} holds text, which is no number, and this model has no tokenizer: "
-            f"leave it out by inputs: [{numbers}] in arguments, or encode it as in training, in a function of your own "
-            "(source: python:FILE:NAME)"
+            f"{source.table.where}: column {text!r} holds text, which is no number ({first}), and this model has no "
+            f"tokenizer: correct it, leave the column out by inputs: [{numbers}] in arguments, or encode it as in "
+            "training, in a function of your own (source: python:FILE:NAME)"
         )
     raise DataError(
-        f"{source.table.where}: text in column {text!r} beside numbers in {numbers}, and this model has no tokenizer "
-        f"to take text: if {text!r} holds the classes, set arguments: {{labels: {text}}}; or name the columns of the "
-        "samples in arguments: {inputs: [...]}"
+        f"{source.table.where}: text in column {text!r} ({first}) beside numbers in {numbers}, and this model has no "
+        f"tokenizer to take text: if {text!r} holds the classes, set arguments: {{labels: {text}}}; or name the "
+        "columns of the samples in arguments: {inputs: [...]}"
     )
 
 
@@ -407,6 +409,11 @@ def _guessed(table: Table, free: Sequence[pa.Field], *, ids: str | None) -> tupl
 def is_text(kind: Any) -> bool:
     """Whether a column of this Arrow type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_row_index(name: str) -> bool:
+    """Whether pandas wrote this column into a Parquet file as an index without a name: it names rows, at most."""
+    return name.startswith("__index_level_")
 
 
 def _no_number(values: pa.ChunkedArray) -> str:

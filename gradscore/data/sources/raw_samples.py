@@ -209,6 +209,12 @@ def wanted_image(raw: Raw, *, where: str) -> Pixels:
     raise DataError(f"{where} is for images, 8 bits (H, W, 1 or 3); the samples are {describe_raw(raw)}")
 
 
+_LOW = (
+    "its values of 16 bits go {most}, so that the upper 8 bits, which are read, would be a black image; save it with 8 "
+    "bits, or with values up to 65535"
+)
+
+
 def as_pixels(image: Image.Image) -> Pixels:
     """A PIL image as (H, W, 1) if it is grey, (H, W, 3) otherwise, turned upright as its EXIF orientation says.
 
@@ -222,21 +228,21 @@ def as_pixels(image: Image.Image) -> Pixels:
         ValueError: other depths, which have no known scale, or values of 16 bits that only fill the lower 12, as those
             of many cameras and scanners do: the image would be black, or nearly.
     """
+    cut = any(";16" in str(part[3]) for part in getattr(image, "tile", ()))  # Pillow reads the upper 8 bits of colours
     turned = image.getexif().get(_ORIENTATION, 1) != 1
     upright = ImageOps.exif_transpose(image) if turned else image
     wide = image.mode in SIXTEEN_BIT_MODES or (image.mode == "I" and image.format in SIXTEEN_BIT_FORMATS)
     if wide:
         values = np.asarray(upright).astype(np.int64)
         if 0 < values.max() < 4096:
-            raise ValueError(
-                f"its values of 16 bits go up to {values.max()} alone, so that the upper 8 bits, which are read, would "
-                "be a black image; save it with 8 bits, or with values up to 65535"
-            )
+            raise ValueError(_LOW.format(most=f"up to {values.max()} alone"))
         return (values >> 8).astype(np.uint8)[..., None]
     if image.mode not in EIGHT_BIT_MODES:
         raise ValueError(f"wanted 8 or 16 bits per channel, got Pillow mode {image.mode}")
     grey = image.mode in ("1", "L")
     array = np.asarray(upright.convert("L" if grey else "RGB"))
+    if cut and 0 < array.max() < 16:
+        raise ValueError(_LOW.format(most="up to less than 4096"))
     return array[..., None] if grey else array
 
 

@@ -2,6 +2,8 @@
 
 import io
 import re
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,6 +148,18 @@ def test_names_of_images_without_their_folder_and_ending(tmp_path: Path, column:
     content = source.content()
     (tmp_path / "pictures" / f"{names[0]}.png").write_bytes(b"another")
     assert open_source(f"csv:{tmp_path}/t.csv", arguments).content() != content
+
+
+def test_the_index_of_pandas_is_no_input(tmp_path: Path) -> None:
+    shuffled = pd.DataFrame({"a": [0.5, 1.5, 2.5], "b": [1, 2, 3], "label": [0, 1, 0]}).iloc[[2, 0, 1]]
+    for index, name in ((shuffled.index, "number"), (["x", "y", "z"], "text")):
+        shuffled.set_axis(index).to_parquet(tmp_path / f"{name}.parquet")
+    for name in ("number", "text"):
+        source = open_source(f"parquet:{tmp_path}/{name}.parquet")
+        assert "__index_level_0__" in source.table.rows.column_names
+        np.testing.assert_array_equal([source.sample(place) for place in range(3)], shuffled[["a", "b"]].to_numpy())
+    named = open_source(f"parquet:{tmp_path}/text.parquet", {"ids": "__index_level_0__"})
+    assert list(named.ids) == ["x", "y", "z"]
 
 
 def test_paths_may_name_the_samples_as_well(tmp_path: Path) -> None:
@@ -372,6 +386,31 @@ FILES: dict[str, tuple[str, Callable[[Path], None], np.ndarray]] = {
 def test_kinds_of_images(tmp_path: Path, name: str, save, wanted: np.ndarray) -> None:
     save(tmp_path / name)
     np.testing.assert_array_equal(open_source(f"folder:{tmp_path}").sample(0), wanted)
+
+
+def png16(path: Path, values: np.ndarray) -> None:
+    """Writes (H, W, C) colours of 16 bits, which Pillow reads and does not write."""
+    height, width, channels = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    head = struct.pack(">2I5B", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    parts = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    ]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("scale", [16, 257], ids=["twelve bits", "sixteen bits"])
+def test_fewer_bits_in_colours_of_sixteen_are_refused(tmp_path: Path, scale: int, channels: int) -> None:
+    values = np.dstack([*[COLOUR[0][..., 0].astype(np.uint16)] * channels])
+    png16(tmp_path / "a.png", values * scale)
+    source = open_source(f"folder:{tmp_path}")
+    if scale == 257:
+        np.testing.assert_array_equal(source.sample(0), np.dstack([values[..., 0]] * 3))
+        return
+    with pytest.raises(DataError, match=r"a\.png .*16 bits go up to less than 4096.*; save it with 8 bits"):
+        source.sample(0)
 
 
 @pytest.mark.parametrize("scale", [1, 16], ids=["eight bits", "twelve bits"])
