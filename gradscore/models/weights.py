@@ -415,7 +415,7 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
             for name in wanted
             if name in state and state[name].shape != wanted[name].shape
         ],
-        "of whole numbers, where the model has floats": [
+        "that are no floats, where the model has floats": [
             f"{name} ({state[name].dtype})"
             for name in wanted
             if name in state and wanted[name].is_floating_point() and not state[name].is_floating_point()

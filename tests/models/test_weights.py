@@ -339,7 +339,7 @@ def test_whole_numbers_are_no_weights_of_a_model_of_floats(tmp_path: Path, dtype
     torch.save({name: value.to(dtype) for name, value in STATE.items()}, tmp_path / "model.pt")
     model = nn.Linear(3, 2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ModelError, match=rf"2 of whole numbers, where the model has floats: weight \({dtype}\)"):
+    with pytest.raises(ModelError, match=rf"2 that are no floats, where the model has floats: weight \({dtype}\)"):
         load_checkpoint(model, tmp_path / "model.pt")
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
