@@ -84,6 +84,7 @@ class Window:
         ood: share that is flagged as OOD; None without such a detector.
         rejected: share that is rejected.
         in_runs: whether its predicted classes come in runs, see `come_in_runs`.
+        few_classes: whether they are fewer than half as many as usual, see `effective_classes`.
         log10_e_values: decimal logarithms of the largest e-values (see `Alarm`) in it, by stream: floats end sooner.
         alarms: what was noticed in it.
         suspicious: the samples most likely wrong or OOD.
@@ -101,6 +102,7 @@ class Window:
     ood: float | None
     rejected: float | None
     in_runs: bool
+    few_classes: bool
     log10_e_values: dict[str, float]
     alarms: list[Alarm] = field(default_factory=list)
     suspicious: list[Suspicious] = field(default_factory=list)
@@ -116,6 +118,15 @@ def come_in_runs(values: FloatArray) -> bool:
         return False
     mean, variance = runs_by_chance(counts)
     return bool(mean - np.count_nonzero(np.diff(values)) - 1 > FAR_FROM_CHANCE * np.sqrt(variance))
+
+
+def effective_classes(values: FloatArray) -> float:
+    """How many classes the values (n,) are of, rare ones counting less: one over the sum of the squared shares.
+
+    Source: Hill 1973, "Diversity and evenness".
+    """
+    counts = np.unique(values, return_counts=True)[1].astype(np.float64)
+    return float(counts.sum() ** 2 / (counts**2).sum()) if len(counts) else 0.0
 
 
 def runs_by_chance(counts: FloatArray) -> tuple[float, float]:

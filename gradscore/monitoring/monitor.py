@@ -32,7 +32,17 @@ from ..system import (
     write_text,
 )
 from .accuracy import MIXED_OOD, UNKNOWN, EstimatedAccuracy, Sums
-from .changes import CLASSES, FEWEST, Change, Suspicious, Window, changes_of, checked_window, come_in_runs
+from .changes import (
+    CLASSES,
+    FEWEST,
+    Change,
+    Suspicious,
+    Window,
+    changes_of,
+    checked_window,
+    come_in_runs,
+    effective_classes,
+)
 from .streams import NOVELTY, Novelty, Stream, after_window
 
 ALPHA = 0.01
@@ -75,6 +85,10 @@ IN_RUNS = (
     "repeated or depend on each other (frames of a video): an alarm may come of that alone; give samples in the order "
     "in which they came, and of those that depend on each other one"
 )
+FEW_CLASSES = (
+    "the predictions of a window are of fewer than half as many classes as usual: where the others do not come, and "
+    "the samples are shifted as well, the accuracy is often below its interval"
+)
 NOTHING_KNOWN = (
     "an interval from 0 to 1 says that the accuracy cannot be known: the estimates of kinds of shift that were "
     "left out were this far off"
@@ -84,7 +98,7 @@ NOTHING_KNOWN = (
 _PATIENCE = 10.0
 """Seconds to wait for monitors with other states in the same folder, which hold it for as long as they write one."""
 
-_Version = Literal[14]
+_Version = Literal[15]
 """Version of the format of a state."""
 
 _ADVICE = "restore it from a copy, or remove it to start anew"
@@ -121,6 +135,7 @@ class Monitor:
         known_sets = bundle.known_sets
         self._watched, self._classes = list(known_sets.calibration.columns), known_sets.classes
         self._accuracy, self._novelty = EstimatedAccuracy.learnt(known_sets), Novelty.learnt(known_sets)
+        self._usual_classes = effective_classes(known_sets.calibration.columns[CLASS])
         self.path = None if state is None else Path(state)
         self._state = State(
             bundle=bundle.identity,
@@ -160,6 +175,7 @@ class Monitor:
             TOO_FEW: any(0 < each.samples - each.not_scored < FEWEST and each.complete for each in windows),
             WHY_LESS: any(each.accuracy is not None and (each.ood or 0.0) > MUCH_OOD for each in windows),
             TOO_ODD: self._learnt and any(each.ood is not None and each.ood > MOST_OOD for each in windows),
+            FEW_CLASSES: any(each.accuracy is not None and each.few_classes for each in windows),
             NOTHING_KNOWN: any(each.accuracy is not None and (each.low, each.high) == (0.0, 1.0) for each in windows),
         }
         return [notice for notice, is_so in applies.items() if is_so]
@@ -328,6 +344,7 @@ class Monitor:
             ood=ood,
             rejected=float((scored["decision"] == "reject").mean()) if len(scored) else None,
             in_runs=come_in_runs(values[CLASSES]),
+            few_classes=effective_classes(values[CLASSES]) < self._usual_classes / 2,
             log10_e_values=e_values,
             alarms=alarms,
             suspicious=self._suspicious(scored),

@@ -13,6 +13,7 @@ from gradscore.monitoring.changes import (
     changes_of,
     come_in_runs,
     describe_chance,
+    effective_classes,
     runs_by_chance,
 )
 from gradscore.monitoring.streams import Stream, after_window
@@ -35,6 +36,13 @@ def test_runs_by_chance_are_those_of_all_orders() -> None:
     orders = np.array([*permutations([0, 0, 0, 1, 1, 2, 2])])
     runs = 1 + (np.diff(orders, axis=1) != 0).sum(axis=1)
     assert runs_by_chance(np.array([3.0, 2.0, 2.0])) == pytest.approx((runs.mean(), runs.var()))
+
+
+def test_classes_count_by_their_shares() -> None:
+    assert effective_classes(np.array([])) == 0
+    assert effective_classes(np.zeros(9)) == 1
+    assert effective_classes(np.arange(40.0) % 4) == pytest.approx(4)
+    assert effective_classes(np.array([0.0, 0, 0, 1])) == pytest.approx(1 / (0.75**2 + 0.25**2))
 
 
 def test_what_comes_in_runs() -> None:
@@ -61,6 +69,7 @@ def window(number: int, alarms: list[Alarm] = (), *, accuracy: float | None = 0.
         ood=ood,
         rejected=0.1,
         in_runs=False,
+        few_classes=False,
         log10_e_values=dict.fromkeys(("novelty", "score_ood", "score_wrong", CLASSES), 2.5),
         alarms=list(alarms),
     )

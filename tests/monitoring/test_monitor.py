@@ -49,6 +49,15 @@ def test_samples_in_runs_of_a_class_are_said_to_be(bundle, table, is_sorted: boo
     assert any("follow each other more often than by chance" in notice for notice in monitor.notices) == is_sorted
 
 
+@pytest.mark.parametrize(("classes", "is_said"), [(range(10), False), (range(6), False), (range(3), True)])
+def test_windows_of_few_classes_are_said_to_be(bundle, table, classes, is_said: bool) -> None:
+    rows = table(1000)
+    monitor = Monitor(bundle, window=50)
+    (window, *_) = monitor.update(rows[rows["prediction"].isin(classes)])
+    assert window.accuracy is not None
+    assert any("fewer than half as many classes as usual" in notice for notice in monitor.notices) == is_said
+
+
 def test_the_confidence_is_the_largest_softmax_probability(scored, watching_file) -> None:
     scorer = gradscore.Scorer.load(watching_file, trust_code=True)
     pixels = np.round(load_digits().images[420:430, None] * (255 / 16))
@@ -307,10 +316,10 @@ DAMAGES = {
     "no number": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":NaN'), "not JSON compliant"),
     "edited": (lambda text: text.replace(b'"alpha":0.01', b'"alpha":0.05'), "it was changed after it was written"),
     "older": (
-        lambda text: text.replace(b'"version":14', b'"version":9'),
-        "version: Input should be 14, got 9.; restore it from a copy, or remove",
+        lambda text: text.replace(b'"version":15', b'"version":9'),
+        "version: Input should be 15, got 9.; restore it from a copy, or remove",
     ),
-    "of no version": (lambda text: text.replace(b'"version":14,', b""), "version: Field required"),
+    "of no version": (lambda text: text.replace(b'"version":15,', b""), "version: Field required"),
 }
 
 
