@@ -407,8 +407,8 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
         )
     # A prefix of nothing chooses the plain names of several sets that fit.
     others = () if prefix or not is_given else tuple(each for each in _fitting_prefixes(found, wanted) if each)
-    taken = [name for name in found if name.startswith(prefix) and not name.startswith(others)]
-    state = {name.removeprefix(prefix): found[name] for name in taken}
+    taken = {name: value for name, value in found.items() if name.startswith(prefix) and not name.startswith(others)}
+    state = {name.removeprefix(prefix): value for name, value in taken.items()}
     problems = {
         "of another shape": [
             f"{name} (model {tuple(wanted[name].shape)}, file {tuple(state[name].shape)})"

@@ -261,7 +261,11 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / (folder or ""),
         suffix=suffix or "",
-        beside=[field.name for field in schema if field.name not in used and is_number(field.type)],
+        beside=[
+            field.name
+            for field in schema
+            if field.name not in used and is_number(field.type) and not is_row_index(field.name)
+        ],
     )
 
 
