@@ -326,6 +326,7 @@ class Monitor:
             name=name,
             alpha=self.alpha,
             seed=int(state.bundle, 16),
+            not_scored=len(rows) - len(scored),
         )
         flagged = scored["reason"].str.contains(DETECTORS["ood"].reason) if len(scored) else None
         ood = float(flagged.mean()) if flagged is not None and "ood" in self.bundle.detectors else None

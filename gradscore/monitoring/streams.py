@@ -378,6 +378,7 @@ def after_window(
     name: str,
     alpha: float,
     seed: int,
+    not_scored: int = 0,
 ) -> tuple[dict[str, Stream], list[Alarm], dict[str, float]]:
     """The streams after a window, the alarms that are raised in it, and the decimal logarithms of its e-values.
 
@@ -391,8 +392,11 @@ def after_window(
         name: its name.
         alpha: bound of the probability that any stream ever raises one without a change.
         seed: of the ranks that are drawn within bins.
+        not_scored: samples of the window beside those that have values.
     """
     starts = np.cumsum([0, *(window.samples - window.not_scored for window in before)])
+    # Where in a window samples were not scored is not kept: a range begins as if they came last, and ends as if first.
+    lost_before = np.cumsum([0, *(window.not_scored for window in before), not_scored])
     names = [*(window.name for window in before), name]
     after: dict[str, Stream] = {}
     alarms: list[Alarm] = []
@@ -417,12 +421,12 @@ def after_window(
             Alarm(
                 stream=key,
                 says=SAYS[then.leading],
-                first=first + 1,
-                last=last + 1,
+                first=first + int(lost_before[since]) + 1,
+                last=last + int(lost_before[until + 1]) + 1,
                 since=names[since],
                 until=names[until],
                 raised=name,
-                sample=int(starts[-1]) + at + 1,
+                sample=int(starts[-1]) + at + int(lost_before[-1]) + 1,
                 e_value=float(np.exp(min(float((log_won + np.log(share)).max()), _LARGEST))),
             )
         )

@@ -208,6 +208,22 @@ def test_samples_that_cannot_be_scored_count_and_say_nothing(bundle, table) -> N
     assert with_lost.windows[0].accuracy == without.windows[0].accuracy
 
 
+@pytest.mark.parametrize("every", [1, 25])
+def test_a_change_is_dated_by_the_samples_that_came(bundle, table, every: int) -> None:
+    """As many samples that cannot be scored as others come before it, or a few."""
+    usual, other = table(500), table(1000, seed=1, worse=4.0)
+    lost = usual.iloc[::every].assign(decision="error", reason="", score_wrong=np.nan, score_ood=np.nan)
+    monitor = Monitor(bundle, window=100)
+    monitor.update(pd.concat([pd.concat([lost, usual]).sort_index(kind="stable"), other], ignore_index=True))
+    change, begun = monitor.changes[0], len(lost) + len(usual) + 1
+    assert change.first - 10 <= begun <= change.last + 10
+    for name, sample in ((change.since, change.first), (change.until, change.last)):
+        (window,) = [each for each in monitor.windows if each.name == name]
+        assert window.first < sample <= window.first + window.samples
+    assert all(alarm.sample <= int(alarm.raised) * 100 for alarm in change.alarms)
+    assert all(alarm.sample > (int(alarm.raised) - 1) * 100 for alarm in change.alarms)
+
+
 def test_a_window_in_which_nothing_can_be_scored(bundle, table) -> None:
     monitor = Monitor(bundle, window=50)
     monitor.update(table(60).assign(decision="error", score_wrong=np.nan))
