@@ -216,15 +216,14 @@ def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert groups == {"right", "wrong", "noise"}
 
 
-@pytest.mark.parametrize("quiet", [(), ("-q",)])
 def test_a_copy_of_a_run_says_whose_model_and_data_are_used(
-    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...]
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(small_run.parent)
     said = "and the model and data that its configuration names are used"
     run = shutil.copytree(small_run, tmp_path / "run")
     for command, options in (("audit", ()), ("project", ("--dim", "64")), ("inspect", FAST)):
-        out = ("--trust-code", "--out", tmp_path / command, *options, *quiet)
+        out = ("--trust-code", "--quiet", "--out", tmp_path / command, *options)
         copied, own = cli(command, run, *out), cli(command, small_run, *out)
         assert (copied.exit_code, own.exit_code) == (0, 0), copied.output
         assert f"warning: {run}: this run was made in {small_run.resolve()}, {said}" in " ".join(copied.stderr.split())
