@@ -359,8 +359,8 @@ class Scorer:
     ) -> Iterator[pd.DataFrame]:
         """Scores samples batch by batch, in constant memory.
 
-        One that cannot be decoded, has another size than the model takes, or whose values are not finite gives a row
-        with an error; the others of its batch are scored.
+        One that cannot be decoded, has another size than the model takes, holds a token of no vocabulary, or whose
+        values are not finite gives a row with an error; the others of its batch are scored.
 
         Args:
             samples: in order.
@@ -372,7 +372,7 @@ class Scorer:
             Tables as a call gives them, a row for each sample, in order.
 
         Raises:
-            ModelError: the model fails on samples of the size it was run on.
+            ModelError: the model fails on all samples of a batch of the size it was run on.
         """
         for batch in prepared_batches(samples, self._preprocess.model_input, batch_size=batch_size):
             yield self._decided(batch, explain=explain, watch=watch)
@@ -395,21 +395,40 @@ class Scorer:
         places = [place for place in range(batch.places) if place not in unusable]
         table = None
         if names:
+            inputs = self._as_taken(batch.inputs)
             try:
-                table = self.judge(self._as_taken(batch.inputs), sample_ids=names, explain=explain, watch=watch)
+                table = self.judge(inputs, sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
                 shape = _form_of(batch.inputs)
                 if shape == self.input_shape:
-                    raise
-                size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
-                bad += [
-                    BadSample(name, f"{name} has size {size}: {error}", place)
-                    for name, place in zip(names, places, strict=True)
-                ]
-                places = []
+                    lost = self._refused_alone(inputs)
+                    if len(lost) in (0, len(names)):
+                        raise
+                    bad += [BadSample(names[row], f"{names[row]}: {why}", places[row]) for row, why in lost.items()]
+                    kept = [row for row in range(len(names)) if row not in lost]
+                    names, places = [names[row] for row in kept], [places[row] for row in kept]
+                    inputs = rows_of(inputs, torch.tensor(kept))
+                    table = self.judge(inputs, sample_ids=names, explain=explain, watch=watch)
+                else:
+                    size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
+                    bad += [
+                        BadSample(name, f"{name} has size {size}: {error}", place)
+                        for name, place in zip(names, places, strict=True)
+                    ]
+                    places = []
         if table is None:
             table = self._nothing(explain=explain, watch=watch)
         return _with_errors(table, places, bad)
+
+    def _refused_alone(self, inputs: Inputs) -> dict[int, str]:
+        """Why the model cannot take some samples (N, ...), tokens of no vocabulary say, by their places."""
+        found: dict[int, str] = {}
+        for row in range(sample_count(inputs)):
+            try:
+                self._values(rows_of(inputs, slice(row, row + 1)))
+            except ModelError as error:
+                found[row] = str(error)
+        return found
 
     @property
     def model(self) -> nn.Module:

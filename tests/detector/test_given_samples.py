@@ -162,6 +162,36 @@ def test_classes_of_minus_one_and_one_are_refused(fitted, fits: bool) -> None:
         make().fit((X, 2 * Y - 1), ood={"far": FAR}) if fits else fitted.evaluate((X, 2 * Y - 1))
 
 
+class Words(nn.Module):
+    """A classifier of token ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.last = nn.Embedding(20, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(x).mean(1))
+
+
+def test_a_sample_that_the_model_cannot_take_costs_no_other() -> None:
+    x = torch.randint(0, 20, (430, 6), generator=torch.Generator().manual_seed(0))
+    model = Words().eval()
+    labels = model(x).argmax(1)
+    labels[::4] = 1 - labels[::4]
+    scorer = gradscore.Detector(model).fit((x[:400], labels[:400])).scorer
+    unknown = x[400:].clone()
+    unknown[[4, 9], 2] = 1000
+    found, wanted = (scorer(each.numpy(), raw=True).set_index("sample_id") for each in (unknown, x[400:]))
+    assert found.index[found["decision"] == "error"].tolist() == ["4", "9"]
+    assert found["error"][["4", "9"]].str.contains("a whole number is beyond the rows of an embedding").all()
+    rest = wanted.index.difference(["4", "9"])
+    np.testing.assert_allclose(found["score_wrong"][rest], wanted["score_wrong"][rest], atol=1e-5)
+    assert found["decision"][rest].equals(wanted["decision"][rest])
+    with pytest.raises(ModelError, match="beyond the rows of an embedding"):
+        scorer(unknown[[4, 9]].numpy(), raw=True)
+
+
 def test_far_samples_are_told_from_others(fitted) -> None:
     generator = torch.Generator().manual_seed(1)
     in_dist = fitted.score(torch.randn(100, 4, generator=generator))
