@@ -49,7 +49,7 @@ class Audit:
     """What was found.
 
     Attributes:
-        table: one row for each sample, the most suspicious first: `rank` (from 1), `place` (in the order of the data),
+        table: one row for each sample, the most suspicious first: `rank` (from 1), `place` (among those audited),
             `sample_id`, `label`, `suggested` (the likeliest other class), `suspected` (whether the label is among
             those to look at, of which a part is wrong); `label_probability` and `suggested_probability`, of last layers
             that are fitted to other samples and of the network (see `with_network`); `score` (less the logarithm of the
