@@ -346,7 +346,7 @@ class Detector:
     @property
     def run(self) -> RunFolder:
         """The run folder of the fit, which commands understand; `EvaluationError` before `fit` and after `load`."""
-        return RunFolder(self._needed("its run folder").folder.path)
+        return RunFolder(self._needed("run folder").folder.path)
 
     @checked
     def score(self, data: Any, *, explain: int = 0) -> pd.DataFrame:
@@ -414,7 +414,7 @@ class Detector:
             StoreError: there is something in `run`.
             BundleError: the model changed since `fit`.
         """
-        fitted = self._needed("the features it was fitted on")
+        fitted = self._needed("feature table of its fit")
         self.scorer.check_unchanged()
         folder = Folder(run)
         thumbnails = fitted.thumbnails.copy()

@@ -431,7 +431,9 @@ def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     }
     best = min(caught, key=lambda name: (-caught[name], name))
     fewer = [each.what for each in sets if each.shares.get(best, 1.0) <= (each.caught or 0.0) - MARGIN]
-    question, when = ("ood", "if you expect such samples, ") if found[0].area.task == "ood" else ("wrong", "")
+    area = found[0].area
+    such = "such samples" if area.protocol == "known" else "kinds of samples that you have none of"  # left out of fits
+    question, when = ("ood", f"if you expect {such}, ") if area.task == "ood" else ("wrong", "")
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     but = f", and fewer of {_listed(fewer)}" if fewer else ""

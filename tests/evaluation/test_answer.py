@@ -100,7 +100,10 @@ def test_a_set_that_is_lost_is_named_whatever_the_others_say() -> None:
     lost[3] = replace(lost[3], value=1 - 0.6)
     found = answer([*BAGS, *lost]).sentences
     assert "better on bags; worse on noise (knn is 0.10 higher)" in found[2]
-    advice = "In the report knn catches more of noise (60 % against 50 %); if you expect such samples, let it decide:"
+    advice = (
+        "In the report knn catches more of noise (60 % against 50 %); if you expect kinds of samples that you have "
+        "none of, let it decide:"
+    )
     assert f"{advice} add --score ood=knn to gradscore bundle." in found
     in_python = answer([*BAGS, *lost], deciding='detector.save(..., scores=["{}"])').sentences
     assert f'{advice} detector.save(..., scores=["ood=knn"]).' in in_python
