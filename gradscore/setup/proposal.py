@@ -382,7 +382,9 @@ def _propose_data(
             lacking = SCORED if each.name.lower() in TO_DECIDE else lacking
             why = "another set is for the same part" if each in in_dist else lacking
             made.remarks.append(f"{each.path}: not used, since {why}; {NAME_AS_OOD}")
-    asked = WANTED.get(noun, f"labelled {noun}")
+    asked, kind = WANTED.get(noun, f"labelled {noun}"), SOURCE.get(noun)
+    if noun == "texts" and not str(made.settings["model.source"]).startswith("transformers:"):
+        asked, kind = "token ids of labelled texts, from code of yours (gradscore docs tutorial-text)", "python"
     wanted = {"fit": f"{asked} that did not train the network", "test": "others, for the report"}
     for role in ("fit", "test", "calibration", "bank"):
         key = f"data.in_dist.{role}"
@@ -397,7 +399,7 @@ def _propose_data(
             why = f"{part.samples.count} {called} of {len(part.samples.classes)} classes{part.why}{guess}"
             made.put(key, {**_entry(made, part.samples, is_first=role == "fit"), **select}, why)
         elif role in wanted:
-            made.ask(key, wanted[role], value={"source": f"{SOURCE[noun]}:{FILL_IN}" if noun in SOURCE else FILL_IN})
+            made.ask(key, wanted[role], value={"source": FILL_IN if kind is None else f"{kind}:{FILL_IN}"})
     if are_named:
         made.put("data.class_names", list(class_names), "of the checkpoint, in the order of the outputs")
     elif labelled and labelled[0].is_table and known == {str(number) for number in range(1, len(known) + 1)}:

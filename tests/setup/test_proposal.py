@@ -612,6 +612,15 @@ def test_other_data_beside_a_checkpoint_are_said_and_left_to_fill_in(tmp_path: P
     assert any("rows.csv: not used, since its rows have no classes" in remark for remark in made.remarks)
 
 
+def test_code_is_asked_for_where_a_network_of_ones_own_takes_texts(tmp_path: Path) -> None:
+    (tmp_path / "fit.csv").write_text("text,label\n" + "a good film,good\na bad one,bad\n" * 20)
+    (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.EmbeddingBag(50, 2)\n")
+    torch.save(nn.EmbeddingBag(50, 2).state_dict(), tmp_path / "best.pth")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.fit"] == {"source": "python:fill-in"}
+    assert "token ids of labelled texts, from code of yours" in as_yaml(made)
+
+
 @pytest.mark.parametrize("classes", [3, 5])
 def test_the_weight_of_the_logits_where_a_file_sorts_names(tmp_path: Path, classes: int) -> None:
     """As safetensors does: the last of them is a hidden one here."""
