@@ -250,7 +250,9 @@ def test_a_share_of_a_finished_run_with_other_settings_is_refused(config: Config
         in_shares(with_setting(config, "meta.seed=3"), local, ["0/2"])
 
 
-@pytest.mark.parametrize("step", ["gradscore.store.Manifest.write", "gradscore.store.run_folder.shutil.rmtree"])
+@pytest.mark.parametrize(
+    "step", ["gradscore.store.manifest.Manifest.write", "gradscore.store.run_folder.shutil.rmtree"]
+)
 def test_a_merge_that_is_killed_at_its_end(
     config: Config, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -172,7 +172,7 @@ def test_a_killed_process_goes_on_to_the_same_bytes(whole: Path, tmp_path: Path)
     config = make_config(tmp_path)
     (tmp_path / "config.yaml").write_text(dump_config(config))
     command = [sys.executable, "-m", "gradscore", "extract", str(tmp_path / "config.yaml"), "--trust-code"]
-    stop = {"GRADSCORE_TEST_KILL_AT": "20"}
+    stop = {"GRADSCORE_TEST_KILL_AT": "26"}
     stopped = subprocess.run(command, env=os.environ | stop, capture_output=True, text=True, check=False)
     assert stopped.returncode == -signal.SIGKILL, stopped.stderr
     assert 0 < len(part_bytes(tmp_path / "run")) < len(part_bytes(whole))
