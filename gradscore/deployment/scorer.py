@@ -399,35 +399,30 @@ class Scorer:
             try:
                 table = self.judge(inputs, sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
-                shape = _form_of(batch.inputs)
-                if shape == self.input_shape:
-                    lost = self._refused_alone(inputs)
-                    if len(lost) in (0, len(names)):
-                        raise
-                    bad += [BadSample(names[row], f"{names[row]}: {why}", places[row]) for row, why in lost.items()]
-                    kept = [row for row in range(len(names)) if row not in lost]
-                    names, places = [names[row] for row in kept], [places[row] for row in kept]
-                    inputs = rows_of(inputs, torch.tensor(kept))
-                    table = self.judge(inputs, sample_ids=names, explain=explain, watch=watch)
-                else:
-                    size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
-                    bad += [
-                        BadSample(name, f"{name} has size {size}: {error}", place)
-                        for name, place in zip(names, places, strict=True)
-                    ]
-                    places = []
+                lost = self._refused(inputs, batch, error)
+                if len(lost) in (0, len(names)) and _form_of(batch.inputs) == self.input_shape:
+                    raise
+                bad += [BadSample(names[row], f"{names[row]}{why}", places[row]) for row, why in lost.items()]
+                kept = [row for row in range(len(names)) if row not in lost]
+                places = [places[row] for row in kept]
+                if kept:
+                    others, called = rows_of(inputs, torch.tensor(kept)), [names[row] for row in kept]
+                    table = self.judge(others, sample_ids=called, explain=explain, watch=watch)
         if table is None:
             table = self._nothing(explain=explain, watch=watch)
         return _with_errors(table, places, bad)
 
-    def _refused_alone(self, inputs: Inputs) -> dict[int, str]:
-        """Why the model cannot take some samples (N, ...), tokens of no vocabulary say, by their places."""
+    def _refused(self, inputs: Inputs, batch: Batch, error: ModelError) -> dict[int, str]:
+        """Why the model cannot take samples (N, ...), by row: all of another size, else those it cannot take alone."""
+        if (shape := _form_of(batch.inputs)) != self.input_shape:
+            size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
+            return dict.fromkeys(range(sample_count(inputs)), f" has size {size}: {error}")
         found: dict[int, str] = {}
         for row in range(sample_count(inputs)):
             try:
                 self._values(rows_of(inputs, slice(row, row + 1)))
-            except ModelError as error:
-                found[row] = str(error)
+            except ModelError as alone:
+                found[row] = f": {alone}"
         return found
 
     @property

@@ -33,14 +33,13 @@ from ..meta import (
     add_alarms,
     alarm_weights,
     choose_penalty,
-    drawn,
     fit_logistic,
     fit_on_scores,
     fit_one_class,
+    judged_rows,
     leading_axes,
     mean_area,
     outputs_of,
-    share_of,
     write_files,
 )
 from ..notices import Notice, notes
@@ -363,15 +362,11 @@ class Prepared:
         self._scaled: dict[str, FloatArray] = {}
         self._content: dict[str, pd.Series[str]] = {}
         self._some: dict[str, SomeRows] = {}
+        self._judged: dict[str, BoolArray] = {}
 
     @cached_property
     def _total(self) -> int:
         return sum(len(self._contents(name)) for name in self._tables.that_fit)
-
-    def _judged(self, split: str) -> BoolArray:
-        """Which rows of a table penalties are judged on."""
-        count = len(self._contents(split))
-        return drawn(count, share_of(count, self._total))
 
     def rows(self, spec: MetaModelSpec) -> TrainingSet:
         """The samples that fit the model of a spec."""
@@ -388,9 +383,9 @@ class Prepared:
         parts, targets, sets = [], [], []
         for split in (split for split, mask in spec.fit.items() if mask.any()):
             self._prepare(split)
-            judged = self._judged(split)
             chosen, positive = (
-                self._tables.places(split, each)[judged] for each in (spec.fit[split], spec.positive[split])
+                self._tables.places(split, each)[self._judged[split]]
+                for each in (spec.fit[split], spec.positive[split])
             )
             parts.append(self._some[split][chosen])
             targets.append(positive[chosen])
@@ -416,7 +411,7 @@ class Prepared:
         table = self._tables.read(split)
         baselines = self._known[split] if split in self._known else pd.DataFrame(self.inputs.baseline_scores(table))
         self._scaled[split] = self.inputs.scaled(table, baselines)
-        judged = self._judged(split)
+        judged = self._judged[split] = judged_rows(len(table), self._total)
         some = table.loc[judged].copy()
         gradients = self.inputs.gradient_inputs(some)
         self._some[split] = SomeRows(table=some, baselines=baselines.loc[judged], gradients=gradients)

@@ -600,12 +600,13 @@ def _refuse_dependence(
         ) from error
     difference = (alone - together).abs().max()
     largest = together.abs().max()
-    if not sharp and not bool(difference > tolerance * largest):
+    is_far = bool(difference > tolerance * largest)
+    if not (is_far or sharp):
         return
     # Batches of one shape are computed by the same operations in the same order, so that rounding cannot differ, unless
     # the network computes some of their samples apart: then as it does between one sample and several of it.
     copies = _outputs(model, _repeated(inputs, place))
-    if not bool(difference > tolerance * largest):
+    if not is_far:
         difference, rounding = ((copies[place] - each).abs().max() for each in (together, alone))
         least = 4 * torch.finfo(logits.dtype).eps * largest
         if not bool(difference > torch.maximum(AMPLIFIED * rounding, least)):

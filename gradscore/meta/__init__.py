@@ -24,11 +24,11 @@ from .fitting import (
     fit_on_scores,
     fit_one_class,
     held_out_folds,
+    judged_rows,
     leading_axes,
     log_odds_of,
     mean_area,
     set_areas,
-    share_of,
 )
 from .inputs import (
     BASELINE_PREFIX,

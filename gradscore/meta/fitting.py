@@ -21,7 +21,7 @@ from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
 from .inputs import BASELINE_PREFIX, MetaInputs
 from .models import DISTANCES, OWN, Alarms, MetaModel, prevalence_shift, weights_of
-from .placements import Placements, area_of
+from .placements import Placements, area_among
 from .regression import Regression
 
 _ONE_CLASS = {OWN: 2.0, **dict.fromkeys(DISTANCES, 1.0), "energy": 0.5, "ash": 0.5}
@@ -559,9 +559,9 @@ def drawn(count: int, most: int) -> BoolArray:
     return mask
 
 
-def share_of(count: int, total: int) -> int:
-    """How many of a set of `count` samples penalties are judged on, where there are `total` in all sets."""
-    return count if total <= MOST_ROWS else -(-count * MOST_ROWS // total)
+def judged_rows(count: int, total: int) -> BoolArray:
+    """A mask (count,) of the samples of a set that penalties are judged on, where there are `total` in all sets."""
+    return drawn(count, -(-count * min(MOST_ROWS, total) // max(total, 1)))
 
 
 def _subsampled(rows: TrainingSet) -> TrainingSet:
@@ -571,7 +571,7 @@ def _subsampled(rows: TrainingSet) -> TrainingSet:
     kept = np.zeros(len(rows.target), dtype=bool)
     for name in np.unique(rows.sets):
         places = np.flatnonzero(rows.sets == name)
-        kept[places[drawn(len(places), share_of(len(places), len(kept)))]] = True
+        kept[places[judged_rows(len(places), len(kept))]] = True
     content = None if rows.content is None else rows.content[kept]
     return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept], content=content)
 
@@ -764,7 +764,7 @@ def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> 
         sets: (N,) names of the sets they come from.
     """
     in_dist = np.sort(scores[~target])
-    return {str(name): area_of(scores[target & (sets == name)], in_dist) for name in np.unique(sets[target])}
+    return {str(name): area_among(scores[target & (sets == name)], in_dist) for name in np.unique(sets[target])}
 
 
 def _label(penalty: Penalty) -> str:

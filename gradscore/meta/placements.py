@@ -15,9 +15,13 @@ def area_of(positives: FloatArray, negatives: FloatArray) -> float:
 
     Source: Hanley and McNeil, 1982.
     """
-    ordered = np.sort(negatives)
+    return area_among(positives, np.sort(negatives))
+
+
+def area_among(positives: FloatArray, ordered: FloatArray) -> float:
+    """`area_of` negatives that are in ascending order, as for several sets of positives."""
     twice = sum(int(np.searchsorted(ordered, positives, side=side).sum()) for side in ("left", "right"))
-    return twice / (2 * len(positives) * len(negatives))
+    return twice / (2 * len(positives) * len(ordered))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -398,15 +398,14 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     whole = _weights(path)
     found = whole.tensors
     wanted = model.state_dict()
-    is_given = prefix is not None
+    # A prefix of nothing chooses the plain names of several sets that fit.
+    others = tuple(filter(None, _fitting_prefixes(found, wanted))) if prefix == "" else ()
     if prefix is None:
         prefix = _common_prefix(found, wanted)
     elif not any(name.startswith(prefix) for name in found):
         raise ModelError(
             f"model.prefix {prefix!r}: no name in checkpoint {path} begins so; its names: {some([*found])}"
         )
-    # A prefix of nothing chooses the plain names of several sets that fit.
-    others = () if prefix or not is_given else tuple(each for each in _fitting_prefixes(found, wanted) if each)
     taken = {name: value for name, value in found.items() if name.startswith(prefix) and not name.startswith(others)}
     state = {name.removeprefix(prefix): value for name, value in taken.items()}
     problems = {

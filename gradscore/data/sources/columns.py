@@ -224,6 +224,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         DataError: as `column_source`.
     """
     schema, arguments = table.rows.schema, request.arguments
+    fields = [field for field in schema if not is_row_index(field.name)]
     name = named_column(table, request, "ids", ID_NAMES)
     others = {named_column(table, request, "labels", LABEL_NAMES), name}
     folder, suffix, root = arguments.get("folder"), arguments.get("suffix"), arguments.get("root")
@@ -251,8 +252,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
     elif request.columns is not None and request.columns[0] in schema.names:
         columns, kind = list(request.columns), "text"
     else:
-        free = [field for field in schema if field.name not in others and not is_row_index(field.name)]
-        kind, columns = _guessed(table, free, ids=name)
+        kind, columns = _guessed(table, [field for field in fields if field.name not in others], ids=name)
     used = {*columns, *others}
     return ColumnSource(
         table=table,
@@ -261,11 +261,7 @@ def found_columns(table: Table, request: Request) -> ColumnSource:
         root=(table.folder if root is None else Path(root)).resolve(),
         folder=table.folder / (folder or ""),
         suffix=suffix or "",
-        beside=[
-            field.name
-            for field in schema
-            if field.name not in used and is_number(field.type) and not is_row_index(field.name)
-        ],
+        beside=[field.name for field in fields if field.name not in used and is_number(field.type)],
     )
 
 
