@@ -25,6 +25,8 @@ from .options import (
 from .output import Output, counting, figures_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 PRINTED = 10
@@ -88,7 +90,7 @@ def project(
             f"{ignored[0]} is for --nearest DIR, the projections to look in; give that too, or leave it out"
         )
     with counting(quiet=quiet) as tell:
-        found = project_config(
+        found, names = project_config(
             config,
             split=split,
             loss=loss,
@@ -104,7 +106,7 @@ def project(
         file = out / "nearest.parquet"
         with replacing(file) as temporary:
             table.to_parquet(temporary, index=False)
-        _print(output, table, looks_at_labels=LOSSES[loss].needs_labels)
+        _print(output, table, names, looks_at_labels=LOSSES[loss].needs_labels)
     output.say(f"{len(found)} samples, {dimension} numbers each: {out}")
     if file is not None:
         output.say(f"nearest samples: {file}")
@@ -113,17 +115,20 @@ def project(
     output.document({"samples": len(found), "folder": out, "nearest": file, "notices": [*more, *found.notices]})
 
 
-def _print(output: Output, found: pd.DataFrame, *, looks_at_labels: bool) -> None:
+def _print(output: Output, found: pd.DataFrame, names: Sequence[str] | None, *, looks_at_labels: bool) -> None:
+    def name(label: int) -> str:
+        return "" if label < 0 else str(label) if names is None else names[label]
+
     shown = figures_table(["sample", "label", "nearest", "its label"], ["similarity"])
     nearest = found[found["rank"] == 1]
     for row in nearest.head(PRINTED).to_dict("records"):
-        names = [
+        shown.add_row(
             str(row["sample_id"]),
-            _label(row["label"]),
+            name(row["label"]),
             str(row["nearest_sample_id"]),
-            _label(row["nearest_label"]),
-        ]
-        shown.add_row(*names, f"{row['similarity']:.4g}")
+            name(row["nearest_label"]),
+            f"{row['similarity']:.4g}",
+        )
     output.show(shown)
     if len(found) > len(nearest) or len(nearest) > PRINTED:
         output.say(f"the nearest of the first {min(len(nearest), PRINTED)} samples; the file has {len(found)} rows")
@@ -132,7 +137,3 @@ def _print(output: Output, found: pd.DataFrame, *, looks_at_labels: bool) -> Non
         alike = int((first["label"] == first["nearest_label"]).sum())
         known = ", which the loss looks at," if looks_at_labels else ""
         output.say(f"the nearest sample has the same label{known} for {alike} of {len(first)} samples")
-
-
-def _label(label: int) -> str:
-    return "" if label < 0 else str(label)

@@ -212,13 +212,15 @@ def _chosen_groups(
         if skipped:
             notices.append(f"{info.name}: {len(skipped)} of {len(places)} samples cannot be used and are left out")
         if info.name == TEST:
-            found |= _parted(batch.tensor, batch.labels, predictions, by)
+            found |= _parted(batch.tensor, batch.labels, predictions, by, dataset.class_names)
         else:
             found[info.dataset_name] = batch.tensor
     return {name: group for name, group in found.items() if len(group)}
 
 
-def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -> dict[str, Tensor]:
+def _parted(
+    images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping, names: Sequence[str] | None
+) -> dict[str, Tensor]:
     """The groups of the test split."""
     if by == "split":
         return {TEST: images}
@@ -228,7 +230,8 @@ def _parted(images: Tensor, labels: Tensor, predictions: Tensor, by: Grouping) -
     right = labels == predictions
     chosen = {"right": known & right, "wrong": known & ~right}
     if by == "class":
-        chosen = {f"class {label}": labels == label for label in sorted(set(labels[known].tolist()))}
+        present = sorted(set(labels[known].tolist()))
+        chosen = {f"class {label if names is None else names[label]}": labels == label for label in present}
     return {name: images[places] for name, places in chosen.items()}
 
 

@@ -117,7 +117,7 @@ def project_config(
     out: Path,
     like: About | None,
     progress: Progress | None,
-) -> Projections:
+) -> tuple[Projections, Sequence[str] | None]:
     """A random projection of the gradient of every sample of a split; see `project`.
 
     Of the section `features`, only `parameters` counts.
@@ -133,7 +133,7 @@ def project_config(
         progress: told after every batch.
 
     Returns:
-        The projections, in the order of the samples.
+        The projections, in the order of the samples, and what classes are called; None where that is not known.
 
     Raises:
         ConfigError: no such split, loss or device, or another setting out of range.
@@ -148,7 +148,7 @@ def project_config(
     with logit_gradients(
         opened.model, opened.samples, config.features.parameters, loss=loss, batch_size=config.extract.batch_size
     ) as stream:
-        return _projections_of(
+        found = _projections_of(
             stream,
             projection,
             out=out,
@@ -157,6 +157,7 @@ def project_config(
             remarks=lambda: opened.notices,
             progress=progress,
         )
+    return found, opened.dataset.class_names
 
 
 def _projections_of(

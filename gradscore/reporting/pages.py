@@ -472,7 +472,7 @@ def write_page(
 
     plots = [plot for part in parts for plot in part.plots]
     # There is nothing to escape in a data URI.
-    images = {plot.name: Markup(_data_uri(plot.drawn(), "svg+xml")) for plot in plots}
+    images = {plot: Markup(_data_uri(plot.drawn(), "svg+xml")) for plot in plots}
     shared = {"facts": [], "version": version("gradscore"), "parts": parts, "images": images}
     write_text(page, render(template, {**shared, **content}))
 

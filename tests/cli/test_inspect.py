@@ -8,6 +8,7 @@ import pytest
 from commands import cli
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from gradscore.config import load_config
 from gradscore.errors import OutputError
@@ -205,6 +206,23 @@ def test_units_that_are_silent_for_a_class_are_not_dead(config_file: Path, tmp_p
     silent = figures.xs(("never active", "1.weight", "share"), level=[1, 2, 3])["value"]
     assert silent.max() >= 0.25
     assert "dead" not in result.stdout.replace("dead units and layers", "")
+
+
+def test_classes_are_called_by_their_names(config_file: Path, tmp_path: Path, drawn: dict[str, Figure]) -> None:
+    names = [*map(str, range(8)), "eight or nine", "eight-or-nine"]
+    result = inspect(
+        config_file, "--trust-code", "--by", "class", "--set", f"data.class_names={names}", *FAST[:1], 70,
+        "--quantities", "mean_gsnr", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    groups = [f"class {name}" for name in names]
+    counts = np.bincount(load_digits().target[20:90])
+    said = "\n".join(f"{group}: {count} samples" for group, count in zip(groups, counts, strict=True))
+    assert said in result.stdout
+    assert pd.read_parquet(tmp_path / "out" / "figures.parquet")["group"].unique().tolist() == groups
+    assert [line.get_label() for line in drawn["gsnr"].axes[0].lines] == groups
+    images = re.findall(r'<img[^>]* src="([^"]*)"', (tmp_path / "out" / "report.html").read_text())
+    assert (len(images), len(set(images))) == (11, 11)
 
 
 def test_run_folder(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,22 @@ def test_the_nearest_samples_are_those_of_the_library(small_run: Path, bank: Pat
     assert f"the nearest sample has the same label, {known}, for {alike} of {len(asked)} samples" in said
 
 
+def test_the_table_calls_classes_by_their_names(small_run: Path, bank: Path, tmp_path: Path) -> None:
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    (tmp_path / "config.yaml").write_text(dump_config(RunFolder(small_run).config))
+    named = ("--split", "in_dist.test", "--nearest", bank, "--set", f"data.class_names={names}")
+    found = cli("project", tmp_path / "config.yaml", *OPTIONS, *named, "--out", tmp_path / "out")
+    assert found.exit_code == 0, found.output
+    table = pq.read_table(tmp_path / "out" / "nearest.parquet").to_pandas()
+    wanted = [
+        [row.sample_id, names[row.label], row.nearest_sample_id, names[row.nearest_label]]
+        for row in table[table["rank"] == 1].head(10).itertuples()
+    ]
+    lines = [line.split()[:4] for line in found.stdout.splitlines()]
+    first = lines.index(wanted[0])
+    assert lines[first : first + len(wanted)] == wanted
+
+
 def nearest_in(bank: Path, small_run: Path, out: Path, *options: str) -> tuple[str, Any]:
     found = cli("project", small_run, *OPTIONS, "--nearest", bank, *options, "--out", out)
     assert found.exit_code == 0, found.output
