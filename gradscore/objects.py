@@ -572,6 +572,11 @@ def _asking(address: Address) -> Iterator[tuple[Any, str]]:
 def _file_system(protocol: str) -> Any:
     if protocol == "memory":
         raise ObjectStorageError("memory://: what is written there is gone when the process ends; give another address")
+    if protocol in ("http", "https"):  # fsspec reads single files there, and what lies below an address is listed here
+        raise ObjectStorageError(
+            f"{protocol}://: the web is no object storage; give a file or folder that is here, or an address such as "
+            "s3://"
+        )
     try:
         found = fsspec.filesystem(protocol, use_listings_cache=False, **(S3_OPTIONS if protocol in S3 else {}))
     except ImportError as error:

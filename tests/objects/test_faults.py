@@ -46,6 +46,7 @@ ADDRESSES = {
     "neither": ("s3://", "wanted a bucket and a key, got neither"),
     "a way out": ("s3://bucket/../a", "a part of the key is empty, '.' or '..'"),
     "unknown protocol": ("s9://bucket/a", "no such kind of object storage is known"),
+    "the web": ("https://127.0.0.1:9/a", "https://: the web is no object storage; give a file or folder that is here"),
     "storage that goes with the process": ("memory://bucket/a", "what is written there is gone when the process ends"),
     "no bucket": ("s3://no-such-bucket/a", "there is no bucket no-such-bucket at http://127"),
 }
