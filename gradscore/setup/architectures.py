@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -50,12 +50,14 @@ class Architecture:
         preprocessing: what the package says its own weights of it want, as in the section `preprocessing`.
         origin: whose preprocessing that is; empty where the package says nothing.
         logits: a weight with a row for each class, and their number.
+        others: names of more networks of the package with the same parameters, which may compute something else.
     """
 
     source: str
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
     logits: tuple[str, int] | None = None
+    others: Sequence[str] = ()
 
 
 class _OtherNetworkError(Exception):
@@ -156,10 +158,10 @@ def recognised(state: Shapes, *, hint: str = "", progress: Callable[[str], None]
         return None
     for package in (_torchvision, _timm):
         catalogue = package()
-        found = None if catalogue is None else _found(state, catalogue, hint, progress)
-        if catalogue is not None and found is not None:
-            name, logits = found
-            return replace(catalogue.describe(name), logits=logits)
+        found = {} if catalogue is None else dict(_fitting(state, catalogue, hint, progress))
+        if catalogue is not None and found:
+            name, *others = found
+            return replace(catalogue.describe(name), logits=found[name], others=others)
     return None
 
 
@@ -173,22 +175,24 @@ class _Catalogue:
     describe: Callable[[str], Architecture]
 
 
-def _found(
+def _fitting(
     state: Shapes, catalogue: _Catalogue, hint: str, progress: Callable[[str], None] | None
-) -> tuple[str, tuple[str, int] | None] | None:
-    """The network that fits: one whose name is in the hint, else in the shortest name; and its logits."""
+) -> Iterator[tuple[str, tuple[str, int] | None]]:
+    """The networks that fit, those whose names are in the hint first and then by length of the name; and their logits.
+
+    All are looked at: with the same parameters one pads as TensorFlow does (timm's `tf_*`), and another does not.
+    """
     tried = {(TRIED, *shape[1:]) for shape in state.values()}
     by_length = sorted(catalogue.names, key=lambda name: (len(name), name))
     hinted = [name for name in reversed(by_length) if name in hint.lower()]
-    for name in (*hinted, *by_length):
+    for name in dict.fromkeys((*hinted, *by_length)):
         if progress is not None:
             progress(f"comparing with {catalogue.title}'s {name}")
         wanted = None if name in hinted else tried.union(state.values())
         made = _shapes_made(partial(catalogue.make, name), wanted=wanted) or {}
         counts = {each: state[each][0] for each, shape in made.items() if shape[:1] == (TRIED,) and state.get(each)}
         if {each: (counts.get(each, shape[0]), *shape[1:]) if shape else () for each, shape in made.items()} == state:
-            return name, class_count({each: state[each] for each in counts})
-    return None
+            yield name, class_count({each: state[each] for each in counts})
 
 
 def _torchvision() -> _Catalogue:

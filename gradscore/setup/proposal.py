@@ -14,6 +14,7 @@ from ..config import as_flow, load_config
 from ..data import FILL_IN, HOLDOUT, NAME_CLASSES
 from ..errors import ConfigError, ModelError
 from ..models import WEIGHT_SUFFIXES, StateDict, read_weights
+from ..notices import Notice
 from ..system import followed, some, write_text
 from .architectures import (
     Architecture,
@@ -269,11 +270,14 @@ def _propose_model(
         (_only(likely), "of the samples; check") if counted is None else (counted[1], f"rows of {counted[0]}")
     )
     if architecture is not None:
-        same = "; check: networks with the same parameters may differ in what has none"
-        is_timm = architecture.source.startswith("timm:")
-        made.put(
-            "model.source", architecture.source, f"its parameters have these names and shapes{same if is_timm else ''}"
-        )
+        check = "; check: others have the same, see above" if architecture.others else ""
+        made.put("model.source", architecture.source, f"its parameters have these names and shapes{check}")
+        if architecture.others:
+            said = (
+                f"model.source: check that it is {architecture.source}: parameters of the same names and shapes are in "
+                f"{some(architecture.others)}, which may compute something else, with another padding, say"
+            )
+            made.remarks.append(Notice(said, "caution"))
         made.put("model.arguments", {"num_classes": classes})
     else:
         _propose_code(made, found.factories, own, classes)

@@ -1,5 +1,6 @@
 """From files to a configuration that runs."""
 
+import importlib
 import json
 import os
 import pty
@@ -72,6 +73,22 @@ def test_a_checkpoint_and_a_folder_give_a_configuration_that_runs(files: Path) -
     ran = cli("run", config, *QUICK)
     assert ran.exit_code in (0, 3), ran.output  # so few samples may come to no verdict
     assert (files / "run" / "evaluation" / "report.html").is_file()
+
+
+def test_networks_with_the_same_parameters_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_torchvision()
+    timm = importlib.import_module("timm")
+    monkeypatch.setattr(timm, "list_models", lambda: ["mobilenetv3_small_075", "tf_mobilenetv3_small_075"])
+    torch.save(timm.create_model("tf_mobilenetv3_small_075", num_classes=2).state_dict(), tmp_path / "best.pt")
+    made = cli("init", tmp_path)
+    wanted = (
+        "check that it is timm:mobilenetv3_small_075: parameters of the same names and shapes are in "
+        "tf_mobilenetv3_small_075, which may compute something else"
+    )
+    assert wanted in " ".join(made.stdout.split())
+    comments = [line.lstrip("# ") for line in (tmp_path / "gradscore.yaml").read_text().splitlines() if "#" in line]
+    assert wanted in " ".join(comments)
+    assert "these names and shapes; check: others have the same" in " ".join(comments)
 
 
 def test_what_was_found_as_json(files: Path, tmp_path: Path) -> None:

@@ -53,12 +53,29 @@ def test_recognised_without_a_hint(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert recognised(shapes_of(timm.create_model(name, num_classes=3).state_dict())).source == f"timm:{name}"
 
 
-def test_a_network_that_is_pruned_while_it_is_made_is_recognised_by_its_name() -> None:
+def test_a_network_that_is_pruned_while_it_is_made_is_recognised_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = timm.list_models("*resnet50*")
+    monkeypatch.setattr(timm, "list_models", lambda: family)
     state = shapes_of(timm.create_model("ecaresnet50d_pruned", num_classes=3).state_dict())
     assert recognised(state, hint="ecaresnet50d_pruned").source == "timm:ecaresnet50d_pruned"
 
 
-def test_of_networks_with_the_same_parameters_the_hint_says_which() -> None:
+@pytest.mark.parametrize("hint", ["", "tf_mobilenetv3_small_075"])
+def test_all_networks_with_the_same_parameters_are_named(hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["mobilenetv3_small_075", "tf_mobilenetv3_small_075"]
+    monkeypatch.setattr(timm, "list_models", lambda: [*names, "mobilenetv3_small_100"])
+    one, other = (timm.create_model(name, num_classes=3).eval() for name in names)
+    other.load_state_dict(one.state_dict())
+    images = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert not torch.allclose(one(images), other(images))
+    found = recognised(shapes_of(one.state_dict()), hint=hint)
+    assert {found.source, *(f"timm:{name}" for name in found.others)} == {f"timm:{name}" for name in names}
+    assert found.source == f"timm:{hint or names[0]}"
+
+
+def test_of_networks_with_the_same_parameters_the_hint_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = timm.list_models("*small_patch16*")
+    monkeypatch.setattr(timm, "list_models", lambda: family)
     state = shapes_of(timm.create_model("vit_small_patch16_224", num_classes=3).state_dict())
     assert recognised(state, hint="my_deit_small_patch16_224").source == "timm:deit_small_patch16_224"
 
