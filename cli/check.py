@@ -224,13 +224,13 @@ def cells_of(test: CheckTest) -> tuple[str, str, str, str]:
 
 
 def _print(output: Output, report: CheckReport) -> None:
-    table = figures_table(["", "test"], ["expected", "now", "change, bounds", "margin"])
+    table = figures_table(["", "test"], ["expected", "now", "better by, bounds", "margin"])
     for test in report.tests:
         table.add_row(Text(test.status, style=COLOURS[test.status]), test.name, *cells_of(test))
     output.say(report.summary, *report.problems)
     output.show(table)
     output.say(
-        "change: positive is better, with one-sided bounds; a test passes if the lower bound is above -margin",
+        "bounds are one-sided, and negative for the worse; a test passes if the lower one is above -margin",
         "detection is by one score at its frozen threshold; the report sets a threshold at 5 % false alarms "
         "anew, and a bundle decides by both scores",
         detail=True,

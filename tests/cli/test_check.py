@@ -170,6 +170,7 @@ def test_damaged_weights_never_pass(own) -> None:
     assert result.exit_code == 1
     assert "\nworse than expected: " in result.stdout
     assert " tests fail\n" in result.stdout
+    assert "better by, bounds" in result.stdout
 
 
 def test_labels_in_another_order_are_no_expected_figures(own) -> None:
