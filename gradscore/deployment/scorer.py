@@ -130,7 +130,7 @@ class Scorer:
         self._logits = [place for place, name in enumerate(bundle.columns) if name in logits]
         self._example = bundle.self_test.inputs
         self.input_shape = _form_of(self._example)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_scale_told = False
         self._preprocess = Preprocessing(bundle.preprocessing)
         self._dtype = input_dtype(model)
@@ -437,10 +437,7 @@ class Scorer:
     @checked
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
-        kinds = ["probability", "score", "p_value", *(["because", "drivers"] if explain else [])]
-        of_detectors = [f"{kind}_{name}" for name in self.bundle.detectors for kind in kinds]
-        named = [] if self.bundle.class_names is None else ["prediction_name"]
-        return ["sample_id", "prediction", *named, *of_detectors, "decision", "reason", "error"]
+        return list(self._nothing(explain=explain, watch=False).columns)
 
     def _tensors(self, images: Images) -> Inputs:
         """What a program gives as a batch, as tensors; raw pixels are preprocessed."""
@@ -475,13 +472,14 @@ class Scorer:
         }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
-        self.check_unchanged()
-        with self._lock, self._interface.attached(self.model):
-            inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
-            one = sample_count(inputs) == 1
-            found = self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
-            self._settings = attribute_state(self.model)  # a model may count its calls
-            return found
+        inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
+        with self._lock:
+            self.check_unchanged()
+            with self._interface.attached(self.model):
+                one = sample_count(inputs) == 1
+                found = self._extractor.values_of_one(inputs) if one else self._extractor.values(inputs)
+                self._settings = attribute_state(self.model)  # a model may count its calls
+        return found
 
     def _new_extractor(self, model: nn.Module) -> Extractor:
         return Extractor(model, features=self.bundle.features, num_classes=self.bundle.model.classes)
@@ -493,12 +491,14 @@ class Scorer:
             BundleError: its weights, frozen parameters, or answers to the samples of the self-test are others.
             ModelError: it is in training mode.
         """
-        check_mode(self.model)
-        state, settings = memory_state(self.model), attribute_state(self.model)
-        if state != self._state:
-            _check_weights(self.bundle, self.model)
-            _check_frozen(self.model, self._frozen)
-        if state != self._state or settings != self._settings:
+        with self._lock:  # another thread may be in the middle of a pass, whose hooks and counts are no change
+            check_mode(self.model)
+            state, settings = memory_state(self.model), attribute_state(self.model)
+            if state != self._state:
+                _check_weights(self.bundle, self.model)
+                _check_frozen(self.model, self._frozen)
+            if (state, settings) == (self._state, self._settings):
+                return
             before = self._state, self._settings
             self._state, self._settings = state, settings
             self._extractor = self._new_extractor(self.model)  # parameters may be others of the same values

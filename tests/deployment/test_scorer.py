@@ -20,6 +20,7 @@ from gradscore import Detector
 from gradscore.data import Batch, collate
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, DataError, ModelError
+from gradscore.extractor import Extractor
 from gradscore.pipeline import open_datasets
 from gradscore.store import RunFolder
 
@@ -119,6 +120,31 @@ def test_threads_take_turns(scorer, batch, table) -> None:
     _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
     wanted = [table["score_wrong"].tolist()[part] for part in parts]
     assert [results[number] for number in range(len(parts))] == [pytest.approx(each, abs=1e-3) for each in wanted]
+
+
+def test_a_pass_of_another_thread_is_no_change_of_the_model(small_bundle, batch, monkeypatch) -> None:
+    """One thread waits within its pass, where the model has hooks, until another has begun."""
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    tests, self_test, values = [], Scorer._self_test, Extractor.values
+    within, begun = threading.Event(), threading.Event()
+
+    def waiting(self: Extractor, inputs: torch.Tensor) -> np.ndarray:
+        scorer.model.register_buffer("seen", torch.zeros(1), persistent=False)
+        within.set()
+        begun.wait(10)
+        del scorer.model.seen
+        return values(self, inputs)
+
+    monkeypatch.setattr(Scorer, "_self_test", lambda self: (tests.append(1), self_test(self))[1])
+    monkeypatch.setattr(Extractor, "values", waiting)
+    first, second = (threading.Thread(target=scorer, args=(batch.inputs[:count],)) for count in (2, 3))
+    first.start()
+    assert within.wait(60)
+    second.start()
+    second.join(0.5)  # time to look at the model, if it does not wait for its turn
+    begun.set()
+    _ = [thread.join() for thread in (first, second)]
+    assert tests == []
 
 
 def test_drivers_are_named(scorer, batch) -> None:
