@@ -7,7 +7,7 @@ with a bank so is the one temperature of the averaged probability; what is round
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
     BASELINE_PREFIX,
+    EXPECTED,
     LEAST_SLOPE,
     MARGIN,
     META,
@@ -147,13 +148,11 @@ class ScoreChooser:
         part_scaled = inputs.of_known(samples.gradients[fit], of_part)
         fitted = TrainingSet(scaled=part_scaled, target=rows.target[fit], sets=rows.sets[fit])
         scaled = inputs.of_known(samples.gradients[held_out], table)
-        model = _with_alarms_of(models[META], fit_logistic(inputs, fitted, *_penalties(models[META])), fitted)
         scores = {name: table[name].to_numpy() for name in inputs.baselines.compared}
-        if SCORE_LR in models:
-            regression = models[SCORE_LR]
-            alone = fit_on_scores(inputs, fitted, *_penalties(regression), names=scores_seen(spec, inputs))
-            scores[SCORE_LR] = _with_alarms_of(regression, alone, fitted).of_scaled(scaled)
-        return scores | {META: model.of_scaled(scaled)}
+        for name in (each for each in (SCORE_LR, META) if each in models):
+            seen = None if name == META else scores_seen(spec, inputs)
+            scores[name] = _fitted_like(models[name], inputs, fitted, seen, spec.expected).of_scaled(scaled)
+        return scores
 
     def _inputs_of(self, in_dist: SomeRows) -> MetaInputs:
         """What makes inputs, learned from these in-distribution samples; with a bank their baselines stay."""
@@ -171,9 +170,23 @@ class ScoreChooser:
         return found
 
 
-def _with_alarms_of(whole: MetaModel, model: MetaModel, rows: TrainingSet) -> MetaModel:
-    """A model fitted on some samples, with the alarms of the one that was fitted on all."""
-    return model if whole.alarms is None else add_alarms(model, rows, whole.notes["alarms"])
+def _fitted_like(
+    whole: MetaModel, inputs: MetaInputs, rows: TrainingSet, names: list[str] | None, expected: list[str]
+) -> MetaModel:
+    """A model of some samples, with the penalties and the alarms of the one that was fitted on all."""
+
+    def fitted(rows: TrainingSet, penalties: Sequence[Penalty]) -> MetaModel:
+        if names is None:
+            return fit_logistic(inputs, rows, *penalties)
+        return fit_on_scores(inputs, rows, *penalties, names=names)
+
+    model = fitted(rows, _penalties(whole))
+    if whole.alarms is None:
+        return model
+    of_expected, like_them = None, rows.of(expected)
+    if EXPECTED in whole.notes and like_them.target.any():
+        of_expected = fitted(like_them, [Penalty(**each) for each in whole.notes[EXPECTED]])
+    return add_alarms(model, rows, whole.notes["alarms"], of_expected)
 
 
 def _start_alone(model: MetaModel) -> str | None:

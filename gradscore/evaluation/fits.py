@@ -568,9 +568,20 @@ class ModelFits:
             choice = chosen[SCORE_LR]
             models[SCORE_LR] = fit_on_scores(self._inputs, rows, *choice.penalties, names=names, slope=choice.slope)
         if spec.task == "ood":
-            weights = {name: alarm_weights(self._inputs, choice.left_out) for name, choice in chosen.items()}
-            models = {name: add_alarms(model, rows, weights[name]) for name, model in models.items()}
+            for name, choice in chosen.items():
+                weights, expected = alarm_weights(self._inputs, choice.left_out), None
+                if spec.expected and choice.judged_by == "sets":  # by kinds that were left out, which fits these badly
+                    seen = None if name == META else names
+                    expected = self._expected(rows.of(spec.expected), _NO_AXES if seen else axes, seen)
+                models[name] = add_alarms(models[name], rows, weights, expected)
         return models
+
+    def _expected(self, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> MetaModel:
+        """A model of OOD sets whose kinds are expected, with penalties chosen by samples like them."""
+        penalties = choose_penalty(self._inputs, rows, self._config, axes=axes, names=names, new_sets=False).penalties
+        if names is None:
+            return fit_logistic(self._inputs, rows, *penalties, axes=axes)
+        return fit_on_scores(self._inputs, rows, *penalties, names=names)
 
     def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""

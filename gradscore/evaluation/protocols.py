@@ -117,6 +117,12 @@ class MetaModelSpec:
         return self.task != "ood" or self.protocol != "in_dist_only"
 
     @property
+    def expected(self) -> list[str]:
+        """Splits of OOD sets whose kinds are expected: those that fit and are reported, a half each."""
+        reported = {split for rows in self.reported.values() for split in rows if split != TEST}
+        return [split for split, mask in self.fit.items() if split in reported and mask.any()]
+
+    @property
     def label(self) -> str:
         """Name of the model in paths and messages: `<task>/<protocol>/<name>`."""
         return f"{self.task}/{self.protocol}/{self.name}"

@@ -20,7 +20,7 @@ from ..data import LEAST_SETS
 from ..errors import EvaluationError
 from ..system import BoolArray, FloatArray, product
 from .inputs import BASELINE_PREFIX, MetaInputs
-from .models import DISTANCES, OWN, Alarms, MetaModel, prevalence_shift, weights_of
+from .models import DISTANCES, EXPECTED, OWN, Alarms, MetaModel, prevalence_shift, weights_of
 from .placements import Placements, area_among
 from .regression import Regression
 
@@ -48,6 +48,9 @@ WIDE = 2000
 
 SHARES = tuple(2.0**-halvings for halvings in range(7))
 """What alarms may count of what their errors give them."""
+
+EXPECTED_WEIGHT = 0.5
+"""What an alarm of expected kinds counts, where the model's own score counts 1 (docs/meta-model.md)."""
 
 LEAST_SLOPE = 0.1
 """Log-odds rise by no less with what alarms raise, and with a start that nothing corrects: a set amid
@@ -102,6 +105,12 @@ class TrainingSet:
     def weights(self) -> FloatArray:
         """(N,) see `balanced_weights`."""
         return balanced_weights(self.target, self.sets)
+
+    def of(self, sets: Sequence[str]) -> TrainingSet:
+        """The negatives, and the positives of these sets."""
+        kept = ~self.target | np.isin(self.sets, list(sets))
+        content = None if self.content is None else self.content[kept]
+        return TrainingSet(scaled=self.scaled[kept], target=self.target[kept], sets=self.sets[kept], content=content)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,13 +292,16 @@ def alarm_weights(inputs: MetaInputs, left_out: LeftOutSets | None) -> dict[str,
     return of_share[chosen]
 
 
-def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]) -> MetaModel:
+def add_alarms(
+    model: MetaModel, rows: TrainingSet, weights: Mapping[str, float], expected: MetaModel | None = None
+) -> MetaModel:
     """Lets inputs raise alarms beside a model, see `Alarms`; its score stays log-odds where there are positives.
 
     Args:
         model: without alarms.
         rows: the samples that it was fitted on.
         weights: as `alarm_weights` gives them.
+        expected: a model of the OOD sets whose kinds are expected, which raises alarms as well.
 
     Returns:
         The model; as it was where no input raises alarms, or all in-distribution samples have one score.
@@ -298,12 +310,15 @@ def add_alarms(model: MetaModel, rows: TrainingSet, weights: Mapping[str, float]
     own = own_of_all[~rows.target]
     places = {name: place for name, place in alarms_in(model.inputs).items() if name in weights}
     places = {name: place for name, place in places.items() if np.ptp(in_dist[:, place]) > 0}
-    if not places or not np.ptp(own) > 0:
+    linear = np.empty((0, in_dist.shape[1])) if expected is None else expected.arrays["coefficients"][None]
+    linear = linear[np.ptp(product(in_dist, linear.T), axis=0) > 0]
+    if not (places or len(linear)) or not np.ptp(own) > 0:
         return model
-    alarms = Alarms.fit(
-        own, in_dist, np.array(list(places.values())), np.array([weights[name] for name in (OWN, *places)])
-    )
+    counts = [weights[name] for name in (OWN, *places)] + [EXPECTED_WEIGHT] * len(linear)
+    alarms = Alarms.fit(own, in_dist, np.array(list(places.values()), int), np.array(counts), linear=linear)
     notes = {**model.notes, "alarms": dict(weights)}
+    if expected is not None:
+        notes[EXPECTED] = expected.notes["penalties"]
     if rows.target.any():
         found = log_odds_of(alarms.sum(own_of_all, rows.scaled), rows.target, rows.sets, least=LEAST_SLOPE)
         if found is None:
@@ -502,6 +517,7 @@ def choose_penalty(
     axes: FloatArray,
     names: Sequence[str] | None = None,
     from_start: bool = False,
+    new_sets: bool = True,
 ) -> Choice:
     """Chooses penalties by what was held out.
 
@@ -520,6 +536,7 @@ def choose_penalty(
         axes: (A, G) axes of the gradient inputs; none, and scores count alone.
         names: the inputs among the scores that count, if not all do.
         from_start: models start from the first of `STARTS` that counts.
+        new_sets: whether OOD sets are left out whole, if there are enough; else samples are.
 
     Returns:
         The choice; values in the middle where nothing can be held out.
@@ -531,7 +548,7 @@ def choose_penalty(
     start = next((name for name in starts if name in np.array(inputs.names)[counted]), None)
     place, scores = _places(inputs, counted & inputs.of_scores, start)
     along = rows.scaled[:, gradients] @ axes.T if len(axes) else np.empty((len(rows.target), 0))
-    judge = _Judge(along, rows.scaled[:, scores], rows.scaled[:, place], rows, held_out_folds(rows, config))
+    judge = _Judge(along, rows.scaled[:, scores], rows.scaled[:, place], rows, held_out_folds(rows, config, new_sets))
     inverse, boosts = sorted(config.Cs), sorted(config.boosts)
     middle = Penalty(
         C=inverse[len(inverse) // 2], boost=boosts[(len(boosts) - 1) // 2], gradients=bool(len(axes)), start=start
@@ -576,7 +593,7 @@ def _subsampled(rows: TrainingSet) -> TrainingSet:
     return TrainingSet(scaled=rows.scaled[kept], target=rows.target[kept], sets=rows.sets[kept], content=content)
 
 
-def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fold]] | None:
+def held_out_folds(rows: TrainingSet, config: MetaConfig, new_sets: bool = True) -> tuple[str, list[Fold]] | None:
     """What is judged by, `sets` or `samples`, and the places that fit and that are held out of each fold.
 
     Copies of a sample are in the same fold, so that none is judged by what it was fitted on; only copies in several
@@ -585,6 +602,7 @@ def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fol
     Args:
         rows: the samples that fit.
         config: the number of folds, and the seed.
+        new_sets: as in `choose_penalty`.
 
     Returns:
         None where nothing can be held out.
@@ -594,7 +612,7 @@ def held_out_folds(rows: TrainingSet, config: MetaConfig) -> tuple[str, list[Fol
     sets = np.unique(rows.sets[rows.target])
     splitter = np.random.default_rng(config.seed)
     content = np.arange(len(rows.target)) if rows.content is None else rows.content
-    if len(sets) >= LEAST_SETS and not np.isin(sets, rows.sets[~rows.target]).any():
+    if new_sets and len(sets) >= LEAST_SETS and not np.isin(sets, rows.sets[~rows.target]).any():
         count = min(config.cv_folds, len(sets))
         set_fold = dict(zip(sets, splitter.permutation(len(sets)) % count, strict=True))
         fold = np.empty(len(rows.target), dtype=np.int64)

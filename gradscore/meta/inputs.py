@@ -36,7 +36,7 @@ from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_document, sha256, some, write_bytes
 
-FORMAT: Literal[10] = 10
+FORMAT: Literal[11] = 11
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "model.json"
 
@@ -368,7 +368,7 @@ class Description(BaseModel):
         same: name of an array that is in the file under another one, and that other name.
     """
 
-    format: Literal[10] = FORMAT
+    format: Literal[11] = FORMAT
     arrays_sha256: str = ""
     same: dict[str, str] = {}
 

@@ -69,6 +69,9 @@ DISTANCES = ("unit_mahalanobis", "mahalanobis", "relative_mahalanobis", "fdbd")
 OWN = "own"
 """Stands for the model's own score among names of baselines."""
 
+EXPECTED = "expected"
+"""Stands likewise for the score of a regression on the OOD sets whose kinds are expected."""
+
 KNOTS = 64
 """Tail probabilities at which values are kept; in between, logarithms are linear in the value."""
 
@@ -87,12 +90,13 @@ class Alarms:
     the harmonic mean of p-values (Wilson 2019), with tails that go on beyond the samples.
 
     Attributes:
-        places: (P - 1,) of the inputs that raise alarms beside the model's own score.
+        places: (P - 1 - R,) of the inputs that raise alarms beside the model's own score.
         weights: (P,) what each counts, that of the own score first.
         knots: (P, K) values that fewer and fewer in-distribution samples reach, ascending.
         rarity: (K,) minus the logarithm of the share that reaches them, times the power.
         scales: (P,) of the exponential tails beyond the last, over the power.
         line: (2,) slope and intercept that make log-odds of the sum.
+        linear: (R, D) coefficients of functions of the inputs that raise alarms as well, the last R of P parts.
     """
 
     places: IntArray
@@ -101,6 +105,7 @@ class Alarms:
     rarity: FloatArray
     scales: FloatArray
     line: FloatArray
+    linear: FloatArray
 
     @classmethod
     def fit(
@@ -112,18 +117,21 @@ class Alarms:
         *,
         usual: FloatArray | float = 0.0,
         power: float = 1.0,
+        linear: FloatArray | None = None,
     ) -> Self:
         """Learns tails from in-distribution samples.
 
         Args:
             own: (N,) scores of the model, of samples that do not all have the same.
             scaled: (N, D) their scaled inputs.
-            places: (P - 1,) of the inputs that raise alarms, none of them constant.
+            places: (P - 1 - R,) of the inputs that raise alarms, none of them constant.
             weights: (P,) see the class.
-            usual: (N, P - 1) what is subtracted from these inputs; see `raised`.
+            usual: (N, P - 1 - R) what is subtracted from these inputs; see `raised`.
             power: of the tail probabilities, 1 or less: the nearer to zero, the more all scores count together.
+            linear: (R, D) see the class; none of these functions is constant.
         """
-        values = np.column_stack([own, scaled[:, places] - usual])
+        linear = np.empty((0, scaled.shape[1])) if linear is None else linear
+        values = _values(own, scaled, places, usual, linear)
         shares = np.geomspace(1.0, 1 / (len(values) + 1), KNOTS)
         knots = np.quantile(values, 1 - shares, axis=0).T
         start = np.quantile(values, 1 - _UPPER, axis=0)
@@ -136,6 +144,7 @@ class Alarms:
             rarity=-power * np.log(shares),
             scales=np.array(scales) / power,
             line=np.array([1.0, 0.0]),
+            linear=linear,
         )
 
     def raised(self, own: FloatArray, scaled: FloatArray, usual: FloatArray | float = 0.0) -> FloatArray:
@@ -144,9 +153,9 @@ class Alarms:
         Args:
             own: (N,) scores of the model.
             scaled: (N, D) inputs.
-            usual: (N, P - 1) what of those that raise alarms is usual for each sample.
+            usual: (N, P - 1 - R) what of those that raise alarms is usual for each sample.
         """
-        values = np.column_stack([own, scaled[:, self.places] - usual])
+        values = _values(own, scaled, self.places, usual, self.linear)
         found = [np.log(weight) + self._rarities(part, values[:, part]) for part, weight in enumerate(self.weights)]
         return np.stack(found, axis=1)
 
@@ -180,6 +189,13 @@ class Alarms:
         within = self.rarity[before] + np.clip(way, 0.0, 1.0) * (self.rarity[before + 1] - self.rarity[before])
         outside = np.maximum(values - knots[-1], 0.0) + np.minimum(values - knots[0], 0.0)
         return np.asarray(within + outside / self.scales[part])
+
+
+def _values(
+    own: FloatArray, scaled: FloatArray, places: IntArray, usual: FloatArray | float, linear: FloatArray
+) -> FloatArray:
+    """(N, P) the scores of which any may raise the alarm."""
+    return np.column_stack([own, scaled[:, places] - usual, product(scaled, linear.T)])
 
 
 def weights_of(errors: Mapping[str, float]) -> dict[str, float]:
@@ -426,7 +442,7 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     """What each input adds to the score of each sample; where inputs raise alarms, to the loudest of these.
 
     An input that is loudest adds how rare it is, and others nothing. For a linear function the contribution is
-    coefficient x scaled value, so a row sums to the own score less the intercept; a scaled value of zero is that of the
+    coefficient x scaled value, so a row sums to its score less the intercept; a scaled value of zero is that of the
     median in-distribution sample. How rare a distance is, is shared out by what each input has of its square.
 
     Args:
@@ -445,9 +461,12 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
         table = np.asarray(scaled * model.arrays["coefficients"])
     if model.alarms is not None:
         loudest = raised.argmax(axis=1)
-        for part, place in enumerate(model.alarms.places, start=1):
+        places = model.alarms.places
+        for part, place in enumerate(places, start=1):
             table[loudest == part] = 0.0
             table[loudest == part, place] = raised[loudest == part, part]
+        for part, coefficients in enumerate(model.alarms.linear, start=1 + len(places)):
+            table[loudest == part] = scaled[loudest == part] * coefficients
     return table
 
 

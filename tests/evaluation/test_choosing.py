@@ -13,7 +13,7 @@ import pytest
 from written_runs import rows_of, written_run
 
 from gradscore.evaluation import choosing, evaluate_run, fit_run, fits
-from gradscore.meta import MetaInputs, ScoreChoice, TrainingSet, fitting
+from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
@@ -82,12 +82,35 @@ def choice_of(run: RunFolder, label: str) -> dict[str, Any]:
     return found
 
 
+def test_expected_kinds_raise_an_alarm_of_the_known_model_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the sets that are reported as well; a fold that leaves all of them out does without it."""
+    fitted: list[set[str]] = []
+    add = fitting.add_alarms
+
+    def noted(model: MetaModel, rows: TrainingSet, weights: dict[str, float], expected: MetaModel | None) -> MetaModel:
+        fitted.append(set(np.unique(rows.sets[rows.target])) if expected is None else {"expected"})
+        return add(model, rows, weights, expected)
+
+    monkeypatch.setattr(choosing, "add_alarms", noted)
+    run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.3, auxiliary=4)
+    report = fit_run(run)
+    with_it = {each.spec.label for each in report.models if "expected" in each.model.notes}
+    assert with_it == {"ood/known/all"}
+    regression = json.loads((run.meta_path / "ood/known/all/score_lr/model.json").read_text())["notes"]
+    assert not any(each["gradients"] for each in regression["expected"])
+    assert {"expected"} in fitted
+    own = {f"ood.{name}" for name in SETS}
+    assert all(each == {"expected"} or not each & own for each in fitted)
+
+
 def test_copies_are_judged_and_fitted_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folds of scores, and in those of penalties."""
     asked: dict[ModuleType, list[TrainingSet]] = {choosing: [], fitting: []}
     folds = fitting.held_out_folds
     for module, rows in asked.items():
-        noted = lambda each, config, rows=rows: (rows.append(each), folds(each, config))[1]  # noqa: E731
+        noted = lambda each, *config, rows=rows: (rows.append(each), folds(each, *config))[1]  # noqa: E731
         monkeypatch.setattr(module, "held_out_folds", noted)
     fit_run(write_run(tmp_path / "run", in_logits=0.3, in_gradients=0.5, different=30))
     for rows in asked.values():

@@ -91,6 +91,12 @@ def test_known_fits_one_half_and_reports_the_other():
     assert spec.fit["ood.noise"].all()
 
 
+def test_expected_are_the_sets_of_which_a_half_fits():
+    assert {label: spec.expected for label, spec in PLANS.items() if spec.expected} == {
+        "ood/known/all": ["ood.a", "ood.b"]
+    }
+
+
 def test_in_dist_only_fits_correct_samples_alone():
     assert PLANS["ood/in_dist_only/all"].fit[FIT].tolist() == [True, False] * 10
 

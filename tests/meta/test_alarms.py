@@ -76,6 +76,17 @@ def test_what_is_usual_is_taken_off_inputs():
     np.testing.assert_allclose(moved.sum(many[:, 0], many + 1, np.ones((50, 1))), fitted().sum(many[:, 0], many))
 
 
+def test_a_linear_function_of_the_inputs_raises_alarms_as_well():
+    """By hand: shares of 1/10, 1/100 and, by the difference of the inputs, 1/20 give log(10 + 100 + 0.5 x 20)."""
+    difference = IN_DIST @ np.array([1.0, -1.0])
+    made = Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 1.0, 0.5]), linear=np.array([[1.0, -1.0]]))
+    own, other = (np.quantile(IN_DIST[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
+    sample = np.array([[np.quantile(difference, 0.95) + other, other]])
+    assert made.sum(np.array([own]), sample)[0] == pytest.approx(np.log(120), abs=0.02)
+    stored = Alarms.of_arrays(made.arrays())
+    np.testing.assert_array_equal(stored.sum(np.array([own]), sample), made.sum(np.array([own]), sample))
+
+
 def test_more_is_more_alarming_everywhere():
     values = np.linspace(-6, 30, 5001)
     raised = fitted().raised(values, np.zeros((len(values), 2)))[:, 0]
@@ -146,6 +157,36 @@ def test_alarms_stay_where_they_find_no_set_that_was_fitted_on():
     likely = combined.probability(found, at_prevalence=False)
     assert likely[strange].mean() > 0.9
     assert likely[~strange].mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_expected_kinds_are_found_beside_many_others():
+    """One expected set is as far off as no other, in an input that says the contrary of the others."""
+    generator = np.random.default_rng(5)
+    place = INPUTS.names.index("u/head/l1")
+    names = np.repeat(["in_dist.fit", *(f"ood.{number}" for number in range(10))], 100)
+    scaled = generator.normal(size=(1100, len(INPUTS.names)))
+    scaled[names != "in_dist.fit", place] += 3.0
+    scaled[names == "ood.0", place] -= 6.0
+    rows = TrainingSet(scaled=scaled, target=names != "in_dist.fit", sets=names)
+    penalty = Penalty(C=0.01, boost=3.0)
+    of_expected = fit_logistic(INPUTS, rows.of(["ood.0"]), penalty)
+    without, beside = (
+        add_alarms(fit_logistic(INPUTS, rows, penalty), rows, EQUAL, each) for each in (None, of_expected)
+    )
+    shown = np.isin(names, ["in_dist.fit", "ood.0"])
+    before, after = (auroc(each.of_scaled(scaled[shown]), rows.target[shown]) for each in (without, beside))
+    assert before < 0.7
+    assert after > 0.9
+    others = names != "ood.0"
+    assert auroc(beside.of_scaled(scaled[others]), rows.target[others]) > 0.93
+    assert beside.notes["expected"] == of_expected.notes["penalties"]
+
+
+def test_an_expected_kind_of_which_nothing_was_learnt_raises_no_alarm():
+    nothing = replace(PLAIN, arrays={**PLAIN.arrays, "coefficients": np.zeros(len(INPUTS.names))})
+    np.testing.assert_array_equal(
+        add_alarms(PLAIN, ROWS, EQUAL, nothing).of_scaled(ROWS.scaled), WITH.of_scaled(ROWS.scaled)
+    )
 
 
 def test_probabilities_are_those_of_log_odds_for_two_balanced_classes():

@@ -59,6 +59,21 @@ def test_the_loudest_alarm_is_what_is_explained():
     np.testing.assert_array_equal(table[1], contributions(LOGISTIC, far)[1])
 
 
+def test_an_alarm_of_an_expected_kind_is_explained_by_its_inputs():
+    """Far along a coefficient of its own, where nothing else is unusual."""
+    place = INPUTS.names.index("u/head/l2")
+    coefficients = np.zeros(len(INPUTS.names))
+    coefficients[place] = 2.0
+    expected = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
+    expected.arrays["coefficients"][:] = coefficients
+    plain = fit_logistic(INPUTS, ROWS, Penalty(C=0.01, boost=3.0))
+    plain.arrays["coefficients"][place] = 0.0
+    model = add_alarms(plain, ROWS, alarm_weights(INPUTS, None), expected)
+    far = np.zeros((1, len(INPUTS.names)))
+    far[0, place] = 50.0
+    np.testing.assert_array_equal(contributions(model, far)[0], coefficients * 50)
+
+
 def test_drivers_are_the_largest_first():
     table = contributions(LOGISTIC, SCALED)
     found = drivers(INPUTS.names, table, k=3)

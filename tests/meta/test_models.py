@@ -105,7 +105,7 @@ def test_arrays_that_do_not_fit_the_inputs_are_refused(change, tmp_path):
 
 
 EDITS = {
-    "another format": ({"format": 99}, "format: Input should be 10, got 99.; run fit-meta again"),
+    "another format": ({"format": 99}, "format: Input should be 11, got 99.; run fit-meta again"),
     "unknown kind": ({"kind": "forest"}, "kind: "),
     "other inputs": ({"inputs": ""}, "other inputs"),
     "no slope": ({"notes": {"shift": 0.0}}, "no number is 'slope'"),

@@ -44,6 +44,16 @@ def test_every_in_dist_sample_is_held_out_once():
     np.testing.assert_array_equal(held_out, np.arange(240))
 
 
+def test_samples_are_held_out_where_sets_are_of_kinds_that_are_expected():
+    judged_by, folds = fitting.held_out_folds(rows_of(), CONFIG, new_sets=False)
+    assert judged_by == "samples"
+    for fit, out in folds:
+        assert set(rows_of().sets[fit]) == set(rows_of().sets[out]) == {"in_dist.fit", *OOD_SETS}
+    axes = AXES[:, :0].T
+    choices = [fitting.choose_penalty(INPUTS, rows_of(), CONFIG, axes=axes, new_sets=each) for each in (True, False)]
+    assert [each.judged_by for each in choices] == ["sets", "samples"]
+
+
 FEWER = {
     "two OOD sets": np.where(SETS == "ood.c", "ood.a", SETS),
     "wrong predictions": np.full(240, "in_dist.fit"),
