@@ -281,10 +281,6 @@ def opened(
         raise ConfigError("--set changes a configuration; a run folder has its own: give the configuration file")
     run = RunFolder(source)
     context.with_resource(trusting_code(False, origin=run.code))  # nothing else, trusted or not
-    if run.made_in is not None:
-        moved = (
-            f"{source}: this run was made in {run.made_in}, and the model and data that its configuration names are "
-            "used; for copies of them, give a configuration that names these"
-        )
-        Output(quiet=context.params["quiet"]).tell(Notice(moved, "caution"), stderr=True)
+    if run.moved:
+        Output(quiet=context.params["quiet"]).tell(Notice(f"{source}: {run.moved}", "caution"), stderr=True)
     return run.config, source / folder, run

@@ -42,11 +42,8 @@ def outdated(run: RunFolder) -> Outdated:
     before, config = run.manifest.inputs, run.config
     planned = planned_splits(config.data)
     found = Outdated(changed=[], gone=[], unseen=[])
-    if run.made_in is not None:
-        found.unseen.append(
-            f"copies of its model and data: this run was made in {run.made_in}, and the files that its configuration "
-            "names were; to compare copies, give a configuration that names them"
-        )
+    if run.moved:
+        found.unseen.append(f"copies of its model and data: {run.moved}")
     _compare_weights(run, found)
     sources = [config.model.source, *config.features.augmentations]
     if code := [each for each in sources if each.startswith("python:")]:

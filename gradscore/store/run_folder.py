@@ -169,10 +169,15 @@ class RunFolder:
         return self.path / "evaluation"
 
     @property
-    def made_in(self) -> Path | None:
-        """Where the run was made, if it was moved or copied since: its configuration still names the files there."""
+    def moved(self) -> str:
+        """What to know of a run that was moved or copied since it was made, if it was."""
         run = self.config.run
-        return run if not is_address(run) and not is_copy(self.path) and run.resolve() != self.path.resolve() else None
+        if is_address(run) or is_copy(self.path) or run.resolve() == self.path.resolve():
+            return ""
+        return (
+            f"this run was made in {run}, and the model and data that its configuration names are used; for copies of "
+            "them, give a configuration that names these"
+        )
 
     @property
     def names_code(self) -> bool:

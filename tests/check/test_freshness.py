@@ -68,7 +68,8 @@ def test_a_run_elsewhere_is_compared_with_the_files_it_names(made, tmp_path) -> 
     (tmp_path / "copy/net.safetensors").write_bytes(b"")
     found = outdated(RunFolder(tmp_path / "copy/run"))
     assert (found.changed, found.gone) == ([], [])
-    assert found.unseen[0].startswith(f"copies of its model and data: this run was made in {made}/run, and the files")
+    said = f"copies of its model and data: this run was made in {made}/run, and the model and data that its"
+    assert found.unseen[0].startswith(said)
 
 
 def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
