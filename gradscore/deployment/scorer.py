@@ -230,7 +230,8 @@ class Scorer:
                 are raw pixels and go through the preprocessing of the bundle. A mapping has keyword inputs, (N, ...)
                 each. Or one or several paths, PIL images and arrays of pixels (H, W) or (H, W, C) uint8, which go
                 through the preprocessing, too; one that cannot be used has a row with the error.
-            sample_ids: names of the samples, numbers as texts; their paths or positions if None.
+            sample_ids: names of the samples, numbers as texts, of which several may have the same; their paths or
+                positions if None.
             explain: how many of the strongest drivers of each score to name.
             raw: samples are as the data of the bundle were before their preprocessing, which they go through: rows of a
                 table (by the names of their columns, where they have some), texts, a column of them among these,

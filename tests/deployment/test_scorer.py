@@ -236,6 +236,10 @@ def test_names_of_images(scorer, two_images) -> None:
     assert scorer([folder / "1.png"])["sample_id"].tolist() == [str(folder / "1.png")]
     assert scorer([folder / "1.png"], sample_ids=["one"])["sample_id"].tolist() == ["one"]
     assert scorer([folder / "1.png"], sample_ids=range(7, 8))["sample_id"].tolist() == ["7"]
+    again = scorer([folder / "1.png", folder / "0.png"], sample_ids=["a", "a"])
+    assert again["sample_id"].tolist() == ["a", "a"]
+    wanted = [scorer([folder / name])["score_ood"].item() for name in ("1.png", "0.png")]
+    np.testing.assert_allclose(again["score_ood"], wanted)
 
 
 def closed(path: Path) -> Image.Image:
