@@ -1,10 +1,10 @@
 """How good the scores are: protocols, figures of merit and their intervals.
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
-`protocols` says which samples fit and which are reported, `fits` fits the models, `score_tables` keeps the scores of
-all samples, and `records` turns them into figures and a verdict, by `metrics` and `intervals`; `evaluated_runs` puts
-all together, and compares runs. `choosing` says which score to use, and `answer` all of it in a few sentences.
-`duplicates` looks for samples that a run holds twice.
+`protocols` says which samples fit and which are reported, `prepared` makes inputs of them, `fits` fits the models,
+`score_tables` keeps the scores of all samples, and `records` turns them into figures and a verdict, by `metrics` and
+`intervals`; `evaluated_runs` puts all together, and compares runs. `choosing` says which score to use, and `answer` all
+of it in a few sentences. `duplicates` looks for samples that a run holds twice.
 """
 
 from __future__ import annotations

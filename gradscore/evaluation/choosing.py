@@ -7,14 +7,13 @@ with a bank so is the one temperature of the averaged probability; what is round
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from ..baselines import FittedBaselines, InDistribution
+from ..baselines import FittedBaselines
 from ..config import Protocol
 from ..data import BANK, FIT
 from ..errors import EvaluationError
@@ -35,30 +34,17 @@ from ..meta import (
     fit_on_scores,
     held_out_folds,
     log_odds_of,
-    outputs_of,
     read_notes,
     set_areas,
 )
-from ..store import RunFolder, read_head
+from ..store import RunFolder
 from ..system import FloatArray, IntArray
+from .prepared import Prepared, SomeRows, in_dist_of
 from .protocols import MetaModelSpec
 from .score_tables import MISCLASSIFICATION_MODEL, SCORE_LR, ood_place, scores_seen
 
-if TYPE_CHECKING:
-    from .fits import ModelFits, Prepared, SomeRows
-
 DEPLOYABLE = ("known", "auxiliary", "in_dist_only")
 """Protocols with one OOD model for everything, the preferred one first."""
-
-
-def in_dist_of(run: RunFolder, table: pd.DataFrame) -> InDistribution:
-    """What baselines are fitted on: samples of a feature table, whose classes are labels, or predictions without."""
-    outputs = outputs_of(table)
-    return InDistribution(
-        outputs=outputs,
-        classes=table["label"].where(table["label"] >= 0, table["prediction"]).to_numpy(dtype=np.int64),
-        head=None if outputs.penultimate is None else read_head(run.path),
-    )
 
 
 class ScoreChooser:
@@ -70,11 +56,11 @@ class ScoreChooser:
     Args:
         run: a finished run folder.
         prepared: the inputs of its samples.
-        fits: fits the models, and knows what chose the penalties of all OOD models.
+        chosen_on: the spec of the samples that choose the penalties of all OOD models, if there are such.
     """
 
-    def __init__(self, run: RunFolder, prepared: Prepared, fits: ModelFits) -> None:
-        self._run, self._prepared, self._inputs, self._fits = run, prepared, prepared.inputs, fits
+    def __init__(self, run: RunFolder, prepared: Prepared, chosen_on: Callable[[], MetaModelSpec | None]) -> None:
+        self._run, self._prepared, self._inputs, self._chosen_on = run, prepared, prepared.inputs, chosen_on
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
         self._inputs_by_samples: dict[tuple[str, ...], MetaInputs] = {}
@@ -94,7 +80,7 @@ class ScoreChooser:
         """
         if not spec.has_two_classes:
             return ScoreChoice()
-        common = None if spec.task != "ood" or spec.protocol == "known" else self._fits.chosen_on
+        common = None if spec.task != "ood" or spec.protocol == "known" else self._chosen_on()
         if common is None:
             choice = self._judged(spec, models)
         else:

@@ -22,9 +22,10 @@ from ..system import clear_page, some, write_text
 from .answer import DECIDING, Answer, answer_of, bundle_command, choices_of, without_gradients
 from .choosing import deployed_protocol
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
-from .fits import class_notices, rounding_notices, specs_of
+from .fits import class_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
+from .prepared import rounding_notices
 from .protocols import FitIdentities, MetaModelSpec
 from .records import (
     Record,

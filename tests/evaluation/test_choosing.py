@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from written_runs import rows_of, written_run
 
-from gradscore.evaluation import choosing, evaluate_run, fit_run, fits
+from gradscore.evaluation import choosing, evaluate_run, fit_run, prepared
 from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, TrainingSet, fitting
 from gradscore.store import RunFolder, ShardRows
 
@@ -237,7 +237,7 @@ def test_enough_auxiliary_sets_choose_for_all_models_but_that_of_known_sets(tmp_
 def test_where_all_models_are_kept_no_samples_are_scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5, auxiliary=3)
     wanted = [each.spec.label for each in fit_run(run).models]
-    monkeypatch.setattr(fits.Prepared, "rows", lambda *_: pytest.fail("nothing is to be fitted"))
+    monkeypatch.setattr(prepared.Prepared, "rows", lambda *_: pytest.fail("nothing is to be fitted"))
     assert fit_run(run).kept == wanted
 
 
