@@ -34,14 +34,13 @@ from gradscore.evaluation.intervals import (
     AREAS,
     ENOUGH,
     RATES,
-    area_bounds,
     brier_interval,
     mean_auroc_interval,
+    metric_bounds,
     paired_delong,
     paired_delong_of_truths,
     paired_mean_delong,
     placements,
-    rate_bounds,
 )
 from gradscore.evaluation.metrics import METRICS, aurc, brier
 
@@ -131,7 +130,7 @@ def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed:
     """Every interval of a baseline, of the same sets: OOD samples (of which there are as many as were chosen)
     or wrong predictions."""
     draw = populations(area)[kind]
-    names = ("aupr_in", "aupr_out") if fixed else tuple(AREAS)
+    areas = ("aupr_in", "aupr_out") if fixed else tuple(AREAS)
     found: dict[str, list[bool]] = {}
     true = {"auroc": area}
     if min(size) >= ENOUGH:
@@ -143,7 +142,7 @@ def of_score(kind: str, area: float, size: tuple[int, int], sets: int, *, fixed:
         placed = placements(scores, truth)
         bounds = {"auroc": None if placed is None else span(mean_auroc_interval([placed]))}
         if min(size) >= ENOUGH:
-            bounds |= rate_bounds(scores, truth) | area_bounds(scores, truth, names=names, fixed_sizes=fixed)
+            bounds |= metric_bounds(scores, truth, areas=areas, fixed_sizes=fixed)
         for name, interval in bounds.items():
             if interval is not None:
                 found.setdefault(name, []).append(interval[0] <= true[name] <= interval[1])

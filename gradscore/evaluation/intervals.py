@@ -296,29 +296,6 @@ class _Area(NamedTuple):
     influences: Callable[[FloatArray, BoolArray], FloatArray]
 
 
-def area_bounds(
-    scores: ArrayLike, positive: ArrayLike, *, names: Iterable[str], fixed_sizes: bool
-) -> dict[str, Bounds]:
-    """95 % intervals of areas.
-
-    Args:
-        scores: (N,) higher = more uncertain.
-        positive: (N,) bool.
-        names: of `AREAS`.
-        fixed_sizes: somebody chose how many positives there are (OOD samples), rather than that as many happened to be
-            drawn (wrong predictions).
-
-    Returns:
-        Name -> (low, high) in [0, 1]; empty with fewer than `ENOUGH` samples of a class.
-    """
-    values, truth = checked(scores, positive)
-    if min(int(truth.sum()), int((~truth).sum())) < ENOUGH:
-        return {}
-    order = np.argsort(values, kind="stable")
-    values, truth = values[order], truth[order]
-    return {name: _bounds(AREAS[name], values, truth, fixed_sizes=fixed_sizes) for name in names}
-
-
 def _bounds(area: _Area, values: FloatArray, truth: BoolArray, *, fixed_sizes: bool) -> Bounds:
     extremes = [area.value(values, truth), *_with_more_or_less(area, values, truth)]
     found = [float(each) for each in extremes if each is not None]
@@ -389,20 +366,28 @@ AREAS: Mapping[str, _Area] = MappingProxyType(
 """Name -> the area of scores and truth, and what each sample moves it by."""
 
 
-def rate_bounds(scores: ArrayLike, positive: ArrayLike) -> dict[str, Bounds]:
-    """95 % intervals of the FPR95s, in both conventions.
+def metric_bounds(
+    scores: ArrayLike, positive: ArrayLike, *, areas: Iterable[str], fixed_sizes: bool
+) -> dict[str, Bounds]:
+    """95 % intervals of the FPR95s, in both conventions, and of areas.
 
     Args:
         scores: (N,) higher = more uncertain.
         positive: (N,) bool.
+        areas: names, of `AREAS`.
+        fixed_sizes: somebody chose how many positives there are (OOD samples), rather than that as many happened to be
+            drawn (wrong predictions).
 
     Returns:
-        Name, of `RATES` -> (low, high) in [0, 1]; empty with fewer than `ENOUGH` samples of a class.
+        Name, of `RATES` and the areas -> (low, high) in [0, 1]; empty with fewer than `ENOUGH` samples of a class.
     """
     values, truth = checked(scores, positive)
     if min(int(truth.sum()), int((~truth).sum())) < ENOUGH:
         return {}
-    return {name: _rate_bounds(sign * values, truth if sign > 0 else ~truth) for name, sign in RATES.items()}
+    order = np.argsort(values, kind="stable")
+    values, truth = values[order], truth[order]
+    found = {name: _rate_bounds(sign * values, truth if sign > 0 else ~truth) for name, sign in RATES.items()}
+    return found | {name: _bounds(AREAS[name], values, truth, fixed_sizes=fixed_sizes) for name in areas}
 
 
 def _rate_bounds(values: FloatArray, truth: BoolArray) -> Bounds:

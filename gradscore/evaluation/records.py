@@ -21,12 +21,11 @@ from .duplicates import NearDuplicates, count_distinct
 from .intervals import (
     Bounds,
     DifferenceTest,
-    area_bounds,
     brier_interval,
     mean_auroc_interval,
+    metric_bounds,
     paired_mean_delong,
     placements,
-    rate_bounds,
     wilson,
 )
 from .metrics import METRICS, aurc, brier, double_scoring, expected_calibration_error, rarer_of
@@ -323,7 +322,7 @@ def _estimates(values: FloatArray, positive: BoolArray, placed: Placements | Non
     # How many OOD samples there are was chosen; how many predictions are wrong is as uncertain as anything.
     functions = METRICS if ood else {**METRICS, "aurc": aurc}
     areas = ["aupr_in", "aupr_out", *([] if ood else ["aurc"])]
-    found = rate_bounds(values, positive) | area_bounds(values, positive, names=areas, fixed_sizes=ood)
+    found = metric_bounds(values, positive, areas=areas, fixed_sizes=ood)
     if placed is not None:
         interval = mean_auroc_interval([placed])
         found["auroc"] = (interval.low, interval.high)

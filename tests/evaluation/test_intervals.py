@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradscore.evaluation.intervals import AREAS, ENOUGH, RATES, area_bounds, brier_interval, rate_bounds
+from gradscore.evaluation.intervals import AREAS, ENOUGH, RATES, brier_interval, metric_bounds
 from gradscore.evaluation.metrics import METRICS, aurc, brier
 
 ONE_BY_ONE = {**METRICS, "aurc": aurc}
@@ -16,7 +16,11 @@ def sample(*, levels, seed=0, n=300, shift=1.0):
 
 
 def bounds_of(name, scores, truth, *, fixed_sizes=False):
-    return area_bounds(scores, truth, names=[name], fixed_sizes=fixed_sizes).get(name)
+    return metric_bounds(scores, truth, areas=[name], fixed_sizes=fixed_sizes).get(name)
+
+
+def rate_bounds(scores, truth):
+    return metric_bounds(scores, truth, areas=[], fixed_sizes=True)
 
 
 @pytest.mark.parametrize("levels", [9, 0], ids=["no ties", "ties"])
