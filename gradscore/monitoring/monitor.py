@@ -110,7 +110,7 @@ class Monitor:
     Attributes:
         bundle: what the scorer works with.
         window: samples of a window.
-        alpha: without any change, the probability that an alarm is ever raised.
+        alpha: bound of the probability of a false alarm, ever.
         path: the file of its state; None where that is in memory only.
     """
 
