@@ -32,6 +32,7 @@ from gradscore.data import TEST, Preprocessing
 from gradscore.deployment import CLASS, CONFIDENCE, Bundle, Scorer, is_stream, read_bundle, watched
 from gradscore.extractor import Extractor
 from gradscore.monitoring import Alarm, EstimatedAccuracy, Stream
+from gradscore.monitoring.accuracy import AccuracyEstimate
 from gradscore.monitoring.changes import CLASSES
 from gradscore.monitoring.streams import NOVELTY, Novelty, after_window
 from gradscore.pipeline import open_datasets
@@ -254,6 +255,10 @@ def estimators_of(calibration: Samples) -> dict[str, Callable[[Samples], float]]
     }
 
 
+def estimate_of(window: Samples, estimated: EstimatedAccuracy) -> AccuracyEstimate:
+    return estimated.of_sums(estimated.terms.added(estimated.terms.none, window.columns))
+
+
 def estimated_table(windows: dict[str, list[Samples]], estimated: EstimatedAccuracy, calibration: Samples) -> list[str]:
     others = estimators_of(calibration)
     lines = [
@@ -264,7 +269,7 @@ def estimated_table(windows: dict[str, list[Samples]], estimated: EstimatedAccur
     for name, some in windows.items():
         estimators = others | lines_without(name, windows)
         for window in some:
-            true, found = float(window.right.mean()), estimated.of(window.columns)
+            true, found = float(window.right.mean()), estimate_of(window, estimated)
             guesses = (found.accuracy, *(each(window) for each in estimators.values()))
             errors = [abs(each - true) for each in guesses]
             rows.setdefault(name, []).append((true, *errors, found.low <= true <= found.high))
@@ -307,7 +312,7 @@ def corruption_tables(
     """Errors in points over all windows by estimator, and mean ones of some by kind of corruption."""
     others, names = estimators_of(calibration), np.array([kind for kind, some in windows.items() for _ in some])
     every = [window for some in windows.values() for window in some]
-    true, found = np.array([each.right.mean() for each in every]), [estimated.of(each.columns) for each in every]
+    true, found = np.array([each.right.mean() for each in every]), [estimate_of(each, estimated) for each in every]
     low, high = (np.array([getattr(each, end) for each in found]) for end in ("low", "high"))
     errors = {"monitor": np.array([each.accuracy for each in found], dtype=np.float64) - true}
     errors |= {name: np.array([*map(estimate, every)]) - true for name, estimate in others.items()}

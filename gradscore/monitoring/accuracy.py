@@ -142,14 +142,6 @@ class EstimatedAccuracy:
         process = GaussianProcess.fitted(windows, terms.optional) if windows else None
         return cls(terms=terms, usual=float(right.mean()), calibration=len(right), process=process)
 
-    def of(self, columns: Mapping[str, FloatArray]) -> AccuracyEstimate:
-        """The estimate of the accuracy of samples.
-
-        Args:
-            columns: (n,) of what is watched, by name.
-        """
-        return self.of_sums(self.terms.added(self.terms.none, columns))
-
     def of_sums(self, sums: Sums) -> AccuracyEstimate:
         """The estimate of samples of which sums are known."""
         if self.process is None or sums.samples < FEWEST:
@@ -358,11 +350,6 @@ class GaussianProcess:
             for noise_variance in NOISE_VARIANCES
         ]
         return min(tried, key=lambda each: float(each._errors_left_out().mean()))
-
-    @classmethod
-    def of(cls, known: Observations, length_scale: float, noise_variance: float) -> Self:
-        """The process with these settings, of whose intervals nothing is known."""
-        return cls._with(known, known.covariances(length_scale), length_scale, noise_variance)
 
     @classmethod
     def _with(cls, known: Observations, covariances: FloatArray, length_scale: float, noise_variance: float) -> Self:

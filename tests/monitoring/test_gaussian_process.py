@@ -17,6 +17,10 @@ from gradscore.monitoring.accuracy import (
 )
 
 
+def process_of(known: Observations, length_scale: float, noise_variance: float) -> GaussianProcess:
+    return GaussianProcess._with(known, known.covariances(length_scale), length_scale, noise_variance)
+
+
 def windows(groups: int, *, seed: int = 0, noise: float = 1e-4) -> list[KnownWindow]:
     """The accuracy falls with the first term, and with the square of the second one."""
     random = np.random.default_rng(seed)
@@ -52,7 +56,7 @@ def bent(moved: np.ndarray) -> np.ndarray:
 def test_it_is_the_process_of_scikit_learn() -> None:
     """Without shift is known there as a window without noise, here by the covariances; the mean is the first term."""
     scale = np.sqrt(np.mean([each.terms**2 for each in KNOWN], axis=0)) + 1e-9
-    process = GaussianProcess.of(Observations.of(KNOWN), 0.7, 0.1)
+    process = process_of(Observations.of(KNOWN), 0.7, 0.1)
     accuracy = np.clip([each.accuracy for each in KNOWN], EDGE, 1 - EDGE)
     noise = np.array([each.noise for each in KNOWN]) / (accuracy * (1 - accuracy)) ** 2
     kernel = ConstantKernel(1 / 3, "fixed") * DotProduct(0.0, "fixed") + ConstantKernel(KERNEL_VARIANCE, "fixed") * RBF(
@@ -82,7 +86,7 @@ def test_errors_are_small_where_nothing_moved_and_large_far_from_what_is_known()
 def test_what_is_left_out_is_what_a_fit_without_it_says() -> None:
     left = next(each for each in FITTED.left_out if each.group == "kind 3")
     rest = [each for each in KNOWN if "kind 3" not in each.groups]
-    without = GaussianProcess.of(Observations.of(rest, FITTED.known.scale), FITTED.length_scale, FITTED.noise_variance)
+    without = process_of(Observations.of(rest, FITTED.known.scale), FITTED.length_scale, FITTED.noise_variance)
     wanted = [without.at(KNOWN[place].terms) for place in left.windows]
     np.testing.assert_allclose(left.accuracy, [accuracy for accuracy, _ in wanted], rtol=1e-7)
     np.testing.assert_allclose(left.size, [size for _, size in wanted], rtol=1e-6)
