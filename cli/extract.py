@@ -144,11 +144,13 @@ def _share_extracted(
 
 def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> None:
     """Says what an extraction did; if `brief`, what is no warning goes to standard error, and figures go."""
+    from gradscore.store import MANIFEST
+
     if summary.was_complete:
         output.tell(COMPLETE, stderr=brief)
     output.tell(*(f"changed: {line}" for line in summary.changes), stderr=brief)
     output.tell(*urgent(summary.notices))
-    listed = f"{summary.run / 'manifest.json'}"
+    listed = str(summary.run / MANIFEST)
     output.tell(*(Notice(line, "caution") for line in _skipped(summary.splits)), rest=listed)
     if brief:
         return

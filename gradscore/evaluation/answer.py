@@ -219,7 +219,8 @@ def _wanted(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> s
         return None
     area, times = areas[0], samples_wanted(areas[0])
     if task == "ood":
-        counts = {f"of {_plain(area.dataset)}": area.n_positive, "in-distribution ones": area.n - area.n_positive}
+        ood = f"of {area.dataset.removesuffix(MEAN)}"
+        counts = {ood: area.n_positive, "in-distribution ones": area.n - area.n_positive}
         of_rarer = times * max(min(counts.values()), 1)
         # Three times as many of the other kind add a third to the variance that the rarer one leaves.
         wanted = {kind: min(times * max(count, 1), 3 * of_rarer) for kind, count in counts.items()}
@@ -523,10 +524,6 @@ def _kind(verdict: Verdict) -> str:
 def _in_mean(verdict: Verdict) -> str:
     """As `_kind`, of a group of several sets that it is their mean."""
     return f"{_kind(verdict)} in the mean" if len(verdict.sets) > 1 else _kind(verdict)
-
-
-def _plain(dataset: str) -> str:
-    return dataset.removesuffix(MEAN)
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -546,7 +546,7 @@ def verdicts(
     ]
     protocol = next((each.protocol for each in areas if each.task == "ood"), None)
     ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
-    means = {name: each for name, each in ood.items() if name.endswith(MEAN)}
+    means = {name: each for name, each in ood.items() if is_group(name)}
     for dataset, area in (means or ood).items():
         group = dataset.removesuffix(MEAN)
         sets = [_verdict(name, ood[name], records, complete) for name in (groups or {}).get(group, ()) if name in ood]
@@ -681,7 +681,7 @@ class Records:
 
     def groups(self, protocol: str) -> list[str]:
         """The names of the groups of OOD sets of a protocol."""
-        return [name.removesuffix(MEAN) for name in self._all_datasets("ood", protocol) if name.endswith(MEAN)]
+        return [name.removesuffix(MEAN) for name in self._all_datasets("ood", protocol) if is_group(name)]
 
     def scores(self, task: str, protocol: str) -> list[str]:
         """The scores of a protocol, `meta` first."""

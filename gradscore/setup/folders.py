@@ -37,6 +37,7 @@ from ..data import (
 )
 from ..errors import ConfigError, DataError, GradscoreError
 from ..models import OTHER_MODELS, WEIGHT_SUFFIXES, ModelConfig, class_names
+from ..store import CONFIG, MANIFEST
 from ..system import as_address, is_address, some
 
 PICKLE_SUFFIXES = (".joblib", ".pkl", ".pickle")
@@ -185,7 +186,7 @@ def look(places: Sequence[Path]) -> Found:
             raise ConfigError(f"{place}: no such file or folder; name folders of images, or files of weights")
         if _is_run(place):
             raise ConfigError(
-                f"{place}: this is a run folder, made with the configuration {place / 'config.yaml'}; name folders of "
+                f"{place}: this is a run folder, made with the configuration {place / CONFIG}; name folders of "
                 "images, or files of weights"
             )
     trees = {place: _tree(place) for place in places if place.is_dir()}
@@ -210,7 +211,7 @@ def look(places: Sequence[Path]) -> Found:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file() and (folder / "config.yaml").is_file()
+    return (folder / MANIFEST).is_file() and (folder / CONFIG).is_file()
 
 
 def _has_page(folder: Path) -> bool:
