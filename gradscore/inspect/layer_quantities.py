@@ -311,7 +311,7 @@ class ParameterDifferenceGeometry(_Geometry, TensorQuantity):
     @override
     def reset(self) -> None:
         super().reset()
-        self._last = {}
+        self._last, self._norms, self._weights = {}, [], []
 
 
 class ParameterNorm(_Norms, ModuleQuantity):

@@ -163,6 +163,16 @@ def test_a_step_does_not_span_a_reset():
     assert quantity.value == {}
 
 
+@pytest.mark.parametrize("kind", [GradientGeometry, ParameterDifferenceGeometry])
+def test_what_was_seen_before_a_reset_is_in_no_norm_of_the_model(kind):
+    quantity = kind()
+    for value in (torch.zeros(2), torch.ones(2)):
+        quantity.observe("p", value)
+    quantity.reset()
+    quantity.finish()
+    assert quantity.value == {}
+
+
 def test_activation_and_death_of_gradients():
     quantity = GradientActivation(inplace=False)
     quantity.observe("weight", torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 1e-9]]))
