@@ -144,20 +144,20 @@ def _catches(made: Bundle) -> str:
     from gradscore.evaluation import describe_share
 
     right = [100 * each.rejected / each.samples for each in made.rejections if each.what == RIGHT]
-    rejected = f"On the run's own test samples {right[0]:.1f}" if right else f"At most {100 * made.alpha:.4g}"
+    rejected = (
+        f"On the run's own test samples the bundle rejects {right[0]:.1f}"
+        if right
+        else f"The bundle rejects at most {100 * made.alpha:.4g}"
+    )
     caught = [
         describe_share(each.rejected / each.samples, each.samples, each.what, each.group)
         for each in made.rejections
         if each.what != RIGHT
     ]
-    together, report = (
-        (" by both scores together", " The report's figures are with 5 % false alarms by each score.")
-        if len(made.detectors) > 1
-        else ("", "")
-    )
-    unknown = "the run reports no OOD samples and no wrong predictions, so what it catches is not known."
-    found = f"it catches {', '.join(caught)}.{report}" if caught else unknown
-    said = f"{rejected} % of correct predictions are rejected{together}; {found}"
+    report = " The report's figures are with 5 % false alarms by each score." if len(made.detectors) > 1 else ""
+    unknown = "; the run reports no OOD samples and no wrong predictions, so what it catches is not known."
+    found = f", and catches {', '.join(caught)}.{report}" if caught else unknown
+    said = f"{rejected} % of correct predictions{found}"
     if "ood" in made.detectors and made.detectors["ood"].protocol == "known":
         said += " The OOD score was fitted on other samples of these sets; expect less of new kinds."
     return said
@@ -193,7 +193,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     from gradscore.deployment import DETECTORS, joint_false_alarms
     from gradscore.evaluation import describe_score
 
-    figures = ["samples", "false\nalarms\nat most", "90 %", "threshold"]
+    figures = ["samples", "false\nalarms\nat most,\nmean", "90 %", "threshold"]
     table = figures_table(["finds", "score"], figures)
     for name, detector in made.detectors.items():
         limit = detector.threshold
@@ -204,7 +204,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        "samples: of the calibration; false alarms: correctly predicted in-distribution samples rejected, on average; "
+        "samples: of the calibration; false alarms: correctly predicted in-distribution samples rejected; "
         "90 %: their range over calibrations of this size",
         detail=True,
     )

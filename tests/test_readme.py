@@ -65,7 +65,7 @@ def finished(own_model):
 def test_steps_for_your_own_model(own_model, finished):
     commands, results = finished
     assert commands == ["run"]
-    assert results[-1].stdout.startswith("Use ")
+    assert results[-1].stdout.startswith("Chosen: ")
     assert "\nNext: gradscore bundle" in results[-1].stdout
     run = RunFolder(own_model / "my_model" / "run")
     assert (run.evaluation_path / "report.html").is_file()

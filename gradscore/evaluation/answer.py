@@ -287,8 +287,8 @@ def _use(uses: Sequence[Use]) -> str:
     if not uses:
         return ""
     if len({each.score for each in uses}) == 1:
-        return f"Use {uses[0].words} for {' and '.join(WHAT[each.task] for each in uses)}."
-    return f"Use {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
+        return f"Chosen: {uses[0].words} for {' and '.join(WHAT[each.task] for each in uses)}."
+    return f"Chosen: {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
 
 
 def percent(share: float) -> str:
@@ -433,12 +433,12 @@ def _advice_on(found: Sequence[Verdict], deciding: str) -> tuple[str, str]:
     best = min(caught, key=lambda name: (-caught[name], name))
     fewer = [each.what for each in sets if each.shares.get(best, 1.0) <= (each.caught or 0.0) - MARGIN]
     area = found[0].area
-    such = "such samples" if area.protocol == "known" else "kinds of samples that you have none of"  # left out of fits
-    question, when = ("ood", f"if you expect {such}, ") if area.task == "ood" else ("wrong", "")
+    such = "such samples" if area.protocol == "known" else "kinds that you have none of"  # as those left out of fits
+    question, when = ("ood", f"for {such}, ") if area.task == "ood" else ("wrong", "")
     on = _listed([f"{_kind(each)} ({_more_caught(each)})" for each in advised if each.best == best])
     what = deciding.format(f"{question}={best}")
     but = f", and fewer of {_listed(fewer)}" if fewer else ""
-    return best, f"in the report {best} catches more of {on}{but}; {when}let it decide: {what}"
+    return best, f"in the report {best} catches more of {on}{but}: {when}{what}"
 
 
 def where_better(score: str, found: Sequence[Verdict]) -> str:

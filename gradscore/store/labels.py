@@ -463,9 +463,8 @@ def _reason(run: RunFolder, found: Sequence[_Labelled]) -> str:
         )
     elif "chance" in causes:
         why = (
-            "weights, labels, the order of the classes (data.class_names) or preprocessing are not those of the "
-            "network's training, or it tells these classes no better than so many samples can show; figures that "
-            "depend on labels mean little then"
+            "weights, labels, order of classes or preprocessing are not those of its training, or it tells these "
+            "classes no better than so many samples can show"
         )
     else:
         why = (

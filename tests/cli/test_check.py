@@ -151,7 +151,7 @@ def test_a_configuration_that_did_not_change_passes(own) -> None:
     assert "Next: " not in result.output
     assert "no worse than expected: 8 of 8 tests pass\n" in result.stdout
     assert result.stdout.index("8 of 8") < result.stdout.index("margin")
-    assert "Use " not in result.stdout, "the question is another one"
+    assert "Chosen: " not in result.stdout, "the question is another one"
 
 
 def test_damaged_weights_never_pass(own) -> None:

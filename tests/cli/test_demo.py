@@ -58,7 +58,7 @@ def test_it_ends_with_what_to_use_and_what_to_type_next(whole: tuple[Path, Resul
     folder, found = whole
     assert found.exit_code == 0, found.output
     *sentences, following = found.stdout.rpartition("not scored\n")[2].strip().splitlines()
-    assert [line.split()[0] for line in sentences[:3]] == ["Use", "With", "demo/scorer.gradscore:"]
+    assert [line.split()[0] for line in sentences[:3]] == ["Chosen:", "With", "demo/scorer.gradscore:"]
     assert following.endswith("gradscore init FOLDER")
     assert (folder / "demo" / "run" / "evaluation" / "report.html").is_file()
 

@@ -171,7 +171,7 @@ def test_copies_among_reported_samples_are_said(spoilt: SimpleNamespace) -> None
 
 def test_an_ood_set_of_in_distribution_samples_is_warned_of_before_the_result(spoilt: SimpleNamespace) -> None:
     message = "ood.near: 18 of 30 samples are copies of in-distribution samples"
-    assert f"warning: {message}" in spoilt.quiet.partition("Use ")[0]
+    assert f"warning: {message}" in spoilt.quiet.partition("Chosen: ")[0]
     assert message in spoilt.page
 
 
@@ -193,7 +193,7 @@ def test_classes_that_are_not_fitted_on_are_warned_of(spoilt: SimpleNamespace) -
         assert f"warning: {message}" in said
         assert said.count(message) == 1
     assert message in spoilt.page
-    assert "Use " in spoilt.quiet  # the verdict stays
+    assert "Chosen: " in spoilt.quiet  # the verdict stays
 
 
 def test_a_test_set_without_labels_is_called_so(tmp_path: Path) -> None:

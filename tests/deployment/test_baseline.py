@@ -99,7 +99,7 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
-        f"in the report energy catches more of {what} (52 % against 50 %); {when}let it decide: add --score "
+        f"in the report energy catches more of {what} (52 % against 50 %): {when}add --score "
         f"{which}=energy to gradscore bundle; {here} it would catch fewer: {then} of {all_of} against {now}"
         for what, when, which, all_of, now, then, here in [
             (
@@ -112,7 +112,7 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
             ),
             (
                 "noise",
-                "if you expect such samples, ",
+                "for such samples, ",
                 "ood",
                 "OOD samples",
                 *caught("noise", made, "ood=energy"),
@@ -131,8 +131,8 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     more = replace(lost, what="more", best="doctor", shares={"energy": 0.4, "doctor": 0.8})
     hardly = replace(lost, gain=replace(gain, value=-0.001, low=-0.002))
     said = answer_of([lost, more], [], groups={}, choices={}, next_command="").sentences
-    same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "let it decide" in each]
-    assert [each.partition(";")[0] for each in same] == [
+    same = [f"{each[:1].lower()}{each[1:-1]}" for each in said if "catches more" in each]
+    assert [each.partition(": ")[0] for each in same] == [
         "in the report doctor catches more of more (80 % against 50 %), and fewer of noise"
     ]
     monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])

@@ -87,7 +87,7 @@ def test_the_command_says_it(small_run: Path, tmp_path: Path, options: list[str]
     assert said.startswith("On the run's own test samples ")
     noise, wrong, right = (100 * each.rejected / each.samples for each in read_bundle(target).rejections)
     assert (
-        f"On the run's own test samples {right:.1f} % of correct predictions are rejected by both scores together; it "
+        f"On the run's own test samples the bundle rejects {right:.1f} % of correct predictions, and "
         f"catches {percent(noise / 100)} of noise, "
         f"{percent(wrong / 100)} of wrong predictions. The report's figures are with 5 % false alarms by each score."
     ) in said
@@ -128,7 +128,7 @@ def test_a_calibration_too_small_for_its_alpha_is_named_with_what_would_do(
 OF_FEW = {
     "wrong predictions": (
         [Rejections(what=WRONG, group=None, rejected=3, samples=4)],
-        "it catches 3 of 4 wrong predictions. The report's figures are with",
+        "and catches 3 of 4 wrong predictions. The report's figures are with",
     ),
     "nothing": ([], "so what it catches is not known. The OOD score was fitted"),
 }

@@ -41,7 +41,7 @@ def test_nothing_is_printed_or_warned(executed) -> None:
 
 
 def test_readme_has_the_figures_that_are_stored() -> None:
-    (report,) = (text for text in shown(nbformat.read(NOTEBOOK, as_version=4)) if text.startswith("Use "))
+    (report,) = (text for text in shown(nbformat.read(NOTEBOOK, as_version=4)) if text.startswith("Chosen: "))
     readme = (NOTEBOOK.parent.parent / "README.md").read_text()
     rows = {
         "wrong predictions": "wrong predictions",
