@@ -48,7 +48,7 @@ class NetworkOutputs:
     left_out: OwnSamples | None = None
 
     def __len__(self) -> int:
-        """N."""
+        """N, the number of samples."""
         return len(self.logits)
 
     @property

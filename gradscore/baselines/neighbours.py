@@ -97,7 +97,7 @@ class Bank:
         return cls(features=unit_length(penultimate), classes=classes, content=content, energies=energies)
 
     def __len__(self) -> int:
-        """M."""
+        """M, the number of samples in the bank."""
         return len(self.features)
 
     def classes_of(self, content: NDArray[np.str_] | None) -> IntArray | None:

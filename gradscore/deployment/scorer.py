@@ -428,7 +428,7 @@ class Scorer:
 
     @property
     def model(self) -> nn.Module:
-        """The model."""
+        """The network that scores."""
         return self._extractor.model
 
     def _nothing(self, *, explain: int, watch: bool) -> pd.DataFrame:

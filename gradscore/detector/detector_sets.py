@@ -265,7 +265,7 @@ class FitSamples:
     _bytes: int = 0
 
     def add(self, batch: Batch) -> None:
-        """Takes some samples."""
+        """Keeps the first samples of a batch, as many as the limit leaves room for."""
         inputs = inputs_before(batch)
         count = sample_count(inputs)
         size = sum(each.nbytes for each in tensors_in(inputs)) // max(1, count)

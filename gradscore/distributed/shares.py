@@ -287,7 +287,7 @@ class ShareRecord(StoredRecord):
 
     @property
     def share(self) -> Share:
-        """Whose it is."""
+        """The share that the process had."""
         return Share(self.index, self.count)
 
     def write(self, run: Path) -> None:

@@ -43,7 +43,7 @@ class Remark:
     message: str
 
     def __str__(self) -> str:
-        """One line."""
+        """How bad it is, of what, and the message."""
         return f"{self.severity}: {self.topic}: {self.message}"
 
 

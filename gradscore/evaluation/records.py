@@ -42,7 +42,7 @@ NAMED = 3
 """Scores that rank samples the wrong way, in a remark: the worst."""
 
 GAIN = "auroc_gain_over_"
-"""Start of the names of the metrics that compare `meta` with another score; the other score's name follows."""
+"""Start of the names of the metrics that compare `chosen` or `meta` with another score, whose name follows."""
 
 CLASSIFIER = "classifier"
 """Name in the place of a score for what is true of the classifier itself."""
@@ -299,7 +299,7 @@ def _of_data(scored: ScoredSet) -> Record:
 
 
 def _is_compared(name: str) -> bool:
-    """Whether `meta` is compared with a score: what logits and penultimate features give without gradients."""
+    """Whether `chosen` and `meta` are compared with a score: what logits and penultimate features give alone."""
     return name == SCORE_LR or plain_name(name) in BASELINES
 
 
@@ -312,7 +312,7 @@ def _rank_alike(first: FloatArray, second: FloatArray) -> bool:
 
 
 def _gain(other: str, test: DifferenceTest | None, *, alike: bool) -> Estimate:
-    """The AUROC that `meta` gains over another score: of one ranking none, and certainly so."""
+    """The AUROC that `chosen` or `meta` gains over another score: of one ranking none, and certainly so."""
     if test is None:
         return Estimate(GAIN + other, None)
     return Estimate(GAIN + other, test.difference, (0.0, 0.0) if alike else (test.low, test.high), test.p_value)
@@ -684,7 +684,7 @@ class Records:
         return [name.removesuffix(MEAN) for name in self._all_datasets("ood", protocol) if is_group(name)]
 
     def scores(self, task: str, protocol: str) -> list[str]:
-        """The scores of a protocol, `meta` first."""
+        """The scores of a protocol, `chosen` and `meta` first."""
         return _distinct(key[3] for key in self._records if key[:2] == (task, protocol) and key[4] == "auroc")
 
     def best_baseline(self, task: str, protocol: str, dataset: str) -> str | None:

@@ -28,7 +28,7 @@ class Hook:
         self.function = _watched(function)
 
     def __call__(self, *arguments: object) -> None:
-        """Calls the function."""
+        """Calls the function, but not within `torch.func.vmap`."""
         if not in_vmap():
             self.function(*arguments)
 

@@ -139,7 +139,7 @@ class Projections:
         return f"Projections(N={len(self)}, dim={about.dim}, loss={about.loss!r})"
 
     def __len__(self) -> int:
-        """N."""
+        """N, the number of samples."""
         return len(self.values)
 
     @property

@@ -95,7 +95,7 @@ class Proposal:
     remarks: list[str] = field(default_factory=list)
 
     def put(self, key: str, value: Any, why: str = "") -> None:
-        """Sets a value."""
+        """Sets a value, which is missing no longer, and why it is this one."""
         self.settings[key] = value
         self.missing.pop(key, None)
         if why:

@@ -207,7 +207,7 @@ def mostly_copies(kinds: Sequence[str], base: SampleSource, *, seed: int) -> dic
 
 
 def _key(sample: Raw) -> object:
-    """Key of the form of a sample."""
+    """What tells the values of a sample from those of others."""
     if isinstance(sample, Mapping):
         return tuple(values.tobytes() for values in sample.values())
     return sample if isinstance(sample, str) else np.asarray(sample).tobytes()
