@@ -42,7 +42,7 @@ def docs(
         from gradscore.system import closest
 
         raise ConfigError(f"{page}: the manual has no such page; {closest(name, pages)}")
-    text = _with_names(page_text(pages[name]))
+    text = _COMMENT.sub("", _with_names(page_text(pages[name])))
     if _is_terminal():
         encoding = sys.stdout.encoding
         console = Console(emoji=False)
@@ -99,6 +99,10 @@ _FILLED_IN = re.compile(
     re.MULTILINE,
 )
 """Pattern of the directives that mkdocstrings replaces by docstrings."""
+
+
+_COMMENT = re.compile(r"^<!-- .* -->\n\n?", re.MULTILINE)
+"""Pattern of the marks around what is generated."""
 
 
 def _is_terminal() -> bool:

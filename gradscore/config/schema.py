@@ -388,8 +388,13 @@ def _describe(problem: dict[str, Any], section: type[BaseModel]) -> str:
         return str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "model_type":
         return f"wanted a section of settings, got {problem['input']!r}"
-    message = str(problem["msg"]).replace("Input should be ", "wanted ")
+    kind = str(problem["type"]).partition("_")[0]
+    message = _KINDS.get(kind) or str(problem["msg"]).replace("Input should be ", "wanted ")
     return f"{message}, got {problem['input']!r}"
+
+
+_KINDS = {"int": "wanted a whole number", "float": "wanted a number", "bool": "wanted true or false"}
+"""What is said of values of another type, by the first part of the name of pydantic's error."""
 
 
 def _locate(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[str], type[BaseModel]]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import torch
@@ -34,7 +35,7 @@ from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
 from ..meta import BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
-from ..objects import is_copy
+from ..objects import MANIFEST, is_copy
 from ..system import FloatArray, Inputs, file_sha256, followed, is_address, parse_document, replacing, sample_count
 from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
@@ -330,6 +331,8 @@ def _contents(path: Path, digest: str | None) -> tuple[zipfile.ZipFile, dict[str
     """The archive, in memory, and its members by name."""
     if not path.exists():
         raise BundleError(f"{path}: there is no such bundle; make one with gradscore bundle")
+    if (path / MANIFEST).is_file():
+        raise BundleError(f"{path}: a run folder, and no bundle; make one with gradscore bundle {quote(str(path))}")
     if not path.is_file():
         raise BundleError(f"{path}: wanted the file of a bundle, got something else; check the path")
     try:

@@ -140,7 +140,8 @@ def bundle_command(run: Path, *, has_code: bool) -> str:
     """The command that packs a run into a file that decides on new samples."""
     here = Path.cwd()
     shown = run.relative_to(here) if run.is_relative_to(here) else run
-    out = quote(str(shown.parent / "scorer.gradscore"))
+    name = "scorer" if shown.name == "run" else shown.name  # so that runs beside each other have bundles of their own
+    out = quote(str(shown.parent / f"{name}.gradscore"))
     return f"gradscore bundle {quote(str(shown))} --out {out}{' --trust-code' if has_code else ''}"
 
 

@@ -130,11 +130,12 @@ class RunFolder:
         for override in overrides:
             if override.partition(".")[0].strip() not in sections:
                 raise ConfigError(
-                    f"--set {override}: wanted a setting of {' or '.join(sections)}; those of meta are for "
-                    "`gradscore fit-meta`, and all others for `gradscore extract` with the changed configuration"
+                    f"--set {override}: wanted a setting of {' or '.join(sections)}; "
+                    f"{'' if 'meta' in sections else 'those of meta are for `gradscore fit-meta`, and '}all others "
+                    f"{'are ' if 'meta' in sections else ''}for `gradscore extract` with the changed configuration"
                 )
-        text = dump_config(self.config)
-        return RunFolder(self.path, config=parse_config(text, where=str(self.path / CONFIG), overrides=overrides))
+        where = " ".join(f"--set {each}" for each in overrides)  # what is stored is usable: an error is of these
+        return RunFolder(self.path, config=parse_config(dump_config(self.config), where=where, overrides=overrides))
 
     @property
     def has_other_settings(self) -> bool:

@@ -40,6 +40,16 @@ def test_a_page_in_a_pipe_is_as_it_is_written() -> None:
     assert cli("docs", "glossary").stdout == (DOCS / "glossary.md").read_text()
 
 
+def test_marks_of_generated_tables_are_left_out() -> None:
+    found = cli("docs", "configuration").stdout
+    written = (DOCS / "configuration.md").read_text()
+    assert "<!-- table: settings -->" in written
+    assert "<!--" not in found
+    assert [line for line in found.splitlines() if line] == [
+        line for line in written.splitlines() if line and not line.startswith("<!--")
+    ]
+
+
 def test_a_page_on_a_terminal_is_laid_out(monkeypatch) -> None:
     monkeypatch.setattr("gradscore_cli.docs._is_terminal", lambda: True)
     found = cli("docs", "glossary.md", COLUMNS="60", NO_COLOR="1").stdout

@@ -149,7 +149,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, config_file: Path, source:
 REFUSED = {
     "unknown key in a list": ("data.ood.0.nam=x", r"data\.ood\.0\.nam: unknown key; did you mean 'name'\?"),
     "unknown key like nothing": ("evaluate.zzz=1", r"evaluate\.zzz: unknown key; valid: protocols, near_duplicates"),
-    "wrong type": ("model.num_classes=eight", r"model\.num_classes: wanted a valid integer.*got 'eight'"),
+    "wrong type": ("model.num_classes=eight", r"model\.num_classes: wanted a whole number, got 'eight'"),
     "one logit beside a number of classes": ("model.one_logit=true", r"model\.one_logit: unknown key; valid: source, "),
     "a truth value for a number": ("model.num_classes=true", r"model\.num_classes: wanted no truth value, got true"),
     "unknown choice": ("extract.on_error=stop", r"extract\.on_error: wanted 'fail' or 'skip', got 'stop'"),
@@ -172,7 +172,7 @@ REFUSED = {
     ),
     "a setting that may be a truth value": ("features.penultimate=off", r"penultimate: off may be a truth value or"),
     "a size that is a truth value": ("preprocessing.resize=[true, 8]", r"resize: wanted no truth value, got true"),
-    "no workers": ("extract.workers=no", r"extract\.workers: wanted a valid integer.*got 'no'"),
+    "no workers": ("extract.workers=no", r"extract\.workers: wanted a whole number, got 'no'"),
     "mean without std": ("preprocessing.mean=[0.5]", r"mean and std belong together"),
     "lengths of mean and std": ("preprocessing={mean: [0, 0], std: [1, 1, 1]}", r"mean has 2 values and std 3"),
     "no mean and no std": ("preprocessing={mean: [], std: []}", r"mean has 0 values and std 0: give one per channel"),

@@ -261,3 +261,10 @@ def test_quiet_commands_do_not_show_it(place: Path, command: str, out: str) -> N
 def test_a_folder_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="wanted the file of a bundle, got something else"):
         read_bundle(tmp_path)
+
+
+def test_a_run_folder_is_no_bundle_and_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    with pytest.raises(BundleError, match="run: a run folder, and no bundle; make one with gradscore bundle .*run$"):
+        read_bundle(tmp_path / "run")

@@ -377,12 +377,10 @@ def test_one_question_that_is_undecided_leaves_the_other() -> None:
 
 
 def test_the_next_command_can_be_pasted() -> None:
-    assert bundle_command(Path("my runs/a"), has_code=True) == (
-        "gradscore bundle 'my runs/a' --out 'my runs/scorer.gradscore' --trust-code"
+    assert bundle_command(Path("my runs/run"), has_code=True) == (
+        "gradscore bundle 'my runs/run' --out 'my runs/scorer.gradscore' --trust-code"
     )
-    assert (
-        bundle_command(Path.cwd() / "runs/a", has_code=False) == "gradscore bundle runs/a --out runs/scorer.gradscore"
-    )
+    assert bundle_command(Path.cwd() / "runs/a", has_code=False) == "gradscore bundle runs/a --out runs/a.gradscore"
     assert "/elsewhere/a" in bundle_command(Path("/elsewhere/a"), has_code=False)
 
 

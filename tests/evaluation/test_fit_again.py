@@ -108,6 +108,23 @@ def test_settings_of_what_was_extracted_are_refused(report_copy: RunFolder) -> N
         report_copy.with_settings(["features.losses=[uniform]"], sections=SECTIONS)
 
 
+ADVICE = {"fit-meta": (SECTIONS, False), "evaluate": (["evaluate"], True)}
+
+
+@pytest.mark.parametrize(("sections", "is_named"), ADVICE.values(), ids=ADVICE)
+def test_a_command_does_not_name_itself_for_what_it_refuses(
+    report_copy: RunFolder, sections: list[str], is_named: bool
+) -> None:
+    with pytest.raises(ConfigError, match=r"for `gradscore extract` with the changed") as refused:
+        report_copy.with_settings(["features.losses=[uniform]"], sections=sections)
+    assert ("fit-meta" in str(refused.value)) == is_named
+
+
+def test_an_unusable_setting_is_named_as_it_was_given(report_copy: RunFolder) -> None:
+    with pytest.raises(ConfigError, match=r"^--set meta\.cv_fold=3: meta\.cv_fold: unknown key"):
+        report_copy.with_settings(["meta.cv_fold=3"], sections=SECTIONS)
+
+
 def test_unknown_settings_are_refused_and_nothing_is_stored(report_copy: RunFolder) -> None:
     before = (report_copy.path / "config.yaml").read_bytes()
     result = cli("fit-meta", report_copy.path, "--set", "meta.strenghts=[1]")
