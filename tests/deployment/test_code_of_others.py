@@ -266,5 +266,5 @@ def test_a_folder_is_no_bundle(tmp_path: Path) -> None:
 def test_a_run_folder_is_no_bundle_and_makes_one(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text("{}")
-    with pytest.raises(BundleError, match="run: a run folder, and no bundle; make one with gradscore bundle .*run$"):
+    with pytest.raises(BundleError, match=r"run: a run folder, and no bundle; make one with gradscore bundle .*run$"):
         read_bundle(tmp_path / "run")
