@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from gradscore import inspect
 from gradscore.errors import ConfigError
+from gradscore.gradients.per_sample import Dense
 from gradscore.inspect import (
     ExplicitCall,
     GradientActivation,
@@ -18,7 +20,7 @@ from gradscore.inspect import (
     ParameterNorm,
 )
 from gradscore.inspect.layer_quantities import precise_norm
-from gradscore.inspect.quantity import Running, band_of, merge_found
+from gradscore.inspect.quantity import Quantity, Running, band_of, merge_found
 
 LAYER = nn.Linear(1, 1)
 VALUES = [3.0, -1.0, 4.0, 1.0, -5.0, 9.0, 2.0]
@@ -83,6 +85,48 @@ REFUSED = {
 def test_aggregations_are_checked_when_a_quantity_is_made(options, message):
     with pytest.raises(ConfigError, match=message):
         OutputNorm(**options)
+
+
+SHOWN = torch.tensor([[3.0, -4.0]])
+
+
+def show_samples(quantity):
+    quantity.start(2)
+    quantity.observe("p", torch.zeros(1), Dense(torch.tensor([[1.0], [3.0]])))
+    quantity.finish()
+
+
+def show_step(quantity):
+    quantity.observe("p", torch.zeros(2))
+    quantity.observe("p", SHOWN[0])
+
+
+BY_HAND = {
+    "ExplicitCall": (lambda each: each.push("loss", 3.0), "loss", 3.0),
+    "GradHist1d": (show_samples, "gradients", 3.0),
+    "GradHist2d": (show_samples, "gradients", 3.0),
+    "GradientActivation": (lambda each: each.observe("p", SHOWN.relu()), "activation rate", 0.5),
+    "GradientGeometry": (lambda each: each.observe("p", SHOWN), "norm", 5.0),
+    "LossModule": (lambda each: each.observe("loss", nn.MSELoss(), torch.tensor(3.0)), "training loss", 3.0),
+    "MeanGSNR": (show_samples, "batch", 2.0**2 / 1.0),
+    "OutputActivation": (lambda each: each.observe("layer", nn.ReLU(), SHOWN.relu()), "activation rate", 0.5),
+    "OutputGradientGeometry": (lambda each: each.observe("layer", LAYER, SHOWN), "norm", 5.0),
+    "OutputNorm": (lambda each: each.observe("layer", LAYER, SHOWN), "norm", 5.0),
+    "ParameterDifferenceGeometry": (show_step, "norm", 5.0),
+    "ParameterNorm": (lambda each: each.observe("layer", nn.BatchNorm1d(4)), "weight norm", 2.0),
+}
+"""What a quantity is shown, and what one of its measures has to be then."""
+
+EXPORTED = [name for name, each in vars(inspect).items() if isinstance(each, type) and issubclass(each, Quantity)]
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTED if hasattr(getattr(inspect, name), "name")])
+def test_every_exported_quantity_has_a_number_worked_by_hand(name):
+    show, measure, expected = BY_HAND[name]
+    quantity = getattr(inspect, name)()
+    show(quantity)
+    found = {row.measure: row.value for row in quantity.summary() if row.statistic in ("mean", "largest magnitude")}
+    assert found[measure] == pytest.approx(expected, rel=1e-4)
 
 
 GRADIENTS = [torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[0.0, 4.0], [3.0, 0.0]]), torch.ones(1, 2)]
