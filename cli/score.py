@@ -176,7 +176,7 @@ def _class(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
 
 
 def _known(probability: float) -> str:
-    """A probability, or `-` from a one-class model, which has none."""
+    """A probability, or `-` where no OOD set fitted the score, which then has none."""
     return "-" if math.isnan(probability) else f"{probability:.3f}"
 
 

@@ -241,8 +241,8 @@ class Scorer:
 
         Returns:
             One row for each sample: `sample_id`, `prediction` and, where classes have names, `prediction_name`; for
-            each detector `probability_*` (missing for a one-class model), `score_*` (higher = more likely wrong or
-            OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that contributes most) and
+            each detector `probability_*` (missing where no OOD set fitted the score), `score_*` (higher = more likely
+            wrong or OOD), `p_value_*` and, if asked for, `because_*` (the group of inputs that contributes most) and
             `drivers_*`; then `decision` (`accept`, `reject` or `error`), `reason` and `error`.
 
         Raises:

@@ -97,7 +97,7 @@ class Detector:
             `wrong=energy` for one question; `notices` say what it costs.
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
-        progress: True for a bar on standard error, or a function that is told.
+        progress: True for a bar on standard error, or a function that is called as `progress(split, done, total)`.
 
     Examples:
         >>> import torch

@@ -60,7 +60,7 @@ def audit(
         output: as for `gradscore.features`.
         one_logit: as for `gradscore.features`.
         seed: of the folds.
-        progress: told how far it is.
+        progress: called as `progress(split, done, total)` after every batch.
 
     Returns:
         The samples, the most suspicious first.
@@ -110,7 +110,7 @@ def audited_features(
         penultimate: the name of the linear layer, True for the last one, `auto` for the one that makes the logits.
         options: batch size and part size.
         interface: how the model returns logits.
-        progress: told how far it is.
+        progress: called as `progress(split, done, total)` after every batch.
 
     Raises:
         DataError: as `audit`; so do ConfigError, ModelError and EngineError.

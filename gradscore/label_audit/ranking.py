@@ -52,7 +52,7 @@ class Audit:
         table: one row for each sample, the most suspicious first: `rank` (from 1), `place` (among those audited),
             `sample_id`, `label`, `suggested` (the likeliest other class), `suspected` (whether the label is among
             those to look at, of which a part is wrong); `label_probability` and `suggested_probability`, of last layers
-            that are fitted to other samples and of the network (see `with_network`); `score` (less the logarithm of the
+            that are fitted to other samples and of the network; `score` (less the logarithm of the
             first, plus half of that of the second, higher = more likely wrong); what the network says (`prediction`,
             `loss`, `margin`, `el2n`, `grand`, higher = more likely wrong); `neighbours_label` and
             `neighbours_suggested`, how many of the nearest 30 have either label; `nearest_suggested`, the names of the

@@ -73,7 +73,7 @@ def project(
         output: name or position of the logits among what the model returns, where it is not obvious.
         one_logit: the model returns one logit z for two classes, which become the logits `[0, z]`.
         out: a folder for the projections, in shards; what an interrupted call left there is kept by the next.
-        progress: told how far it is.
+        progress: called as `progress(split, done, total)` after every batch.
 
     Returns:
         The projections, in the order of the samples.

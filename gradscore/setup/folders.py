@@ -385,6 +385,8 @@ def look_at_tables(
                 )
             if kind not in ("csv", "parquet", "npz"):
                 raise DataError("init reads .csv, .tsv, .parquet and .npz; gradscore docs data has other kinds")
+            if kind == "csv" and {"sample_id", "decision", "reason"} <= {*table_columns(path).column_names}:
+                raise DataError("it holds decisions of gradscore score, and no samples")
             source, columns, left_out = _opened(f"{kind}:{path}", path, names, texts=texts)
             first = _first(source)
             if isinstance(first, str):

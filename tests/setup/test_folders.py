@@ -222,6 +222,15 @@ def test_json_lines_are_said_not_to_be_used(tmp_path: Path) -> None:
     assert remark.startswith(f"{tmp_path / 'fit.jsonl'}: not used: JSON Lines are not read; make a .csv or .parquet")
 
 
+def test_what_score_wrote_is_not_taken_for_samples(tmp_path: Path) -> None:
+    """Its ids are texts, and of a folder of images their paths, so that they pass for samples."""
+    (tmp_path / "net.py").write_text("def build():\n    pass\n")
+    rows = "".join(f"images/{place}.png,{place % 2},accept,,\n" for place in range(8))
+    (tmp_path / "new.csv").write_text(f"sample_id,prediction,decision,reason,error\n{rows}")
+    (remark,) = (each for each in propose([tmp_path], base=tmp_path).remarks if "new.csv" in each)
+    assert remark == f"{tmp_path / 'new.csv'}: not used: it holds decisions of gradscore score, and no samples"
+
+
 def test_a_saved_data_set_is_said_not_to_be_used(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).save_to_disk(tmp_path / "saved")
