@@ -179,7 +179,7 @@ def _falls_short(made: Bundle) -> Iterator[str]:
     if ways:
         yield (
             f"{got} calibration samples allow a false-alarm rate of {100 * level:.1f} %, below the "
-            f"{100 * made.alpha:.4g} % asked for; {' or '.join(ways)} brings it nearer."
+            f"{100 * made.alpha:.4g} % asked for; {' or '.join(ways)} brings it nearer to that."
         )
 
 
@@ -204,7 +204,7 @@ def _print(output: Output, made: Bundle, *, out: Path, sha256: str, replaced: bo
     output.say(_catches(made), *_falls_short(made), wrap=True)
     output.show(table)
     output.say(
-        "samples: of the calibration; false alarms: correctly predicted in-distribution samples rejected; "
+        "samples: of the calibration; false alarms: correctly predicted in-distribution samples rejected, on average; "
         "90 %: their range over calibrations of this size",
         detail=True,
     )

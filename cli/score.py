@@ -186,8 +186,8 @@ def _print_summary(output: Output, counts: Counter[str], *, doubtful: int, first
         output.say(f"{counts['accept']} accepted, {counts['reject']} rejected, {counts['error']} not scored")
     if doubtful:
         output.say(
-            f"{doubtful} of {counts['accept']} accepted are doubtful, P(wrong) above 0.5: alpha limits how many good "
-            "samples are rejected, not how many wrong ones are accepted; a larger --alpha accepts fewer",
+            f"{doubtful} of {counts['accept']} accepted are doubtful, P(wrong) above 0.5; "
+            "a larger --alpha accepts fewer",
             wrap=True,
         )
     not_scored(counts["error"], first_error=first_error)

@@ -61,8 +61,7 @@ class Share:
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         if found is None or not int(found[1]) < int(found[2]) <= _MOST_SHARES:
             raise ConfigError(
-                f"--share {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4; "
-                "give such a share"
+                f"--share {text}: wanted i/n with i from 0 to n - 1 and n at most {_MOST_SHARES}, for example 0/4"
             )
         return cls(int(found[1]), int(found[2]))
 

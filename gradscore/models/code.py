@@ -124,7 +124,7 @@ def ask_for_code(
     if not is_code_trusted():
         raise ModelError(
             f"{setting} runs the code in {where}; if you trust it, add --trust-code or set {TRUST_VARIABLE}=1 (in "
-            "Python trust_code=True, as in Scorer.load(..., trust_code=True))"
+            "Python trust_code=True)"
         )
     found = digest()
     if origin is None:

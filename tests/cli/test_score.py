@@ -144,7 +144,7 @@ def test_accepted_samples_that_are_probably_wrong_are_counted(small_bundle, samp
     accepted = table[table["decision"] == "accept"]
     doubtful = (accepted["probability_wrong"] > 0.5).sum()
     assert doubtful > 0
-    assert f"\n{doubtful} of {len(accepted)} accepted are doubtful, P(wrong) above 0.5: alpha limits" in lines
+    assert f"\n{doubtful} of {len(accepted)} accepted are doubtful, P(wrong) above 0.5; a larger --alpha" in lines
     shown = score(small_bundle, samples / "digits.npz", "--alpha", 0.03).stdout.splitlines()
     assert sum(line.startswith("accept") and line.endswith("  doubtful") for line in shown) == doubtful
     assert "accepted are" not in score(small_bundle, samples / "digits.npz", "--out", out, "--alpha", 0.6).stdout
