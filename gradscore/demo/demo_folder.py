@@ -117,7 +117,7 @@ def example(folder: Path) -> Step:
     rejected = [number for number, row in enumerate(rows) if row["decision"] == "reject"]
     share = f"{len(rejected)} of {len(rows)} unknown images are rejected ({100 * len(rejected) / len(rows):.0f} %)"
     place = rejected[0] if rejected else 0
-    which = f"the first that is, number {place + 1} by name" if rejected else "the first by name"
+    which = f"the first of these, number {place + 1} by name" if rejected else "the first unknown one"
     known = str(next((folder / "images" / "test").glob("*/0000.png")))
     words = ["score", str(folder / "scorer.gradscore"), known, rows[place]["sample_id"], "--trust-code"]
-    return Step(f"{share}; decide on {which}, after the first image of a known kind", words)
+    return Step(f"{share}; decide on one of a known kind and on {which}", words)
