@@ -415,9 +415,10 @@ def other_inputs(path: Path, found: Sequence[str]) -> StoreError:
 
 
 def _instead(folder: Path) -> str:
-    """Advice where a folder is no run: name the one inside it, or make one."""
-    inside = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
-    if inside is not None:
-        return f"did you mean {inside}?"
+    """Advice where a folder is no run: name the one inside it, or beside a configuration, or make one."""
     is_config = folder.suffix in (".yaml", ".yml") and folder.is_file()
+    there = folder.parent if is_config else folder
+    found = next((each.parent for each in sorted(there.glob(f"*/{MANIFEST}"))), None)
+    if found is not None:
+        return f"did you mean {found}?"
     return f"gradscore run {folder} makes one" if is_config else "make one with gradscore run CONFIG"

@@ -291,6 +291,17 @@ def test_a_folder_with_a_run_in_it_is_told_of_it(tmp_path):
         RunFolder(tmp_path)
 
 
+def test_a_configuration_with_a_run_beside_it_is_told_of_it(tmp_path: Path) -> None:
+    config = tmp_path / "gradscore.yaml"
+    config.touch()
+    with pytest.raises(StoreError, match=f"gradscore run {config} makes one"):
+        RunFolder(config)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").touch()
+    with pytest.raises(StoreError, match=f"did you mean {tmp_path / 'run'}"):
+        RunFolder(config)
+
+
 def open_run(path: Path, inputs: RunInputs = INPUTS, **changes: object) -> Manifest:
     with RunWriter.opened(path, config=make_config(**changes), inputs=inputs) as writer:
         return writer.manifest
