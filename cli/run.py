@@ -66,7 +66,7 @@ def completed(
     config: Path,
     settings: list[str],
     *,
-    out: Path | None = None,
+    out: Path | None,
     check_kept: bool = False,
     check_labels: bool = False,
     answer: bool = True,

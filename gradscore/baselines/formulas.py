@@ -182,21 +182,20 @@ def max_logit_pnorm(logits: ArrayLike) -> FloatArray:
     return np.asarray(-relative.max(axis=1) / np.maximum(norms, 1.0))
 
 
-def gen(logits: ArrayLike, *, gamma: float = 0.1, top: int = 100) -> FloatArray:
+def gen(logits: ArrayLike, *, top: int = 100) -> FloatArray:
     """Log of the sum over the 100 most probable classes of (p (1 - p))^0.1.
 
     Source: Liu, Lochman and Zach 2023 (GEN), equation 3, the generalised entropy; their score is the negative.
 
     Args:
         logits: (N, K), K >= 2.
-        gamma: exponent in (0, 1).
         top: number of most probable classes that count.
 
     Returns:
         (N,) float64.
     """
     log_p, log_rest = _log_p_and_rest(_checked(logits))
-    return _log_sum_exp(gamma * (log_p + log_rest)[:, -top:], axis=1)
+    return _log_sum_exp(0.1 * (log_p + log_rest)[:, -top:], axis=1)
 
 
 def nnguide(guidance: FloatArray, logits: FloatArray) -> FloatArray:

@@ -254,7 +254,7 @@ def with_shifted_sets(
     dataset: SampleDataset,
     *,
     copies: int,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> KnownSets:
     """The known sets with those of shifted copies.
 

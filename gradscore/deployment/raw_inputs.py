@@ -69,7 +69,7 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
     return found
 
 
-def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None = None) -> list[RawSample]:
+def raw_samples(given: object, *, floats: bool, columns: Sequence[str] | None) -> list[RawSample]:
     """Samples as the data of a bundle were before their preprocessing, each with its position as a name.
 
     Args:

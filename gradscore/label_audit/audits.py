@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from ..config import AUTO, Config, ExtractConfig, FeaturesConfig, section
-from ..data import FIT, Pixels, Samples, Selected, are_images, is_image, planned_splits
+from ..data import Pixels, Samples, Selected, are_images, is_image, planned_splits
 from ..errors import DataError, GradscoreError
 from ..extractor import count_classes
 from ..models import Interface
@@ -137,8 +137,8 @@ def audited_features(
 def audit_config(
     config: Config,
     *,
-    split: str = FIT,
-    progress: Progress | None = None,
+    split: str,
+    progress: Progress | None,
 ) -> tuple[Audit, Callable[[int], Pixels | None]]:
     """Audits the labels of a split.
 

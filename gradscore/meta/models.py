@@ -387,7 +387,7 @@ def read_notes(folder: Path) -> dict[str, Any]:
     return read_description(folder, _Description).notes
 
 
-def probabilities(log_odds: ArrayLike, *, shift: float = 0.0) -> FloatArray:
+def probabilities(log_odds: ArrayLike, *, shift: float) -> FloatArray:
     """Probabilities (N,) in [0, 1] from log-odds (N,).
 
     Args:

@@ -504,7 +504,7 @@ def complete_run(
     *,
     notices: Sequence[str] = (),
     check_labels: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> ExtractSummary:
     """Makes the shards of a run that are not there yet, and finishes it.
 

@@ -166,7 +166,7 @@ def feature_table(
     options: ExtractConfig,
     *,
     interface: Interface,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> pd.DataFrame:
     """The table that `features` returns for losses by name.
 
@@ -285,8 +285,8 @@ def extract_given(
     samples: Iterable[Batch],
     *,
     onto: RunFolder | None = None,
-    progress: Progress | None = None,
-    total: int = 0,
+    progress: Progress | None,
+    total: int,
 ) -> ExtractSummary:
     """Computes the feature tables of a run, or of splits that are new to it, from samples as a program gives them.
 

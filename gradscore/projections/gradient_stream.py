@@ -95,12 +95,12 @@ def gradients_of(
     data: Any,
     parameters: str | Sequence[str],
     *,
-    loss: str | None = None,
-    losses: LossOfBatch | None = None,
-    preprocessing: Mapping[str, Any] | None = None,
-    batch_size: int | None = None,
-    output: str | int | None = None,
-    one_logit: bool = False,
+    loss: str | None,
+    losses: LossOfBatch | None,
+    preprocessing: Mapping[str, Any] | None,
+    batch_size: int | None,
+    output: str | int | None,
+    one_logit: bool,
 ) -> Iterator[GradientStream]:
     """Gradients of the samples of a program; the arguments are those of `project`.
 

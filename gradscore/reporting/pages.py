@@ -280,8 +280,8 @@ def layer_profile(
     name: str,
     title: str,
     x_label: str,
-    caption: str = "",
-    log: bool = False,
+    caption: str,
+    log: bool,
 ) -> Plot:
     """Layers as rows, the first on top, with a line for each group of samples; `log` is for the scale of values."""
     height = 120 + 17 * max(len(layers), 8)
@@ -311,9 +311,9 @@ def time_rows(
     name: str,
     title: str,
     x_label: str,
-    caption: str = "",
+    caption: str,
     log: bool = False,
-    marks: Sequence[float] = (),
+    marks: Sequence[float],
     ends: tuple[float, float] | None = None,
 ) -> Plot:
     """Values over steps, a row of axes for each layer, say.
@@ -455,7 +455,7 @@ def write_page(
     content: Mapping[str, Any],
     parts: Sequence[Part],
     *,
-    template: Path = TEMPLATES / "base.html.jinja",
+    template: Path,
 ) -> None:
     """Writes a page with its plots.
 

@@ -356,7 +356,7 @@ def saved_classifier(checkpoints: Sequence[Path]) -> SavedClassifier | None:
 
 
 def look_at_tables(
-    paths: Sequence[Path], *, names: Sequence[str] | None = None, texts: bool = True
+    paths: Sequence[Path], *, names: Sequence[str] | None, texts: bool
 ) -> tuple[dict[str, list[SampleSet]], list[str]]:
     """Reads files of samples as `extract` does where a configuration gives no arguments, or says what columns hold.
 

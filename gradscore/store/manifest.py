@@ -235,7 +235,7 @@ def describe_inputs(
     device: str,
     groups: Mapping[str, Sequence[str]],
     fingerprints: Mapping[str, str],
-    penultimate: str | None = None,
+    penultimate: str | None,
 ) -> RunInputs:
     """Everything that influences a value of the feature tables.
 
