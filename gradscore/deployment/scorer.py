@@ -500,13 +500,13 @@ class Scorer:
                 _check_frozen(self.model, self._frozen)
             if (state, settings) == (self._state, self._settings):
                 return
-            before = self._state, self._settings
+            before = self._state, self._settings, self._extractor
             self._state, self._settings = state, settings
             self._extractor = self._new_extractor(self.model)  # parameters may be others of the same values
             try:
                 self._self_test()
-            except BundleError:
-                self._state, self._settings = before
+            except Exception:
+                self._state, self._settings, self._extractor = before
                 raise
             self._extractor.engine.warns = True
 

@@ -147,6 +147,17 @@ def test_a_pass_of_another_thread_is_no_change_of_the_model(small_bundle, batch,
     assert tests == []
 
 
+def test_a_model_that_was_changed_and_put_back_is_scored_as_before(small_bundle, batch) -> None:
+    """In later batches too, of which the second, fourth, eighth ... is compared with what the model gave before."""
+    scorer = Scorer.load(small_bundle, trust_code=True)
+    wanted = scorer(batch.inputs[:20])["score_ood"].tolist()
+    hook = scorer.model.register_forward_hook(lambda _model, _inputs, output: output * 0.5)
+    with pytest.raises(BundleError, match="logits"):
+        scorer(batch.inputs[:20])
+    hook.remove()
+    assert [scorer(batch.inputs[:20])["score_ood"].tolist() for _ in range(8)] == [wanted] * 8
+
+
 def test_drivers_are_named(scorer, batch) -> None:
     found = scorer(batch.inputs[:4], explain=2)
     assert list(found.columns) == scorer.columns(explain=2)
