@@ -7,7 +7,7 @@ with a bank so is the one temperature of the averaged probability; what is round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,8 +43,10 @@ from .prepared import Prepared, SomeRows, in_dist_of
 from .protocols import MetaModelSpec
 from .score_tables import MISCLASSIFICATION_MODEL, SCORE_LR, ood_place, scores_seen
 
-DEPLOYABLE = ("known", "auxiliary", "in_dist_only")
-"""Protocols with one OOD model for everything, the preferred one first."""
+DEPLOYABLE = {"known": 0.05, "auxiliary": MARGIN, "in_dist_only": MARGIN}
+"""Protocols with one OOD model for everything, the preferred one first, and the AUROC on left-out sets that each may be
+behind: a few sets tell no smaller difference, and what left-out sets do not show is how much better `known` finds the
+kinds that are expected."""
 
 
 class ScoreChooser:
@@ -64,11 +66,11 @@ class ScoreChooser:
         self._config = run.config.meta
         self._has_bank = BANK in {info.name for info in run.splits()}
         self._inputs_by_samples: dict[tuple[str, ...], MetaInputs] = {}
-        self._in_common: ScoreChoice | None = None
+        self._in_common: tuple[ScoreChoice, float | None] | None = None
         # Without a bank, baselines are fitted anew.
         self._twice = prepared.twice if self._has_bank else replace(prepared.twice, baselines=(None, None, None))
 
-    def choose(self, spec: MetaModelSpec, models: Mapping[str, MetaModel]) -> ScoreChoice:
+    def choose(self, spec: MetaModelSpec, models: Mapping[str, MetaModel]) -> tuple[ScoreChoice, float | None]:
         """Chooses between a meta model and scores without gradients.
 
         Args:
@@ -76,15 +78,20 @@ class ScoreChooser:
             models: the meta model, and the regression beside it, by name.
 
         Returns:
-            The choice; the meta model where nothing could be held out.
+            The choice, the meta model where nothing could be held out; and the mean AUROC of the meta model on OOD sets
+            that were left out: of those that choose for all OOD models, if there are such; None where none was.
         """
         if not spec.has_two_classes:
-            return ScoreChoice()
-        common = None if spec.task != "ood" or spec.protocol == "known" else self._chosen_on()
-        if common is None:
-            choice = self._judged(spec, models)
+            return ScoreChoice(), None
+        common = self._chosen_on() if spec.task == "ood" else None
+        if common is None or spec.protocol == "known":
+            choice, area = self._judged(spec, models, None if common is None else common.fit)
         else:
-            choice = self._in_common = self._in_common or self._judged(common, models)
+            choice, area = self._in_common = self._in_common or self._judged(common, models)
+        return self._usable(spec, models, choice), area
+
+    def _usable(self, spec: MetaModelSpec, models: Mapping[str, MetaModel], choice: ScoreChoice) -> ScoreChoice:
+        """The choice, with what makes log-odds of a baseline; the meta model in the place of one that has none."""
         start = _start_alone(models[META])
         if choice.score == META and start is not None:
             choice = replace(choice, score=start)  # it is that baseline, which costs less
@@ -97,25 +104,34 @@ class ScoreChooser:
             return replace(choice, score=META)
         return replace(choice, log_odds=line[0], shift=line[1])
 
-    def _judged(self, spec: MetaModelSpec, models: Mapping[str, MetaModel]) -> ScoreChoice:
-        """The choice by samples of a spec that are held out; of the models the penalties and alarms count."""
+    def _judged(
+        self, spec: MetaModelSpec, models: Mapping[str, MetaModel], among: Collection[str] | None = None
+    ) -> tuple[ScoreChoice, float | None]:
+        """As `choose`, by samples of a spec that are held out, the mean by sets `among` them.
+
+        Of the models the penalties and alarms count.
+        """
         samples, rows = self._prepared.some_rows(spec)
         found = held_out_folds(rows, self._config)
         if found is None:
-            return ScoreChoice()
+            return ScoreChoice(), None
         judged_by, folds = found
         areas: dict[str, list[float]] = {}
+        left_out: list[float] = []
         for fit, held_out in folds:
             try:
                 scores = self._scores(spec, samples, rows, models, fit=fit, held_out=held_out)
             except EvaluationError:  # too few samples, or nothing but constants among them
-                return ScoreChoice()
+                return ScoreChoice(), None
             positive, sets = rows.target[held_out], rows.sets[held_out]
             if judged_by == "samples":
                 sets = np.full(len(positive), "all")
             for name, values in scores.items():
-                areas.setdefault(name, []).extend(set_areas(values, positive, sets).values())
-        return choose_score(areas, judged_by=judged_by)
+                of_sets = set_areas(values, positive, sets)
+                areas.setdefault(name, []).extend(of_sets.values())
+                if name == META and judged_by == "sets":
+                    left_out += [area for each, area in of_sets.items() if among is None or each in among]
+        return choose_score(areas, judged_by=judged_by), float(np.mean(left_out)) if left_out else None
 
     def _scores(
         self,
@@ -157,7 +173,7 @@ class ScoreChooser:
 
 
 def _fitted_like(
-    whole: MetaModel, inputs: MetaInputs, rows: TrainingSet, names: list[str] | None, expected: list[str]
+    whole: MetaModel, inputs: MetaInputs, rows: TrainingSet, names: list[str] | None, expected: Sequence[str]
 ) -> MetaModel:
     """A model of some samples, with the penalties and the alarms of the one that was fitted on all."""
 
@@ -191,9 +207,9 @@ def _penalties(model: MetaModel) -> list[Penalty]:
 def deployed_protocol(run: RunFolder) -> Protocol | None:
     """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
 
-    Judged by the mean AUROC of OOD sets that were left out of its fits, auxiliary ones where there are enough. One that
-    knows more stays unless another is ahead by more than `MARGIN`: a few sets tell no smaller difference, and the model
-    of in-distribution samples alone, the last, gives no probability. Both a bundle and a check look at this one.
+    Judged by the mean AUROC of OOD sets that were left out of its fits, the auxiliary ones where these are enough. One
+    that knows more stays unless another is ahead by more than `DEPLOYABLE` says; the model of in-distribution samples
+    alone, the last, gives no probability. Both a bundle and a check look at this one.
 
     Args:
         run: a run folder with meta models.
@@ -207,7 +223,7 @@ def deployed_protocol(run: RunFolder) -> Protocol | None:
     wanted = [name for name in DEPLOYABLE if name in run.config.evaluate.protocols]
     there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
     found = {name: auroc_left_out(run, name) for name in there}
-    return next((name for name in there if found[name] >= max(found.values()) - MARGIN), None)
+    return next((name for name in there if found[name] >= max(found.values()) - DEPLOYABLE[name]), None)
 
 
 def places_of_models(protocol: str | None) -> dict[str, str]:

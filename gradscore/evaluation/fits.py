@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import MetaConfig
-from ..data import CALIBRATION, FIT, LEAST_SETS, TEST
+from ..data import CALIBRATION, FIT, LEAST_SETS, TEST, base_split, planned_splits
 from ..errors import EvaluationError, StoreError
 from ..losses import refuse_with_labels
 from ..meta import (
@@ -155,8 +155,8 @@ def fit_run(run: RunFolder, *, progress: Callable[[str], None] | None = None) ->
                 except EvaluationError as error:
                     skipped.append(f"{spec.label}: {error}")
                     continue
-                choice, model = chooser.choose(spec, fitted), fitted.pop(META)
-                judged = {"judged": choice.judged[META]} if choice.judged_by == "sets" else {}
+                (choice, area), model = chooser.choose(spec, fitted), fitted.pop(META)
+                judged = {} if area is None else {"judged": area}
                 model = _with_notes(identities.noted(model, spec), {"choice": asdict(choice), **judged})
                 for name, regression in fitted.items():
                     write_files(folder / name, regression.files())
@@ -207,10 +207,10 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
     Raises:
         StoreError: the run is not finished or damaged.
     """
-    rows = []
+    rows, made = [], {name for name, (info, each) in planned_splits(run.config.data).items() if base_split(info, each)}
     for info in run.splits():
         frame = run.read(info.name, columns=["content_hash", "correct"])
-        rows.append(SplitContent(info, frame["content_hash"], frame["correct"]))
+        rows.append(SplitContent(info, frame["content_hash"], frame["correct"], info.name in made))
     settings = run.config.evaluate
     return make_specs(rows, protocols=settings.protocols)
 

@@ -65,6 +65,9 @@ Also the samples of a bank that count, at most. With 100 features a fit takes 1.
 """
 
 
+EXPECTING = ("known", "auxiliary")
+"""Protocols whose model is used for everything, so that OOD sets which fit it are of kinds that are expected."""
+
 FITTED_ON = "fitted_on"
 """The note of a meta model that holds the identity of its fit."""
 
@@ -80,11 +83,13 @@ class SplitContent:
         info: the split.
         content_hash: (N,) text.
         correct: (N,) whether the prediction is right; missing without a label.
+        synthetic: whether it is made of in-distribution samples.
     """
 
     info: SplitInfo
     content_hash: pd.Series[str]
     correct: pd.Series[bool]
+    synthetic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +105,7 @@ class MetaModelSpec:
         reported: the data sets reported, and of each the rows by split.
         duplicates: rows removed from the fit because their content is reported, calibrates, or is on both sides.
         shifted: the covariate-shifted sets reported, as `reported`.
+        expected: splits of OOD sets that fit, and whose kinds are expected: those of the user, which none made.
     """
 
     task: Task
@@ -110,17 +116,12 @@ class MetaModelSpec:
     reported: Mapping[str, RowMasks]
     duplicates: int
     shifted: Mapping[str, RowMasks] = field(default_factory=dict)
+    expected: Sequence[str] = ()
 
     @property
     def has_two_classes(self) -> bool:
         """Whether the model is fitted on positives and negatives; else it knows in-distribution samples alone."""
         return self.task != "ood" or self.protocol != "in_dist_only"
-
-    @property
-    def expected(self) -> list[str]:
-        """Splits of OOD sets whose kinds are expected: those that fit and are reported, a half each."""
-        reported = {split for rows in self.reported.values() for split in rows if split != TEST}
-        return [split for split, mask in self.fit.items() if split in reported and mask.any()]
 
     @property
     def label(self) -> str:
@@ -333,14 +334,17 @@ class _SpecMaker:
             split: mask & (of_ood if self._splits[split].info.kind == "ood" else contents)[numbers[split]]
             for split, mask in chosen.items()
         }
+        left = {split: mask & ~copies[split] for split, mask in chosen.items()}
+        own = [split for split, mask in left.items() if self._is_ood[split].any() and mask.any()]
         return MetaModelSpec(
             task=task,
             protocol=protocol,
             name=name,
-            fit={split: mask & ~copies[split] for split, mask in chosen.items()},
+            fit=left,
             positive=self._is_ood if positive is None else positive,
             reported=reported,
             duplicates=sum(int(mask.sum()) for mask in copies.values()),
+            expected=[split for split in own if not self._splits[split].synthetic] if protocol in EXPECTING else (),
         )
 
     def _with_both_classes(self, spec: MetaModelSpec) -> MetaModelSpec | str:
@@ -390,6 +394,7 @@ class FitIdentities:
             "label": spec.label,
             "samples": {split: self._samples(split, spec) for split in splits},
             "positives": sha256(target.tobytes()),
+            "expected": list(spec.expected),
             "features": {split: self._table(split) for split in dict.fromkeys([*self._shared, *splits])},
         }
         if spec.has_two_classes:

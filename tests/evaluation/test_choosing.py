@@ -31,20 +31,22 @@ def write_run(
     different: int = SIZE,
     mislabelled: bool = False,
     auxiliary: int = 0,
+    of_auxiliary: float | None = None,
 ) -> RunFolder:
     """A run on four OOD sets, which are as far off in logits and gradients as is said.
 
     `planted` shifts the logits of what is to be found in `a` and in
     `in_dist.test` alone. Of `in_dist.fit` only the first `different` contents differ;
     if `mislabelled`, its one wrong prediction is the one that looks least like it.
-    As many `auxiliary` sets as is said lie beside the four.
+    As many `auxiliary` sets as is said lie beside the four, as far off as these, or `of_auxiliary` in logits.
     """
 
     def rows(split: str) -> ShardRows:
         generator = np.random.default_rng(list(split.encode()))
         far = split.startswith("ood.")
         wrong = np.arange(SIZE) % 5 == 0
-        margin = generator.normal(4.0, 1.0, SIZE) - in_logits * far - wrong
+        off = of_auxiliary if of_auxiliary is not None and split.startswith("ood.made") else in_logits
+        margin = generator.normal(4.0, 1.0, SIZE) - off * far - wrong
         other = np.zeros(SIZE)
         if split in ("ood.a", "in_dist.test"):
             margin -= planted * (wrong + 2 * far)
@@ -67,7 +69,10 @@ def write_run(
         rows,
         ood=[
             *({"name": name} for name in SETS),
-            *({"name": f"made_{place}", "auxiliary": True} for place in range(auxiliary)),
+            *(
+                {"name": f"made_{place}", "auxiliary": True, "source": "synthetic:patches"}
+                for place in range(auxiliary)
+            ),
         ],
         meta={"cv_folds": 3, "Cs": [0.01]},
         evaluate={
@@ -103,6 +108,18 @@ def test_expected_kinds_raise_an_alarm_of_the_known_model_alone(
     assert {"expected"} in fitted
     own = {f"ood.{name}" for name in SETS}
     assert all(each == {"expected"} or not each & own for each in fitted)
+
+
+def test_models_of_all_protocols_are_judged_by_the_same_sets(tmp_path: Path) -> None:
+    """Own sets that nothing finds lower no figure of the model that fits them, which auxiliary ones do not have."""
+    found = []
+    for in_logits in (0.0, 3.0):
+        run = write_run(tmp_path / f"{in_logits}", in_logits=in_logits, in_gradients=0.3, auxiliary=4, of_auxiliary=3.0)
+        fit_run(run)
+        found.append({name: choosing.auroc_left_out(run, name) for name in ("known", "auxiliary")})
+    for areas in found:
+        assert areas["known"] == pytest.approx(areas["auxiliary"], abs=0.03)
+    assert choice_of(run, "ood/known/all")["judged"]["meta"] > 0.9
 
 
 def test_copies_are_judged_and_fitted_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ from gradscore.evaluation import choosing
 
 AREAS = {
     "another is a little ahead": ({"known": 0.936, "auxiliary": 0.937, "in_dist_only": 0.938}, "known"),
-    "another is far ahead": ({"known": 0.90, "auxiliary": 0.93, "in_dist_only": 0.938}, "auxiliary"),
+    "another is ahead": ({"known": 0.90, "auxiliary": 0.93, "in_dist_only": 0.94}, "known"),
+    "another is far ahead": ({"known": 0.88, "auxiliary": 0.93, "in_dist_only": 0.94}, "auxiliary"),
+    "the next is ahead of those": ({"known": 0.88, "auxiliary": 0.93, "in_dist_only": 0.945}, "in_dist_only"),
     "nobody knows": ({"known": float("-inf"), "in_dist_only": float("-inf")}, "known"),
     "none is there": ({}, None),
 }
