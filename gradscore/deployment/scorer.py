@@ -352,7 +352,8 @@ class Scorer:
 
     def look_anew(self) -> None:
         """Has the next batch looked at for samples that depend on each other, as the first one was."""
-        self._extractor.look_anew()
+        with self._lock:
+            self._extractor.look_anew()
 
     @checked
     def stream(

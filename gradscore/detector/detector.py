@@ -300,8 +300,8 @@ class Detector:
         self._fitted = fitted
         for doubt in doubts:
             warnings.warn(doubt, stacklevel=5)
-        # That there is no OOD set to report on is no news here.
-        skipped = [line for line in report.skipped if not line.startswith("ood: ")]
+        # That there is no OOD set to report on is no news here, where a model needs none.
+        skipped = [each for each in report.skipped if not each.startswith("ood: ") or "ood" not in bundle.detectors]
         if not sets.ood and not sets.auxiliary:
             skipped.append(ONE_CLASS)
         notices = [*left_out, *summary.notices, *report.notices, *skipped, *bundle.notices]

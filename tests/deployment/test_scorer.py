@@ -142,8 +142,12 @@ def test_a_pass_of_another_thread_is_no_change_of_the_model(small_bundle, batch,
     assert within.wait(60)
     second.start()
     second.join(0.5)  # time to look at the model, if it does not wait for its turn
+    anew = threading.Thread(target=scorer.look_anew)
+    anew.start()
+    anew.join(0.2)
+    assert anew.is_alive()  # it forgets what the first batch was, which the pass compares with
     begun.set()
-    _ = [thread.join() for thread in (first, second)]
+    _ = [thread.join() for thread in (first, second, anew)]
     assert tests == []
 
 

@@ -154,6 +154,15 @@ def test_a_report_says_that_its_sets_took_no_part_in_the_choice(report, detector
     assert not [each for each in without.notices if "took no part" in each]
 
 
+def test_without_an_ood_model_it_is_said_why(by_commands) -> None:
+    """Of the sets of `fit` none is reported, which is what `known` asks for."""
+    settings = SETTINGS | {"evaluate": {"protocols": ["known"], "near_duplicates": "ignore"}}
+    fitted = gradscore.Detector(by_commands.model, **settings).fit(
+        (PIXELS[:150], LABELS[:150]), ood={"shapes": by_commands.raw("ood.shapes")}
+    )
+    assert any("no OOD set to report on" in each for each in fitted.notices)
+
+
 def test_preprocessed_samples_from_loaders_give_the_same_scores(by_commands, tmp_path) -> None:
     """The content is another, and so are names; everything that is computed is the same."""
 
