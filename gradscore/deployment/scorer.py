@@ -32,7 +32,7 @@ from ..data import (
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..losses import LOSSES, OfLogits
-from ..meta import BaselineScore, MetaModel, contributions, drivers, largest_group
+from ..meta import BaselineScore, MetaModel, contributions, drivers, largest_group, like_expected
 from ..models import (
     CodeOrigin,
     Interface,
@@ -531,7 +531,9 @@ class Scorer:
                 table[f"drivers_{name}"] = said
             elif explain and isinstance(model, MetaModel):
                 shares = contributions(model, score_inputs.scaled)
-                table[f"because_{name}"] = largest_group(inputs.names, shares)
+                table[f"because_{name}"] = largest_group(
+                    inputs.names, shares, like_expected(model, score_inputs.scaled)
+                )
                 found = drivers(inputs.names, shares, k=explain)
                 table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
             fires[name] = scores > detector.threshold.value

@@ -41,5 +41,5 @@ from .inputs import (
     tolerance,
     write_files,
 )
-from .models import EXPECTED, MetaModel, contributions, drivers, largest_group, read_notes
+from .models import EXPECTED, MetaModel, contributions, drivers, largest_group, like_expected, read_notes
 from .placements import Placements, area_of

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from ..baselines import Bank
 from ..errors import EvaluationError, StoreError
-from ..system import FloatArray, IntArray, product
+from ..system import BoolArray, FloatArray, IntArray, product
 from .inputs import (
     BASELINE_PREFIX,
     Description,
@@ -488,23 +488,33 @@ def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Dri
     ]
 
 
-def largest_group(names: Sequence[str], table: FloatArray) -> list[str]:
+def like_expected(model: MetaModel, scaled: FloatArray) -> BoolArray:
+    """(N,) whether the loudest alarm is that of OOD samples like those that were fitted on; see `contributions`."""
+    if model.alarms is None or not len(model.alarms.linear):
+        return np.zeros(len(scaled), dtype=bool)
+    raised = model.alarms.raised(model.compared(scaled)[0], scaled)
+    return np.asarray(raised.argmax(axis=1) > len(model.alarms.places))
+
+
+def largest_group(names: Sequence[str], table: FloatArray, like: BoolArray) -> list[str]:
     """The group of inputs that contributes most to each sample being wrong or OOD, and what that means.
 
     Args:
         names: of the D inputs.
         table: (N, D) their `contributions`.
+        like: (N,) as `like_expected` gives it.
 
     Returns:
         N sentences such as `neighbours +1.3: no sample of the bank is near`.
     """
     groups, sentences = [group_of(name) for name in names], []
-    for row in table:
+    for row, is_like in zip(table, like, strict=True):
         totals: dict[Group, float] = {}
         for group, value in zip(groups, row, strict=True):
             totals[group] = totals.get(group, 0.0) + float(value)
         group, most = max(totals.items(), key=lambda item: item[1])
-        sentences.append(f"{group} {most:+.3g}: {_MEANING[group]}" if most > 0 else "nothing speaks for it")
+        meaning = "they are like those of OOD samples that were given" if is_like else _MEANING[group]
+        sentences.append(f"{group} {most:+.3g}: {meaning}" if most > 0 else "nothing speaks for it")
     return sentences
 
 

@@ -275,7 +275,7 @@ def _propose_model(
         if architecture.others:
             said = (
                 f"model.source: check that it is {architecture.source}: parameters of the same names and shapes are in "
-                f"{some(architecture.others)}, which may compute something else, with another padding, say"
+                f"{some(architecture.others)}, which may want another mean and std, or pad otherwise"
             )
             made.remarks.append(Notice(said, "caution"))
         made.put("model.arguments", {"num_classes": classes})

@@ -6,7 +6,7 @@ from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.baselines import Bank
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
-from gradscore.meta.models import Driver, contributions, drivers, largest_group
+from gradscore.meta.models import Driver, contributions, drivers, largest_group, like_expected
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -72,6 +72,11 @@ def test_an_alarm_of_an_expected_kind_is_explained_by_its_inputs():
     far = np.zeros((1, len(INPUTS.names)))
     far[0, place] = 50.0
     np.testing.assert_array_equal(contributions(model, far)[0], coefficients * 50)
+    usual = np.zeros((1, len(INPUTS.names)))
+    assert like_expected(model, np.concatenate([far, usual])).tolist() == [True, False]
+    assert not like_expected(LOGISTIC, far).any()
+    (sentence,) = largest_group(INPUTS.names, contributions(model, far), like_expected(model, far))
+    assert sentence == "gradients +100: they are like those of OOD samples that were given"
 
 
 def test_drivers_are_the_largest_first():
@@ -116,7 +121,7 @@ def test_every_input_has_a_place():
 def test_the_largest_group_has_the_largest_sum_of_its_inputs():
     names = ["u/conv/l1", "baseline/msp", "u/conv/l2", "baseline/energy", "baseline/knn", "baseline/react"]
     table = np.array([[1.0, -3.0, 0.5, -1.0, 1.25, 0.0], [1.0, 3.0, 0.5, -1.0, 1.25, 0.0]])
-    assert largest_group(names, table) == [
+    assert largest_group(names, table, np.zeros(2, dtype=bool)) == [
         "gradients +1.5: the gradients of these layers are unusual",
         "logits +2: the logits are unusual",
     ]
@@ -124,4 +129,4 @@ def test_the_largest_group_has_the_largest_sum_of_its_inputs():
 
 def test_where_nothing_speaks_for_it_that_is_said():
     names = ["baseline/energy", "u/head/l1"]
-    assert largest_group(names, np.array([[-1.0, -0.5]])) == ["nothing speaks for it"]
+    assert largest_group(names, np.array([[-1.0, -0.5]]), np.array([True])) == ["nothing speaks for it"]
