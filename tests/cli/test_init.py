@@ -83,7 +83,7 @@ def test_networks_with_the_same_parameters_are_named(tmp_path: Path, monkeypatch
     made = cli("init", tmp_path)
     wanted = (
         "check that it is timm:mobilenetv3_small_075: parameters of the same names and shapes are in "
-        "tf_mobilenetv3_small_075, which may compute something else"
+        "tf_mobilenetv3_small_075, which may want another mean and std"
     )
     assert wanted in " ".join(made.stdout.split())
     comments = [line.lstrip("# ") for line in (tmp_path / "gradscore.yaml").read_text().splitlines() if "#" in line]

@@ -224,7 +224,7 @@ SHAS = {
         2,
         f"wanted the file with SHA-256 {'0' * 64}, got",
     ),
-    "none": (lambda bundle: [], 2, "Scorer.load(..., trust_code=True)"),
+    "none": (lambda bundle: [], 2, "in Python trust_code=True"),
 }
 
 
