@@ -107,7 +107,7 @@ class ScoreChooser:
     def _judged(
         self, spec: MetaModelSpec, models: Mapping[str, MetaModel], among: Collection[str] | None = None
     ) -> tuple[ScoreChoice, float | None]:
-        """As `choose`, by samples of a spec that are held out, the mean by sets `among` them.
+        """What `choose` gives, by samples of a spec that are held out; the mean is of sets `among` them, or of all.
 
         Of the models the penalties and alarms count.
         """

@@ -70,7 +70,7 @@ OWN = "own"
 """Stands for the model's own score among names of baselines."""
 
 EXPECTED = "expected"
-"""Stands likewise for the score of a regression on the OOD sets whose kinds are expected."""
+"""The note that holds the penalties of a model's alarm of expected kinds, where it has one."""
 
 KNOTS = 64
 """Tail probabilities at which values are kept; in between, logarithms are linear in the value."""
