@@ -30,8 +30,7 @@ from ..meta import (
     TrainingSet,
     add_alarms,
     choose_score,
-    fit_logistic,
-    fit_on_scores,
+    fit_seeing,
     held_out_folds,
     log_odds_of,
     read_notes,
@@ -176,18 +175,12 @@ def _fitted_like(
     whole: MetaModel, inputs: MetaInputs, rows: TrainingSet, names: list[str] | None, expected: Sequence[str]
 ) -> MetaModel:
     """A model of some samples, with the penalties and the alarms of the one that was fitted on all."""
-
-    def fitted(rows: TrainingSet, penalties: Sequence[Penalty]) -> MetaModel:
-        if names is None:
-            return fit_logistic(inputs, rows, *penalties)
-        return fit_on_scores(inputs, rows, *penalties, names=names)
-
-    model = fitted(rows, _penalties(whole))
+    model = fit_seeing(inputs, rows, _penalties(whole), names)
     if whole.alarms is None:
         return model
     of_expected, like_them = None, rows.of(expected)
     if EXPECTED in whole.notes and like_them.target.any():
-        of_expected = fitted(like_them, [Penalty(**each) for each in whole.notes[EXPECTED]])
+        of_expected = fit_seeing(inputs, like_them, [Penalty(**each) for each in whole.notes[EXPECTED]], names)
     return add_alarms(model, rows, whole.notes["alarms"], of_expected)
 
 

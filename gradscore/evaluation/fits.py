@@ -30,6 +30,7 @@ from ..meta import (
     fit_logistic,
     fit_on_scores,
     fit_one_class,
+    fit_seeing,
     leading_axes,
     mean_area,
     write_files,
@@ -336,9 +337,7 @@ class ModelFits:
     def _expected(self, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> MetaModel:
         """A model of OOD sets whose kinds are expected, with penalties chosen by samples like them."""
         penalties = choose_penalty(self._inputs, rows, self._config, axes=axes, names=names, new_sets=False).penalties
-        if names is None:
-            return fit_logistic(self._inputs, rows, *penalties, axes=axes)
-        return fit_on_scores(self._inputs, rows, *penalties, names=names)
+        return fit_seeing(self._inputs, rows, penalties, names, axes)
 
     def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""

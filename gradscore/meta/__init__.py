@@ -23,6 +23,7 @@ from .fitting import (
     fit_logistic,
     fit_on_scores,
     fit_one_class,
+    fit_seeing,
     held_out_folds,
     judged_rows,
     leading_axes,

@@ -203,6 +203,19 @@ def fit_on_scores(
     return _fitted(inputs, rows, penalties, axes=np.empty((0, 0)), counted=counted, slope=slope)
 
 
+def fit_seeing(
+    inputs: MetaInputs,
+    rows: TrainingSet,
+    penalties: Sequence[Penalty],
+    names: Sequence[str] | None,
+    axes: FloatArray | None = None,
+) -> MetaModel:
+    """`fit_on_scores` of these names; without names `fit_logistic`, along the axes if they are given."""
+    if names is None:
+        return fit_logistic(inputs, rows, *penalties, axes=axes)
+    return fit_on_scores(inputs, rows, *penalties, names=names)
+
+
 def _fitted(
     inputs: MetaInputs,
     rows: TrainingSet,
