@@ -3,8 +3,9 @@
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `prepared` makes inputs of them, `fits` fits the models,
 `score_tables` keeps the scores of all samples, and `records` turns them into figures and a verdict, by `metrics` and
-`intervals`; `evaluated_runs` puts all together, and compares runs. `choosing` says which score to use, and `answer` all
-of it in a few sentences. `duplicates` looks for samples that a run holds twice.
+`intervals`; `evaluated_runs` puts all together, and compares runs. `score_chooser` says which score to use,
+`deployed` which OOD model, and `answer` all of it in a few sentences. `duplicates` looks for samples that a
+run holds twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .answer import (
     where_better,
     without_gradients,
 )
-from .choosing import deployed_protocol, places_of_models
+from .deployed import deployed_protocol, places_of_models
 from .evaluated_runs import PAGE, Comparison, EvaluationReport, compare_runs, evaluate_run, stored_verdicts
 from .fits import FitReport, class_notices, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths

@@ -14,7 +14,7 @@ from shlex import quote
 from ..baselines import describe_baseline
 from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
 from ..store import RunFolder
-from .choosing import deployed_protocol, places_of_models
+from .deployed import deployed_protocol, places_of_models
 from .records import (
     CHANCE,
     FEW_SAMPLES,

@@ -20,7 +20,7 @@ from ..notices import Notice, by_urgency
 from ..store import RunFolder, changing, label_warnings, refuse_other_content
 from ..system import clear_page, some, write_text
 from .answer import DECIDING, Answer, answer_of, bundle_command, choices_of, without_gradients
-from .choosing import deployed_protocol
+from .deployed import deployed_protocol
 from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
 from .fits import class_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths

@@ -21,16 +21,14 @@ from ..meta import (
     DESCRIPTION,
     FEW_ERRORS,
     META,
-    Choice,
     MetaModel,
+    PenaltyChoice,
     TrainingSet,
     add_alarms,
     alarm_weights,
     choose_penalty,
     fit_logistic,
-    fit_on_scores,
     fit_one_class,
-    fit_seeing,
     leading_axes,
     mean_area,
     write_files,
@@ -38,7 +36,6 @@ from ..meta import (
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import FloatArray, some
-from .choosing import ScoreChooser
 from .duplicates import duplicate_notices, near_copies_in_fit
 from .prepared import Prepared, Tables, prepare
 from .protocols import (
@@ -50,6 +47,7 @@ from .protocols import (
     rows_that_fit,
     subsampling_notices,
 )
+from .score_chooser import ScoreChooser
 from .score_tables import SCORE_LR, scores_seen
 
 _NO_AXES = np.empty((0, 0))
@@ -283,7 +281,7 @@ class ModelFits:
     def __init__(self, common: MetaModelSpec | None, prepared: Prepared, config: MetaConfig) -> None:
         self._prepared, self._config, self._spec_in_common = prepared, config, common
         self._inputs = prepared.inputs
-        self._choices: dict[str, Choice] = {}
+        self._choices: dict[str, PenaltyChoice] = {}
 
     @cached_property
     def _common(self) -> TrainingSet | None:
@@ -318,28 +316,32 @@ class ModelFits:
         axes = self._axes_in_common
         if axes is None:
             axes = leading_axes(rows.scaled[:, self._inputs.of_gradients])
-        chosen = {META: self._choice(spec, rows, axes, None)}
-        model = fit_logistic(self._inputs, rows, *chosen[META].penalties, axes=axes, slope=chosen[META].slope)
-        models = {META: _with_notes(model, chosen[META].notes())}
+        models = {META: self._fitted(spec, rows, axes, None)}
         if names := scores_seen(spec, self._inputs):
-            chosen[SCORE_LR] = self._choice(spec, rows, _NO_AXES, names)
-            choice = chosen[SCORE_LR]
-            models[SCORE_LR] = fit_on_scores(self._inputs, rows, *choice.penalties, names=names, slope=choice.slope)
-        if spec.task == "ood":
-            for name, choice in chosen.items():
-                weights, expected = alarm_weights(self._inputs, choice.left_out), None
-                if spec.expected and choice.judged_by == "sets":  # by kinds that were left out, which fits these badly
-                    seen = None if name == META else names
-                    expected = self._expected(rows.of(spec.expected), _NO_AXES if seen else axes, seen)
-                models[name] = add_alarms(models[name], rows, weights, expected)
+            models[SCORE_LR] = self._fitted(spec, rows, _NO_AXES, names)
         return models
+
+    def _fitted(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> MetaModel:
+        """The model that sees all inputs, or the scores of these names alone."""
+        choice = self._choice(spec, rows, axes, names)
+        model = fit_logistic(self._inputs, rows, *choice.penalties, axes=axes, names=names, slope=choice.slope)
+        if names is None:
+            model = _with_notes(model, choice.notes())
+        if spec.task != "ood":
+            return model
+        weights, expected = alarm_weights(self._inputs, choice.left_out), None
+        if spec.expected and choice.judged_by == "sets":  # by kinds that were left out, which fits these badly
+            expected = self._expected(rows.of(spec.expected), axes, names)
+        return add_alarms(model, rows, weights, expected)
 
     def _expected(self, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> MetaModel:
         """A model of OOD sets whose kinds are expected, with penalties chosen by samples like them."""
         penalties = choose_penalty(self._inputs, rows, self._config, axes=axes, names=names, new_sets=False).penalties
-        return fit_seeing(self._inputs, rows, penalties, names, axes)
+        return fit_logistic(self._inputs, rows, *penalties, axes=axes, names=names)
 
-    def _choice(self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None) -> Choice:
+    def _choice(
+        self, spec: MetaModelSpec, rows: TrainingSet, axes: FloatArray, names: list[str] | None
+    ) -> PenaltyChoice:
         """The penalties; those of OOD models are chosen once where auxiliary sets are enough to choose them."""
         common = self._common if spec.task == "ood" else None
         if common is None:

@@ -1,36 +1,17 @@
 """Meta models: how likely is a prediction wrong, or a sample out of distribution?
 
 In come feature tables and which of their rows are positive; out come models that score such tables. `inputs` makes and
-scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits, with
-penalties chosen by cross-validation, by the logistic `regression`; `models` are what is fitted, their probabilities,
-and what moved a score; `choice` says whether the model or a score without gradients is the one to use.
+scales what models look at, gradients and baselines in groups, and stores it without pickle; `fitting` fits a
+`training_set` by the logistic `regression`, with `penalties` chosen by cross-validation, and `one_class` what has seen
+in-distribution samples alone; `alarms` says which inputs speak beside a model, by their `rarity`; `models` are what is
+fitted, their probabilities, and what moved a score; `score_choice` says whether the model or a score without gradients
+is the one to use, by areas (`placements`).
 """
 
 from __future__ import annotations
 
-from .choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
-from .fitting import (
-    FEW_ERRORS,
-    LEAST_SLOPE,
-    Choice,
-    Penalty,
-    TrainingSet,
-    add_alarms,
-    alarm_weights,
-    balanced_weights,
-    choose_penalty,
-    drawn,
-    fit_logistic,
-    fit_on_scores,
-    fit_one_class,
-    fit_seeing,
-    held_out_folds,
-    judged_rows,
-    leading_axes,
-    log_odds_of,
-    mean_area,
-    set_areas,
-)
+from .alarms import EXPECTED, add_alarms, alarm_weights
+from .fitting import LEAST_SLOPE, Penalty, fit_logistic, leading_axes, log_odds_of
 from .inputs import (
     BASELINE_PREFIX,
     DESCRIPTION,
@@ -42,5 +23,9 @@ from .inputs import (
     tolerance,
     write_files,
 )
-from .models import EXPECTED, MetaModel, contributions, drivers, largest_group, like_expected, read_notes
-from .placements import Placements, area_of
+from .models import MetaModel, contributions, drivers, largest_group, like_expected, read_notes
+from .one_class import fit_one_class
+from .penalties import FEW_ERRORS, PenaltyChoice, choose_penalty
+from .placements import Placements, area_of, mean_area, set_areas
+from .score_choice import CHOSEN, CHOSEN_APART, MARGIN, META, BaselineScore, ScoreChoice, choose_score, chosen_model
+from .training_set import TrainingSet, balanced_weights, drawn, held_out_folds, judged_rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from ..system import BoolArray, FloatArray
@@ -22,6 +23,23 @@ def area_among(positives: FloatArray, ordered: FloatArray) -> float:
     """`area_of` negatives that are in ascending order, as for several sets of positives."""
     twice = sum(int(np.searchsorted(ordered, positives, side=side).sum()) for side in ("left", "right"))
     return twice / (2 * len(positives) * len(ordered))
+
+
+def mean_area(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> float:
+    """The mean of `set_areas`."""
+    return float(np.mean(list(set_areas(scores, target, sets).values())))
+
+
+def set_areas(scores: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> dict[str, float]:
+    """The AUROC of each OOD set against all in-distribution samples, by its name.
+
+    Args:
+        scores: (N,) higher = more likely OOD.
+        target: (N,) bool, True for OOD samples.
+        sets: (N,) names of the sets they come from.
+    """
+    in_dist = np.sort(scores[~target])
+    return {str(name): area_among(scores[target & (sets == name)], in_dist) for name in np.unique(sets[target])}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradscore.evaluation import choosing
+from gradscore.evaluation import deployed
 
 AREAS = {
     "another is a little ahead": ({"known": 0.936, "auxiliary": 0.937, "in_dist_only": 0.938}, "known"),
@@ -22,8 +22,8 @@ def test_the_model_that_knows_more_stays_unless_another_is_shown_to_be_ahead(
     areas: dict[str, float], wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in areas:
-        (tmp_path / choosing.ood_place(name)).mkdir(parents=True)
-    monkeypatch.setattr(choosing, "auroc_left_out", lambda _run, name: areas[name])
-    protocols = SimpleNamespace(evaluate=SimpleNamespace(protocols=list(choosing.DEPLOYABLE)))
+        (tmp_path / deployed.ood_place(name)).mkdir(parents=True)
+    monkeypatch.setattr(deployed, "auroc_left_out", lambda _run, name: areas[name])
+    protocols = SimpleNamespace(evaluate=SimpleNamespace(protocols=list(deployed.DEPLOYABLE)))
     run = SimpleNamespace(config=protocols, meta_path=tmp_path)
-    assert choosing.deployed_protocol(run) == wanted  # type: ignore[arg-type]
+    assert deployed.deployed_protocol(run) == wanted  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ from meta_tables import make_inputs, make_rows, make_table
 from gradscore.config import MetaConfig
 from gradscore.evaluation.metrics import auroc
 from gradscore.meta import Penalty, TrainingSet, add_alarms, alarm_weights, choose_penalty, fit_logistic, fit_one_class
-from gradscore.meta.fitting import LeftOutSets, alarms_in
-from gradscore.meta.models import DISTANCES, Alarms, weights_of
+from gradscore.meta.alarms import DISTANCES, LeftOutSets, alarms_in, weights_of
+from gradscore.meta.rarity import Rarity
 
 TRUTH = np.arange(240) >= 120
 SETS = np.where(TRUTH, np.array(["ood.a", "ood.b", "ood.c"])[np.arange(240) % 3], "in_dist.fit")
@@ -25,7 +25,7 @@ IN_DIST = np.random.default_rng(0).normal(size=(2000, 2))
 
 
 def fitted(weights=(1.0, 1.0)):
-    return Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array(weights))
+    return Rarity.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array(weights))
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.0, 1.0, 2.0])
@@ -37,7 +37,7 @@ def test_what_is_raised_is_minus_the_logarithm_of_the_share_that_reaches_it(valu
 
 def test_a_value_that_a_fifth_have_is_as_rare_as_a_fifth():
     own = np.minimum(np.arange(1000.0), 800.0)  # the largest value, 800, two hundred times
-    tied = Alarms.fit(own, IN_DIST[:1000], np.array([1]), np.ones(2))
+    tied = Rarity.fit(own, IN_DIST[:1000], np.array([1]), np.ones(2))
     at_top, below = tied.raised(np.array([800.0, 500.0]), np.zeros((2, 2)))[:, 0]
     assert at_top == pytest.approx(-np.log(0.2), abs=0.15)
     assert below == pytest.approx(-np.log(0.5), abs=0.05)
@@ -63,7 +63,7 @@ def test_the_sum_is_that_of_weights_over_tail_probabilities():
 def test_tail_probabilities_may_count_by_their_root():
     """By hand: roots of shares of 1/4 and 1/100 with weights of 1 and 1/2 give log(2 + 5); far out tails halve."""
     own, other = (np.quantile(IN_DIST[:, place], 1 - share) for place, share in ((0, 0.25), (1, 0.01)))
-    rooted = Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 0.5]), power=0.5)
+    rooted = Rarity.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 0.5]), power=0.5)
     assert rooted.sum(np.array([own]), np.array([[0.0, other]]))[0] == pytest.approx(np.log(7), abs=0.02)
     far, plain = (each.raised(np.array([9.0]), np.zeros((1, 2)))[0, 0] for each in (rooted, fitted()))
     assert far == pytest.approx(plain / 2)
@@ -71,7 +71,7 @@ def test_tail_probabilities_may_count_by_their_root():
 
 def test_what_is_usual_is_taken_off_inputs():
     usual = np.full((len(IN_DIST), 1), 3.0)
-    moved = Alarms.fit(IN_DIST[:, 0], IN_DIST + 3, np.array([1]), np.ones(2), usual=usual)
+    moved = Rarity.fit(IN_DIST[:, 0], IN_DIST + 3, np.array([1]), np.ones(2), usual=usual)
     many = np.random.default_rng(1).normal(size=(50, 2))
     np.testing.assert_allclose(moved.sum(many[:, 0], many + 1, np.ones((50, 1))), fitted().sum(many[:, 0], many))
 
@@ -79,11 +79,11 @@ def test_what_is_usual_is_taken_off_inputs():
 def test_a_linear_function_of_the_inputs_raises_alarms_as_well():
     """By hand: shares of 1/10, 1/100 and, by the difference of the inputs, 1/20 give log(10 + 100 + 0.5 x 20)."""
     difference = IN_DIST @ np.array([1.0, -1.0])
-    made = Alarms.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 1.0, 0.5]), linear=np.array([[1.0, -1.0]]))
+    made = Rarity.fit(IN_DIST[:, 0], IN_DIST, np.array([1]), np.array([1.0, 1.0, 0.5]), linear=np.array([[1.0, -1.0]]))
     own, other = (np.quantile(IN_DIST[:, place], 1 - share) for place, share in ((0, 0.1), (1, 0.01)))
     sample = np.array([[np.quantile(difference, 0.95) + other, other]])
     assert made.sum(np.array([own]), sample)[0] == pytest.approx(np.log(120), abs=0.02)
-    stored = Alarms.of_arrays(made.arrays())
+    stored = Rarity.of_arrays(made.arrays())
     np.testing.assert_array_equal(stored.sum(np.array([own]), sample), made.sum(np.array([own]), sample))
 
 
@@ -94,10 +94,10 @@ def test_more_is_more_alarming_everywhere():
 
 
 def test_stored_arrays_give_the_same():
-    stored = Alarms.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
+    stored = Rarity.of_arrays({"coefficients": np.zeros(1), **fitted().arrays()})
     many = IN_DIST[:50] * 4
     np.testing.assert_array_equal(stored.sum(many[:, 0], many), fitted().sum(many[:, 0], many))
-    assert Alarms.of_arrays({"coefficients": np.zeros(1)}) is None
+    assert Rarity.of_arrays({"coefficients": np.zeros(1)}) is None
 
 
 def test_weights_are_cubes_of_how_much_less_a_score_errs():

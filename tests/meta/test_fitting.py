@@ -15,9 +15,11 @@ from gradscore.meta import (
     balanced_weights,
     drawn,
     fit_logistic,
-    fit_on_scores,
     fit_one_class,
     fitting,
+    one_class,
+    penalties,
+    training_set,
 )
 
 TRUTH = np.arange(120) % 4 == 0
@@ -109,7 +111,7 @@ def test_only_a_fit_that_starts_from_the_tempered_probability_looks_at_it():
 
 def test_a_fit_on_some_scores_sees_no_others():
     names = ["baseline/msp", "baseline/knn"]
-    model = fit_on_scores(INPUTS, ROWS, PENALTY, names=names)
+    model = fit_logistic(INPUTS, ROWS, PENALTY, names=names)
     chosen = [INPUTS.names.index(name) for name in names]
     assert set(np.flatnonzero(model.arrays["coefficients"])) == set(chosen)
     wanted = peer(5 * ROWS.scaled[:, chosen], 5 * NEW[:, chosen], 0.02, WEIGHTS)
@@ -217,7 +219,7 @@ def test_one_class_finds_what_is_rare_among_its_like_and_common_among_all():
 
 
 def test_of_many_in_dist_samples_some_are_kept(monkeypatch):
-    monkeypatch.setattr(fitting, "MOST_KEPT", 45)
+    monkeypatch.setattr(one_class, "MOST_KEPT", 45)
     in_dist = ROWS.scaled[~TRUTH]  # 90 of them
     own, _ = fit_one_class(INPUTS, in_dist).compared(NEW)
     kept = drawn(len(in_dist), 45)
@@ -228,9 +230,9 @@ def test_of_many_in_dist_samples_some_are_kept(monkeypatch):
 @pytest.mark.parametrize("period", [2, 3, 5])
 def test_classes_stored_in_turns_are_all_judged(monkeypatch, period):
     """Every second row, or third, would be of one class alone."""
-    monkeypatch.setattr(fitting, "MOST_ROWS", 3000 // period)
+    monkeypatch.setattr(training_set, "MOST_ROWS", 3000 // period)
     target, sets = np.arange(3000) % period == 0, np.repeat(["a", "b"], [1000, 2000])
-    found = fitting._subsampled(TrainingSet(scaled=np.arange(3000.0)[:, None], target=target, sets=sets))
+    found = training_set.subsampled(TrainingSet(scaled=np.arange(3000.0)[:, None], target=target, sets=sets))
     assert len(found.target) == pytest.approx(3000 / period, abs=2)
     for name, count in (("a", 1000), ("b", 2000)):
         of_set = found.sets == name
@@ -275,4 +277,4 @@ def test_the_log_loss_is_that_of_scikit_learn_to_the_bit(width: float) -> None:
     odds, target = width * generator.normal(size=301), generator.random(301) < 0.3
     weights = balanced_weights(target, generator.integers(0, 3, 301).astype(str))
     expected = metrics.log_loss(target, 1 / (1 + np.exp(-odds)), sample_weight=weights)
-    assert fitting.log_loss(odds, target, weights) == expected
+    assert penalties.log_loss(odds, target, weights) == expected

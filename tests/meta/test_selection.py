@@ -8,7 +8,16 @@ from meta_tables import make_inputs, make_rows, make_table
 from sklearn.metrics import log_loss, roc_auc_score
 
 from gradscore.config import MetaConfig
-from gradscore.meta import Penalty, TrainingSet, choose_penalty, fit_logistic, fitting, mean_area
+from gradscore.meta import (
+    Penalty,
+    TrainingSet,
+    choose_penalty,
+    fit_logistic,
+    mean_area,
+    penalties,
+    set_areas,
+    training_set,
+)
 
 CONFIG = MetaConfig(cv_folds=3, Cs=[0.0001, 0.01, 1.0], boosts=[1.0, 10.0])
 TRUTH = np.arange(240) >= 120
@@ -25,7 +34,7 @@ def rows_of(*, seed=1, sets=SETS, **options):
 
 def folds_of(rows, config=CONFIG):
     """What judges, and the names of positive sets that fit and that are held out, of each fold."""
-    judged_by, folds = fitting.held_out_folds(rows, config)
+    judged_by, folds = training_set.held_out_folds(rows, config)
     return judged_by, [
         (set(rows.sets[fit][rows.target[fit]]), set(rows.sets[out][rows.target[out]])) for fit, out in folds
     ]
@@ -39,18 +48,18 @@ def test_folds_leave_whole_sets_out():
 
 
 def test_every_in_dist_sample_is_held_out_once():
-    _, folds = fitting.held_out_folds(rows_of(), CONFIG)
+    _, folds = training_set.held_out_folds(rows_of(), CONFIG)
     held_out = np.sort(np.concatenate([out for _, out in folds]))
     np.testing.assert_array_equal(held_out, np.arange(240))
 
 
 def test_samples_are_held_out_where_sets_are_of_kinds_that_are_expected():
-    judged_by, folds = fitting.held_out_folds(rows_of(), CONFIG, new_sets=False)
+    judged_by, folds = training_set.held_out_folds(rows_of(), CONFIG, new_sets=False)
     assert judged_by == "samples"
     for fit, out in folds:
         assert set(rows_of().sets[fit]) == set(rows_of().sets[out]) == {"in_dist.fit", *OOD_SETS}
     axes = AXES[:, :0].T
-    choices = [fitting.choose_penalty(INPUTS, rows_of(), CONFIG, axes=axes, new_sets=each) for each in (True, False)]
+    choices = [choose_penalty(INPUTS, rows_of(), CONFIG, axes=axes, new_sets=each) for each in (True, False)]
     assert [each.judged_by for each in choices] == ["sets", "samples"]
 
 
@@ -62,7 +71,7 @@ FEWER = {
 
 @pytest.mark.parametrize("sets", FEWER.values(), ids=FEWER)
 def test_otherwise_samples_are_held_out(sets):
-    judged_by, folds = fitting.held_out_folds(rows_of(sets=sets), CONFIG)
+    judged_by, folds = training_set.held_out_folds(rows_of(sets=sets), CONFIG)
     assert judged_by == "samples"
     shares = [rows_of(sets=sets).target[out].mean() for _, out in folds]
     np.testing.assert_allclose(shares, 0.5, atol=0.02)
@@ -78,7 +87,7 @@ def test_copies_are_held_out_together(judged_by, sets):
     content = np.where(places % 4 == 1, places - 1, places)
     truth, sets = TRUTH[places], sets[places]
     rows = replace(make_rows(INPUTS, make_table(seed=1, positive=truth), truth, sets), content=content)
-    found, folds = fitting.held_out_folds(rows, CONFIG)
+    found, folds = training_set.held_out_folds(rows, CONFIG)
     assert found == judged_by
     # Whole OOD sets are held out: copies in two of them stay in theirs.
     kept = ~truth if judged_by == "sets" else np.full(240, fill_value=True)
@@ -90,7 +99,7 @@ def test_copies_are_held_out_together(judged_by, sets):
 
 def test_copies_of_one_sample_cannot_be_held_out():
     rows = replace(rows_of(sets=np.full(240, "in_dist.fit")), content=np.where(TRUTH, 0, np.arange(240) + 1))
-    assert fitting.held_out_folds(rows, CONFIG) is None
+    assert training_set.held_out_folds(rows, CONFIG) is None
 
 
 def misleading():
@@ -190,7 +199,7 @@ def delong_error(one, other):
 def test_what_ranks_best_corrects_a_start_and_so_does_what_is_stronger_and_as_good(monkeypatch, share):
     """Held-out samples of three folds, and log-odds that are known: the best log loss is not the best order."""
     rows = starting(others=0.0)
-    judge = fitting._Judge(*[np.zeros((240, 0))] * 3, rows, fitting.held_out_folds(rows, CONFIG))
+    judge = penalties._Judge(*[np.zeros((240, 0))] * 3, rows, training_set.held_out_folds(rows, CONFIG))
     noise = np.random.default_rng(6).normal(size=(4, 240))
     order = noise + np.array([[0.5], [1.7], [2.0], [1.9]]) * TRUTH
     alone, stronger, best, weaker = (Penalty(C=0.01, boost=boost) for boost in (0.0, 3.0, 10.0, 30.0))
@@ -198,7 +207,7 @@ def test_what_ranks_best_corrects_a_start_and_so_does_what_is_stronger_and_as_go
     judge._odds.update({each: [odds] * 3 for each, odds in zip((alone, stronger, best, weaker), order, strict=True)})
     areas = [roc_auc_score(TRUTH, odds) for odds in order]
     assert areas[2] == max(areas)
-    monkeypatch.setattr(fitting, "ERRORS", (areas[2] - areas[1]) / delong_error(order[2], order[1]) / share)
+    monkeypatch.setattr(penalties, "ERRORS", (areas[2] - areas[1]) / delong_error(order[2], order[1]) / share)
     assert judge.best_rankings(alone) == ((stronger, best) if share < 1 else (best,))
 
 
@@ -255,7 +264,7 @@ def test_scores_alone_are_tried_up_to_their_own_best():
             for boost, value in {3.0: -0.333, 10.0: -0.313, 30.0: -0.306, 100.0: -0.309}.items()
         },
     }
-    judge = fitting._Judge(*[np.zeros((4, 0))] * 3, rows_of(), ("samples", []))
+    judge = penalties._Judge(*[np.zeros((4, 0))] * 3, rows_of(), ("samples", []))
     judge._folds = [None]  # there is something to hold out; what it would give is known already
     judge.tried.update(tried)
     alone = [penalty for penalty in tried if not penalty.gradients]
@@ -264,7 +273,7 @@ def test_scores_alone_are_tried_up_to_their_own_best():
 
 def test_areas_of_sets_are_those_of_scikit_learn_ties_included():
     scores = np.round(np.random.default_rng(7).normal(size=240) + TRUTH, 1)  # many ties
-    found = fitting.set_areas(scores, TRUTH, SETS)
+    found = set_areas(scores, TRUTH, SETS)
     expected = {}
     for name in OOD_SETS:
         rows = ~TRUTH | (name == SETS)

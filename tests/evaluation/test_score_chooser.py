@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from written_runs import rows_of, written_run
 
-from gradscore.evaluation import choosing, evaluate_run, fit_run, prepared
-from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, TrainingSet, fitting
+from gradscore.evaluation import deployed, evaluate_run, fit_run, prepared, score_chooser
+from gradscore.meta import MetaInputs, MetaModel, ScoreChoice, TrainingSet, alarms, penalties, training_set
 from gradscore.store import RunFolder, ShardRows
 
 SIZE = 80
@@ -92,13 +92,13 @@ def test_expected_kinds_raise_an_alarm_of_the_known_model_alone(
 ) -> None:
     """Of the sets that are reported as well; a fold that leaves all of them out does without it."""
     fitted: list[set[str]] = []
-    add = fitting.add_alarms
+    add = alarms.add_alarms
 
     def noted(model: MetaModel, rows: TrainingSet, weights: dict[str, float], expected: MetaModel | None) -> MetaModel:
         fitted.append(set(np.unique(rows.sets[rows.target])) if expected is None else {"expected"})
         return add(model, rows, weights, expected)
 
-    monkeypatch.setattr(choosing, "add_alarms", noted)
+    monkeypatch.setattr(score_chooser, "add_alarms", noted)
     run = write_run(tmp_path / "run", in_logits=1.0, in_gradients=0.3, auxiliary=4)
     report = fit_run(run)
     with_it = {each.spec.label for each in report.models if "expected" in each.model.notes}
@@ -116,7 +116,7 @@ def test_models_of_all_protocols_are_judged_by_the_same_sets(tmp_path: Path) -> 
     for in_logits in (0.0, 3.0):
         run = write_run(tmp_path / f"{in_logits}", in_logits=in_logits, in_gradients=0.3, auxiliary=4, of_auxiliary=3.0)
         fit_run(run)
-        found.append({name: choosing.auroc_left_out(run, name) for name in ("known", "auxiliary")})
+        found.append({name: deployed.auroc_left_out(run, name) for name in ("known", "auxiliary")})
     for areas in found:
         assert areas["known"] == pytest.approx(areas["auxiliary"], abs=0.03)
     assert choice_of(run, "ood/known/all")["judged"]["meta"] > 0.9
@@ -124,8 +124,8 @@ def test_models_of_all_protocols_are_judged_by_the_same_sets(tmp_path: Path) -> 
 
 def test_copies_are_judged_and_fitted_on_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folds of scores, and in those of penalties."""
-    asked: dict[ModuleType, list[TrainingSet]] = {choosing: [], fitting: []}
-    folds = fitting.held_out_folds
+    asked: dict[ModuleType, list[TrainingSet]] = {score_chooser: [], penalties: []}
+    folds = training_set.held_out_folds
     for module, rows in asked.items():
         noted = lambda each, *config, rows=rows: (rows.append(each), folds(each, *config))[1]  # noqa: E731
         monkeypatch.setattr(module, "held_out_folds", noted)
@@ -179,8 +179,8 @@ def test_a_model_that_is_the_baseline_it_starts_from_makes_room_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing corrects the largest probability; which score is the best is open."""
-    monkeypatch.setattr(fitting._Judge, "best_rankings", lambda _, alone: (alone,))
-    monkeypatch.setattr(choosing, "choose_score", lambda *_, **__: ScoreChoice())
+    monkeypatch.setattr(penalties._Judge, "best_rankings", lambda _, alone: (alone,))
+    monkeypatch.setattr(score_chooser, "choose_score", lambda *_, **__: ScoreChoice())
     run = write_run(tmp_path / "run", in_logits=0.3, in_gradients=1.5)
     fit_run(run)
     choice = choice_of(run, "misclassification/in_dist_only/all")

@@ -14,14 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ..baselines import FittedBaselines
-from ..config import Protocol
 from ..data import BANK, FIT
 from ..errors import EvaluationError
 from ..meta import (
     BASELINE_PREFIX,
     EXPECTED,
     LEAST_SLOPE,
-    MARGIN,
     META,
     MetaInputs,
     MetaModel,
@@ -30,22 +28,16 @@ from ..meta import (
     TrainingSet,
     add_alarms,
     choose_score,
-    fit_seeing,
+    fit_logistic,
     held_out_folds,
     log_odds_of,
-    read_notes,
     set_areas,
 )
 from ..store import RunFolder
 from ..system import FloatArray, IntArray
 from .prepared import Prepared, SomeRows, in_dist_of
 from .protocols import MetaModelSpec
-from .score_tables import MISCLASSIFICATION_MODEL, SCORE_LR, ood_place, scores_seen
-
-DEPLOYABLE = {"known": 0.05, "auxiliary": MARGIN, "in_dist_only": MARGIN}
-"""Protocols with one OOD model for everything, the preferred one first, and the AUROC on left-out sets that each may be
-behind: a few sets tell no smaller difference, and what left-out sets do not show is how much better `known` finds the
-kinds that are expected."""
+from .score_tables import SCORE_LR, scores_seen
 
 
 class ScoreChooser:
@@ -175,12 +167,12 @@ def _fitted_like(
     whole: MetaModel, inputs: MetaInputs, rows: TrainingSet, names: list[str] | None, expected: Sequence[str]
 ) -> MetaModel:
     """A model of some samples, with the penalties and the alarms of the one that was fitted on all."""
-    model = fit_seeing(inputs, rows, _penalties(whole), names)
+    model = fit_logistic(inputs, rows, *_penalties(whole), names=names)
     if whole.alarms is None:
         return model
     of_expected, like_them = None, rows.of(expected)
     if EXPECTED in whole.notes and like_them.target.any():
-        of_expected = fit_seeing(inputs, like_them, [Penalty(**each) for each in whole.notes[EXPECTED]], names)
+        of_expected = fit_logistic(inputs, like_them, *_penalties(whole, EXPECTED), names=names)
     return add_alarms(model, rows, whole.notes["alarms"], of_expected)
 
 
@@ -193,39 +185,5 @@ def _start_alone(model: MetaModel) -> str | None:
     return start.removeprefix(BASELINE_PREFIX)
 
 
-def _penalties(model: MetaModel) -> list[Penalty]:
-    return [Penalty(**each) for each in model.notes["penalties"]]
-
-
-def deployed_protocol(run: RunFolder) -> Protocol | None:
-    """The protocol whose OOD model finds best what it was not fitted on; the first there is where nobody knows.
-
-    Judged by the mean AUROC of OOD sets that were left out of its fits, the auxiliary ones where these are enough. One
-    that knows more stays unless another is ahead by more than `DEPLOYABLE` says; the model of in-distribution samples
-    alone, the last, gives no probability. Both a bundle and a check look at this one.
-
-    Args:
-        run: a run folder with meta models.
-
-    Returns:
-        A name in `DEPLOYABLE`, or None without an OOD model.
-
-    Raises:
-        StoreError: a damaged model.
-    """
-    wanted = [name for name in DEPLOYABLE if name in run.config.evaluate.protocols]
-    there = [name for name in wanted if (run.meta_path / ood_place(name)).is_dir()]
-    found = {name: auroc_left_out(run, name) for name in there}
-    return next((name for name in there if found[name] >= max(found.values()) - DEPLOYABLE[name]), None)
-
-
-def places_of_models(protocol: str | None) -> dict[str, str]:
-    """Folders of a bundle's meta models in the run, by task; without a protocol there is no OOD model."""
-    return {"misclassification": MISCLASSIFICATION_MODEL} | ({} if protocol is None else {"ood": ood_place(protocol)})
-
-
-def auroc_left_out(run: RunFolder, protocol: str) -> float:
-    """The mean AUROC that the OOD model of a protocol is judged by, minus infinity if it is not judged by sets."""
-    notes = read_notes(run.meta_path / ood_place(protocol))
-    found = notes.get("judged")
-    return float(found) if notes.get("judged_by") == "sets" and isinstance(found, float) else -np.inf
+def _penalties(model: MetaModel, note: str = "penalties") -> list[Penalty]:
+    return [Penalty(**each) for each in model.notes[note]]
