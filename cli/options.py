@@ -24,7 +24,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from gradscore.config import Config
-    from gradscore.objects import WorkingCopy
+    from gradscore.object_storage import WorkingCopy
     from gradscore.store import RunFolder
 
 UNDECIDED = 3
@@ -56,7 +56,7 @@ def local_file(_context: typer.Context, given: Path | None) -> Path | None:
     """The file that a command reads; the local copy of one at an address."""
     if given is None or not _is_address(given):
         return given
-    from gradscore.objects import fetched
+    from gradscore.object_storage import fetched
 
     return fetched(given)
 
@@ -66,7 +66,7 @@ def local_output(context: typer.Context, given: Path | None) -> Path | None:
     if given is None:
         return None
     if _is_address(given):
-        from gradscore.objects import uploading
+        from gradscore.object_storage import uploading
 
         return context.with_resource(uploading(given))
     from gradscore.store import refuse_run_files
@@ -79,7 +79,7 @@ def working_copy_of(context: typer.Context, given: Path | None, *, must_exist: b
     """The working copy of a run at an address, which lasts until the command ends; None for a path."""
     if given is None or not _is_address(given):
         return None
-    from gradscore.objects import working_copy
+    from gradscore.object_storage import working_copy
 
     return context.with_resource(working_copy(given, must_exist=must_exist))
 

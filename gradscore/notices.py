@@ -42,7 +42,7 @@ def urgent(notices: Iterable[Notice]) -> list[Notice]:
 
 
 ADDRESSES: Final[dict[str, str]] = {}
-"""Addresses of local copies, by folder; a folder is a copy of one address for ever (see `gradscore.objects`)."""
+"""Addresses of local copies, by folder; a folder is a copy of one address for ever (see `gradscore.object_storage`)."""
 
 
 def called(text: str) -> str:

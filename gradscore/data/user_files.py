@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import DataError, OutputError
 from ..notices import called, storable
-from ..objects import fetched
+from ..object_storage import fetched
 from ..system import is_address
 from .samples import BadSample, Batch, Sample, collate, form
 from .sources import SOURCES, file_kinds, kind_of, open_source

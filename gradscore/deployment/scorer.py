@@ -60,7 +60,7 @@ from ..system import (
     sample_count,
     some,
 )
-from .bundle import Bundle, read_bundle
+from .bundle_file import Bundle, read_bundle
 from .calibration import DETECTORS, ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
 from .raw_inputs import Given, as_texts, raw_images, raw_samples

@@ -25,13 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..baselines import BASELINES, OVER_AUGMENTATIONS, FittedBaselines, NetworkOutputs, plain_name
-from ..columns import (
-    META_COLUMNS,
-    augmentations_of,
-    feature_columns,
-    logit_columns,
-    penultimate_columns,
-)
+from ..columns import META_COLUMNS, augmentations_of, feature_columns, logit_columns, penultimate_columns
 from ..errors import EvaluationError, StoreError
 from ..statistics import STATISTICS
 from ..system import BoolArray, FloatArray, parse_document, sha256, some, write_bytes

@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ModelError
-from ..objects import is_copy
+from ..object_storage import is_copy
 from ..system import sha256
 
 TRUST_VARIABLE = "GRADSCORE_TRUST_CODE"

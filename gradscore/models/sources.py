@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from torch import nn
 
 from ..errors import MissingExtraError, ModelError, reason
-from ..objects import fetched
+from ..object_storage import fetched
 from ..system import (
     AnchoredPath,
     Arguments,

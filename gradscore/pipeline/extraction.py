@@ -230,7 +230,7 @@ class RunPlan:
         run = config.run if out is None else out
         if is_address(run):
             raise ConfigError(
-                f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.objects."
+                f"{as_address(run)}: a run in object storage is made in a local copy: with gradscore.object_storage."
                 "working_copy(address) as copy, give copy.path as the run folder and copy.telling() as progress"
             )
         config = config if out is None else config.model_copy(update={"run": out.absolute()})

@@ -7,7 +7,7 @@ changes, `labels` doubts of labels; all that changes a run folder does so within
 
 from __future__ import annotations
 
-from ..objects import CHECKSUMS, CONFIG, MANIFEST
+from ..object_storage import CHECKSUMS, CONFIG, MANIFEST
 from .labels import (
     EVERYWHERE,
     ROOM,

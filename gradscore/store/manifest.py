@@ -22,7 +22,7 @@ from ..config import Config
 from ..data import SplitKind, augmentation_name, base_split, kind_of, planned_splits
 from ..errors import FORBIDDEN, StoreError
 from ..models import code_hash, code_sha256, processor_sha256, source_path
-from ..objects import MANIFEST
+from ..object_storage import MANIFEST
 from ..system import Influence, as_address, is_address, parse_document, settings_of, write_text
 
 FORMAT: Final = 7
@@ -194,7 +194,7 @@ class Manifest(StoredRecord):
         """
         if is_address(run):
             raise StoreError(
-                f"{as_address(run)}: a run in object storage is read from a local copy: with gradscore.objects."
+                f"{as_address(run)}: a run in object storage is read from a local copy: with gradscore.object_storage."
                 "working_copy(address) as copy, open RunFolder(copy.path)"
             )
         file = run / MANIFEST

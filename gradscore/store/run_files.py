@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from ..columns import BESIDE, RECOMPUTED, SIGNATURE
 from ..data import SIGNATURE_SIDE
 from ..errors import FORBIDDEN, GradscoreError, OutputError, StoreError, reason
-from ..objects import CHECKSUMS, CONFIG, MANIFEST, possible_runs
+from ..object_storage import CHECKSUMS, CONFIG, MANIFEST, possible_runs
 from ..system import GIT_IGNORE, file_sha256, is_temporary, only_writer, replacing, write_text
 from .manifest import Count, Manifest, Skipped, StoredRecord
 

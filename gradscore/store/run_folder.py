@@ -27,7 +27,7 @@ from ..config import Config, dump_config, parse_config
 from ..data import BANK, FIT, SplitInfo, augmentation_name, planned_splits
 from ..errors import ConfigError, StoreError
 from ..models import CodeOrigin, Head
-from ..objects import CHECKSUMS, CONFIG, MANIFEST, is_copy
+from ..object_storage import CHECKSUMS, CONFIG, MANIFEST, is_copy
 from ..system import (
     BoolArray,
     closest,

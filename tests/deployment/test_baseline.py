@@ -96,7 +96,7 @@ def test_a_bundle_says_which_baselines_are_better(small_run: Path, caught, monke
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == []
     worse = [replace(each, gain=replace(each.gain, value=-0.05, low=-0.06, p_value=1e-9), over_all=False,
                      best="energy", is_best=False, caught=0.5, shares={"energy": 0.52}) for each in found]  # fmt: skip
-    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: worse)
+    monkeypatch.setattr("gradscore.deployment.deciding_scores.stored_verdicts", lambda _run: worse)
     made = make_bundle(run, alpha=ALPHA, trust_code=True)
     assert made.notices == [
         f"in the report energy catches more of {what} (52 % against 50 %): {when}add --score "
@@ -135,13 +135,13 @@ def test_a_bundle_names_the_baseline_that_the_report_does(small_run: Path, monke
     assert [each.partition(": ")[0] for each in same] == [
         "in the report doctor catches more of more (80 % against 50 %), and fewer of noise"
     ]
-    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [lost, more])
+    monkeypatch.setattr("gradscore.deployment.deciding_scores.stored_verdicts", lambda _run: [lost, more])
     (notice,) = make_bundle(run, alpha=ALPHA, trust_code=True).notices
     assert notice.startswith(f"{same[0]};")
-    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda _run: [hardly])
+    monkeypatch.setattr("gradscore.deployment.deciding_scores.stored_verdicts", lambda _run: [hardly])
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "an AUROC that is hardly higher"
     monkeypatch.setattr(
-        "gradscore.deployment.bundling.stored_verdicts", lambda _run: [replace(lost, shares={"energy": 0.505})]
+        "gradscore.deployment.deciding_scores.stored_verdicts", lambda _run: [replace(lost, shares={"energy": 0.505})]
     )
     assert make_bundle(run, alpha=ALPHA, trust_code=True).notices == [], "a baseline that hardly catches more"
 
@@ -195,7 +195,7 @@ def test_where_a_score_asked_for_is_better_in_the_report(
         for name, value in zip("abc", aurocs, strict=False)
     )
     found = [*sets] if len(sets) == 1 else [replace(noise, what="all", sets=sets)]
-    monkeypatch.setattr("gradscore.deployment.bundling.stored_verdicts", lambda run: found)
+    monkeypatch.setattr("gradscore.deployment.deciding_scores.stored_verdicts", lambda run: found)
     made = make_bundle(RunFolder(small_run), alpha=ALPHA, scores=["ood=energy"], trust_code=True)
     (said,) = (line for line in made.notices if "as asked: " in line)
     assert said.endswith(f"; in the report energy is {words}")

@@ -14,10 +14,11 @@ from bundle_parts import parts_of, put_together
 from safetensors.numpy import load, save
 from safetensors.torch import load_file, save_file
 
-from gradscore.deployment import bundling
-from gradscore.deployment.bundle import read_bundle, write_bundle
-from gradscore.deployment.bundling import check_batches, make_bundle
+from gradscore.deployment import bundle_making
+from gradscore.deployment.bundle_file import read_bundle, write_bundle
+from gradscore.deployment.bundle_making import make_bundle
 from gradscore.deployment.scorer import Scorer
+from gradscore.deployment.self_test import check_batches
 from gradscore.errors import BundleError, OutputError
 from gradscore.models import weights_sha256
 from gradscore.store import RunFolder, changing
@@ -278,6 +279,6 @@ def test_features_that_a_score_changes_through_are_told_from_parameters(make_run
 
 def test_a_bundle_is_not_made_of_scores_that_depend_on_the_batch(small_run: Path, monkeypatch) -> None:
     monkeypatch.chdir(small_run.parent)
-    monkeypatch.setattr(bundling, "BATCH_TOLERANCE", -1.0)
+    monkeypatch.setattr(bundle_making, "BATCH_TOLERANCE", -1.0)
     with pytest.raises(BundleError, match=r"do not depend on the batch .*features.parameters"):
         make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)

@@ -14,7 +14,7 @@ from trusted import built
 from gradscore.columns import META_COLUMNS, augmentations_of
 from gradscore.data import collate
 from gradscore.deployment import make_bundle, read_bundle, write_bundle
-from gradscore.deployment.bundle import Bundle
+from gradscore.deployment.bundle_file import Bundle
 from gradscore.deployment.scorer import Scorer
 from gradscore.errors import BundleError, ModelError
 from gradscore.extractor import Extractor

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import beta
 
 from gradscore.data import SplitInfo
-from gradscore.deployment.bundling import calibration_samples, make_bundle, usual_rows
+from gradscore.deployment.bundle_making import calibration_samples, make_bundle, usual_rows
 from gradscore.deployment.calibration import (
     calibrated,
     holding_for_both,

@@ -13,7 +13,7 @@ from scipy.stats import betabinom
 
 from gradscore.data import collate
 from gradscore.deployment import Scorer, make_bundle, read_bundle
-from gradscore.deployment.bundle import RIGHT, WRONG, Rejections
+from gradscore.deployment.bundle_file import RIGHT, WRONG, Rejections
 from gradscore.evaluation.answer import percent
 from gradscore.notices import Notice, notes, urgent
 from gradscore.pipeline import open_datasets
@@ -57,7 +57,7 @@ def test_test_samples_that_are_rejected_more_often_than_promised_are_named(
 ) -> None:
     def cautions(rejected: int) -> list[Notice]:
         found = [Rejections(what=RIGHT, group=None, rejected=rejected, samples=100)]
-        monkeypatch.setattr("gradscore.deployment.bundling.measured_rejections", lambda *_args, **_options: found)
+        monkeypatch.setattr("gradscore.deployment.bundle_making.measured_rejections", lambda *_args, **_options: found)
         made = make_bundle(RunFolder(small_run), alpha=0.1, trust_code=True)
         limit = next(iter(made.detectors.values()))
         rank, n = round(limit.levels[limit.threshold.rank - 1] * (limit.threshold.n + 1)), limit.threshold.n

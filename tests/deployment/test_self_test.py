@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from gradscore.config import FeaturesConfig
-from gradscore.deployment.bundle import self_test_inputs
-from gradscore.deployment.bundling import REAL_VALUES, self_test_of
+from gradscore.deployment.self_test import REAL_VALUES, self_test_inputs, self_test_of
 from gradscore.extractor import Extractor
 from gradscore.models import Interface
 from gradscore.system import Inputs, import_torchvision

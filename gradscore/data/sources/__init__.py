@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import DataError
-from ...objects import fetched
+from ...object_storage import fetched
 from ...system import Registry, is_address
 from .columns import ARGUMENTS, ColumnSource
 from .files import folder_source, npz_source

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from object_storage import Bucket
 from sklearn.datasets import load_digits
+from storage_server import Bucket
 from typer.testing import CliRunner, Result
 
 from gradscore_cli.main import app

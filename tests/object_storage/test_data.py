@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 import torch
 from commands import cli
-from object_storage import Bucket
 from PIL import Image
+from storage_server import Bucket
 from torch import nn
 from trusted import built
 
 from gradscore.data import SampleSource, open_source
 from gradscore.errors import DataError, ObjectStorageError
 from gradscore.models import ModelConfig
-from gradscore.objects import fetched, uploading
+from gradscore.object_storage import fetched, uploading
 from gradscore.store import changing
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from commands import cli
 from distributed_runs import settings
-from object_storage import Bucket
+from storage_server import Bucket
 
 from gradscore.config import dump_config, load_config
 from gradscore.errors import ConfigError

@@ -11,13 +11,13 @@ import pytest
 from click.testing import Result
 from commands import cli
 from distributed_runs import content, settings
-from object_storage import Bucket
+from storage_server import Bucket
 
 from gradscore.config import Config, dump_config
 from gradscore.distributed import Share, extract_share
 from gradscore.errors import ConfigError, StoreError
 from gradscore.models import trusting_code
-from gradscore.objects import working_copy
+from gradscore.object_storage import working_copy
 from gradscore.pipeline import extract
 from gradscore.store import RunFolder, verify_run
 

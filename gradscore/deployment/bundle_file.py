@@ -22,8 +22,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
@@ -35,11 +33,12 @@ from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
 from ..meta import BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
-from ..objects import MANIFEST, is_copy
-from ..system import FloatArray, Inputs, file_sha256, followed, is_address, parse_document, replacing, sample_count
+from ..object_storage import MANIFEST, is_copy
+from ..system import file_sha256, followed, is_address, parse_document, replacing, sample_count
 from ..system import sha256 as sha256_of
 from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
+from .self_test import SelfTest
 
 RIGHT, WRONG = "correct predictions", "wrong predictions"
 """In-distribution samples that are predicted right, and the others."""
@@ -59,52 +58,6 @@ _HEAD = 30
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ADVICE = "copy it again, or make it anew with gradscore bundle"
-
-
-TestInputs = NDArray[Any] | Mapping[str, NDArray[Any]]
-"""Inputs of a self-test, or several by the names of the arguments they are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelfTest:
-    """Noise and what the model makes of it, to see that it still does.
-
-    Attributes:
-        images: (n, C, H, W) uint8, of other samples (n, ...); the model sees bytes divided by 127.5, minus 1, and whole
-            numbers or truth values as they are, and so are arrays by the names of the arguments they are.
-        answers: (n, columns) float64.
-    """
-
-    images: TestInputs
-    answers: FloatArray
-
-    @property
-    def inputs(self) -> Inputs:
-        """The model inputs (n, ...): bytes as float32 in -1 to 1, others as they are."""
-        return self_test_inputs(self.images)
-
-    def members(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name; see `of_members`."""
-        named = self.images if isinstance(self.images, Mapping) else {"": self.images}
-        return {f"images/{name}": each for name, each in named.items()} | {"answers": self.answers}
-
-    @classmethod
-    def of_members(cls, members: Mapping[str, NDArray[Any]]) -> SelfTest:
-        """Reads back what `members` gave; `KeyError` if something is missing."""
-        named = {name.removeprefix("images/"): each for name, each in members.items() if name != "answers"}
-        return cls(images=named.get("", named), answers=members["answers"])
-
-
-def self_test_inputs(images: TestInputs) -> Inputs:
-    """The model inputs (n, ...) of a self-test: bytes as float32 in -1 to 1, others as they are."""
-    if isinstance(images, Mapping):
-        return {name: _as_input(array) for name, array in images.items()}
-    return _as_input(images)
-
-
-def _as_input(array: NDArray[Any]) -> Tensor:
-    found = torch.from_numpy(array.copy())
-    return found.float() / 127.5 - 1.0 if found.dtype == torch.uint8 else found
 
 
 @dataclass(frozen=True, kw_only=True)

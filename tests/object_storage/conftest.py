@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from object_storage import KEYS, Bucket, Server
 from s3fs import S3FileSystem
+from storage_server import KEYS, Bucket, Server
 
 NUMBERS = itertools.count()
 

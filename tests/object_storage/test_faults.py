@@ -13,11 +13,11 @@ from click.testing import Result
 from commands import cli
 from distributed_runs import content, settings
 from fsspec.implementations.memory import MemoryFileSystem
-from object_storage import Bucket
+from storage_server import Bucket
 
 from gradscore.config import dump_config
 from gradscore.errors import GradscoreError, MissingExtraError, ObjectStorageError, OutputError
-from gradscore.objects import S3_OPTIONS, fetched, uploading, working_copy
+from gradscore.object_storage import S3_OPTIONS, fetched, uploading, working_copy
 from gradscore.pipeline import extract
 
 pytestmark = pytest.mark.slow
