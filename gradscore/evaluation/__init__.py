@@ -4,8 +4,8 @@ In comes a run folder; out come meta models in `meta/` (`fit_run`) and records w
 `protocols` says which samples fit and which are reported, `prepared` makes inputs of them, `fits` fits the models,
 `score_tables` keeps the scores of all samples, and `records` turns them into figures and a verdict, by `metrics` and
 `intervals`; `evaluated_runs` puts all together, and compares runs. `score_chooser` says which score to use,
-`deployed` which OOD model, and `answer` all of it in a few sentences. `duplicates` looks for samples that a
-run holds twice.
+`deployed` which OOD model, and `answer` all of it in a few sentences. `duplicates` and `near_duplicates` look for
+samples that a run holds twice.
 """
 
 from __future__ import annotations

@@ -21,10 +21,11 @@ from ..store import RunFolder, changing, label_warnings, refuse_other_content
 from ..system import clear_page, some, write_text
 from .answer import DECIDING, Answer, answer_of, bundle_command, choices_of, without_gradients
 from .deployed import deployed_protocol
-from .duplicates import NearDuplicates, duplicate_notices, find_near_duplicates
+from .duplicates import duplicate_notices
 from .fits import class_notices, specs_of
 from .intervals import DifferenceTest, paired_delong, paired_delong_of_truths
 from .metrics import auroc
+from .near_duplicates import NearDuplicates, find_near_duplicates
 from .prepared import rounding_notices
 from .protocols import FitIdentities, MetaModelSpec
 from .records import (

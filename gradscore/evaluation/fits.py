@@ -36,7 +36,8 @@ from ..meta import (
 from ..notices import Notice, notes
 from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
 from ..system import FloatArray, some
-from .duplicates import duplicate_notices, near_copies_in_fit
+from .duplicates import duplicate_notices
+from .near_duplicates import near_copies_in_fit
 from .prepared import Prepared, Tables, prepare
 from .protocols import (
     FitIdentities,

@@ -17,7 +17,7 @@ from ..baselines import BASELINES, plain_name
 from ..data import FIT
 from ..meta import CHOSEN, MARGIN, META, Placements
 from ..system import BoolArray, FloatArray, sha256, some
-from .duplicates import NearDuplicates, count_distinct
+from .duplicates import count_distinct
 from .intervals import (
     Bounds,
     DifferenceTest,
@@ -29,6 +29,7 @@ from .intervals import (
     wilson,
 )
 from .metrics import METRICS, aurc, brier, double_scoring, expected_calibration_error, rarer_of
+from .near_duplicates import NearDuplicates
 from .score_tables import SCORE_LR, JointlyScoredSet, ScoredSet
 
 FEW_SAMPLES = 20

@@ -5,7 +5,7 @@ import pytest
 from written_runs import rows_of, written_run
 
 from gradscore.data import CALIBRATION, FIT, TEST
-from gradscore.evaluation.duplicates import near_copies_in_fit
+from gradscore.evaluation.near_duplicates import near_copies_in_fit
 
 
 def run_of(tmp_path, splits):

@@ -15,9 +15,9 @@ from written_runs import write_split
 
 from gradscore.config import Config
 from gradscore.data import FIT, TEST, open_splits, signature_of
-from gradscore.evaluation import duplicates, evaluate_run, fit_run
-from gradscore.evaluation.duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
-from gradscore.evaluation.duplicates import find_near_duplicates as search
+from gradscore.evaluation import evaluate_run, fit_run, near_duplicates
+from gradscore.evaluation.near_duplicates import NEIGHBOURS, chance, dimension, near_pairs, nearest
+from gradscore.evaluation.near_duplicates import find_near_duplicates as search
 from gradscore.evaluation.records import near_duplicate_records
 from gradscore.reporting import write_report
 from gradscore.store import RunFolder, RunWriter, ShardRows
@@ -253,7 +253,7 @@ def test_the_images_need_not_be_there_any_more(tmp_path):
 
 
 def test_among_too_many_images_none_are_looked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
+    monkeypatch.setattr(near_duplicates, "MOST_IMAGES", FITTED + 2 * TESTED - 1)
     run = write_run(tmp_path, planted=PLANTED)
     expected = f"near-duplicates were not looked for: {FITTED + 2 * TESTED} images are more than"
     assert [notice.startswith(expected) for notice in search(run).sentences()] == [True]

@@ -23,7 +23,7 @@ from gradscore.deployment import Scorer, make_bundle, write_bundle
 from gradscore.deployment.raw_inputs import as_texts, raw_samples
 from gradscore.errors import DataError, ModelError
 from gradscore.evaluation import evaluate_run, fit_run
-from gradscore.evaluation.duplicates import find_near_duplicates as search
+from gradscore.evaluation.near_duplicates import find_near_duplicates as search
 from gradscore.models import trusting_code
 from gradscore.pipeline import RunPlan, extract, open_datasets
 from gradscore.store import RunFolder
