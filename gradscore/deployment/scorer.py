@@ -32,7 +32,7 @@ from ..data import (
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
 from ..losses import LOSSES, OfLogits
-from ..meta import BaselineScore, MetaModel, contributions, drivers, largest_group, like_expected
+from ..meta import BaselineScore, MetaModel, drivers, explained, largest_group
 from ..models import (
     CodeOrigin,
     Interface,
@@ -530,12 +530,10 @@ class Scorer:
                 table[f"because_{name}"] = [f"{each}: the only score that decides" for each in said]
                 table[f"drivers_{name}"] = said
             elif explain and isinstance(model, MetaModel):
-                shares = contributions(model, score_inputs.scaled)
-                table[f"because_{name}"] = largest_group(
-                    inputs.names, shares, like_expected(model, score_inputs.scaled)
-                )
-                found = drivers(inputs.names, shares, k=explain)
-                table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in found]
+                found = explained(model, score_inputs.scaled)
+                table[f"because_{name}"] = largest_group(inputs.names, found)
+                strongest = drivers(inputs.names, found.contributions, k=explain)
+                table[f"drivers_{name}"] = ["; ".join(map(str, row)) for row in strongest]
             fires[name] = scores > detector.threshold.value
         reasons = [
             "; ".join(DETECTORS[name].reason for name, fired in fires.items() if fired[row])

@@ -23,7 +23,7 @@ from ..columns import logit_columns
 from ..data import TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, ModelError
 from ..extractor import Extractor, input_dtype
-from ..meta import MetaModel, contributions
+from ..meta import MetaModel, explained
 from ..system import FloatArray, Inputs, each_input, rows_of, sample_count
 from .calibration import CalibratedScore, ScoreInputs
 
@@ -213,7 +213,8 @@ def check_batches(
         model = detector.model
         gap = np.abs(after.by(model) - before.by(model)).max(initial=0.0)
         if gap > most and isinstance(model, MetaModel):
-            moved = np.abs(contributions(model, after.scaled) - contributions(model, before.scaled)).max(axis=0)
+            now, then = (explained(model, each.scaled).contributions for each in (after, before))
+            moved = np.abs(now - then).max(axis=0)
             worst = np.argsort(-moved, kind="stable")[:3]
             names = ", ".join(model.inputs.names[place] for place in worst)
             cause = f"mostly through {names}; {_TO_LEAVE_OUT[model.inputs.groups[worst[0]]]}, and extract anew"

@@ -286,7 +286,19 @@ class Driver(NamedTuple):
         return f"{self.layer} {self.statistic}{of} {self.contribution:+.3g}"
 
 
-def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
+class Explanation(NamedTuple):
+    """What moved the scores of N samples.
+
+    Attributes:
+        contributions: (N, D) what each input adds, in the order of the names of the inputs.
+        like_expected: (N,) whether the loudest alarm is that of OOD samples like those that were fitted on.
+    """
+
+    contributions: FloatArray
+    like_expected: BoolArray
+
+
+def explained(model: MetaModel, scaled: FloatArray) -> Explanation:
     """What each input adds to the score of each sample; where inputs raise alarms, to the loudest of these.
 
     An input that is loudest adds how rare it is, and others nothing. For a linear function the contribution is
@@ -296,26 +308,23 @@ def contributions(model: MetaModel, scaled: FloatArray) -> FloatArray:
     Args:
         model: the meta model.
         scaled: (N, D) the scaled inputs of the samples, as `model.inputs.scaled` gives them.
-
-    Returns:
-        (N, D) float64, in the order of `model.inputs.names`.
     """
     near = model.near(scaled)
     own, usual = model.compared(scaled, near)
     raised = own[:, None] if model.alarms is None else model.alarms.raised(own, scaled, usual)
+    loudest = raised.argmax(axis=1)
     if near is not None:
         table = model.shares(near) * raised[:, :1]
     else:
         table = np.asarray(scaled * model.arrays["coefficients"])
+    places = () if model.alarms is None else model.alarms.places
     if model.alarms is not None:
-        loudest = raised.argmax(axis=1)
-        places = model.alarms.places
         for part, place in enumerate(places, start=1):
             table[loudest == part] = 0.0
             table[loudest == part, place] = raised[loudest == part, part]
         for part, coefficients in enumerate(model.alarms.linear, start=1 + len(places)):
             table[loudest == part] = scaled[loudest == part] * coefficients
-    return table
+    return Explanation(table, np.asarray(loudest > len(places)))
 
 
 def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Driver]]:
@@ -336,27 +345,18 @@ def drivers(names: Sequence[str], table: FloatArray, *, k: int) -> list[list[Dri
     ]
 
 
-def like_expected(model: MetaModel, scaled: FloatArray) -> BoolArray:
-    """(N,) whether the loudest alarm is that of OOD samples like those that were fitted on; see `contributions`."""
-    if model.alarms is None or not len(model.alarms.linear):
-        return np.zeros(len(scaled), dtype=bool)
-    raised = model.alarms.raised(model.compared(scaled)[0], scaled)
-    return np.asarray(raised.argmax(axis=1) > len(model.alarms.places))
-
-
-def largest_group(names: Sequence[str], table: FloatArray, like: BoolArray) -> list[str]:
+def largest_group(names: Sequence[str], found: Explanation) -> list[str]:
     """The group of inputs that contributes most to each sample being wrong or OOD, and what that means.
 
     Args:
         names: of the D inputs.
-        table: (N, D) their `contributions`.
-        like: (N,) as `like_expected` gives it.
+        found: what moved the scores.
 
     Returns:
         N sentences such as `neighbours +1.3: no sample of the bank is near`.
     """
     groups, sentences = [group_of(name) for name in names], []
-    for row, is_like in zip(table, like, strict=True):
+    for row, is_like in zip(*found, strict=True):
         totals: dict[Group, float] = {}
         for group, value in zip(groups, row, strict=True):
             totals[group] = totals.get(group, 0.0) + float(value)

@@ -6,7 +6,7 @@ from meta_tables import make_inputs, make_rows, make_table
 
 from gradscore.baselines import Bank
 from gradscore.meta import Penalty, add_alarms, alarm_weights, fit_logistic, fit_one_class
-from gradscore.meta.models import Driver, contributions, drivers, largest_group, like_expected
+from gradscore.meta.models import Driver, Explanation, drivers, explained, largest_group
 
 TRUTH = np.arange(120) % 4 == 0
 FRAME = make_table(seed=0, positive=TRUTH, augmentation=True)
@@ -20,13 +20,15 @@ ONE_CLASS = fit_one_class(INPUTS, ROWS.scaled[~TRUTH])
 
 def test_contributions_add_up_to_the_score_less_the_intercept():
     wanted = LOGISTIC.decision(OTHER) - LOGISTIC.arrays["intercept"][0]
-    np.testing.assert_allclose(contributions(LOGISTIC, SCALED).sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(explained(LOGISTIC, SCALED).contributions.sum(axis=1), wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_contributions_of_one_class_add_up_to_the_loudest_alarm():
     own, usual = ONE_CLASS.compared(SCALED)
     raised = ONE_CLASS.alarms.raised(own, SCALED, usual)
-    np.testing.assert_allclose(contributions(ONE_CLASS, SCALED).sum(axis=1), raised.max(axis=1), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        explained(ONE_CLASS, SCALED).contributions.sum(axis=1), raised.max(axis=1), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_a_distance_is_shared_out_by_what_is_off():
@@ -42,7 +44,7 @@ def test_a_distance_is_shared_out_by_what_is_off():
 def test_neighbours_are_looked_for_once(monkeypatch):
     searches, nearest = [], Bank.nearest
     monkeypatch.setattr(Bank, "nearest", lambda *arguments: searches.append(1) or nearest(*arguments))
-    contributions(ONE_CLASS, SCALED)
+    explained(ONE_CLASS, SCALED)
     assert searches == [1]
 
 
@@ -54,9 +56,9 @@ def test_the_loudest_alarm_is_what_is_explained():
     far[0, place] = 9.0
     far[1] = 9.0 * np.sign(LOGISTIC.arrays["coefficients"])
     far[1, list(model.alarms.places)] = 0.0
-    table = contributions(model, far)
+    table = explained(model, far).contributions
     assert np.flatnonzero(table[0]).tolist() == [place]
-    np.testing.assert_array_equal(table[1], contributions(LOGISTIC, far)[1])
+    np.testing.assert_array_equal(table[1], explained(LOGISTIC, far).contributions[1])
 
 
 def test_an_alarm_of_an_expected_kind_is_explained_by_its_inputs():
@@ -71,16 +73,16 @@ def test_an_alarm_of_an_expected_kind_is_explained_by_its_inputs():
     model = add_alarms(plain, ROWS, alarm_weights(INPUTS, None), expected)
     far = np.zeros((1, len(INPUTS.names)))
     far[0, place] = 50.0
-    np.testing.assert_array_equal(contributions(model, far)[0], coefficients * 50)
+    np.testing.assert_array_equal(explained(model, far).contributions[0], coefficients * 50)
     usual = np.zeros((1, len(INPUTS.names)))
-    assert like_expected(model, np.concatenate([far, usual])).tolist() == [True, False]
-    assert not like_expected(LOGISTIC, far).any()
-    (sentence,) = largest_group(INPUTS.names, contributions(model, far), like_expected(model, far))
+    assert explained(model, np.concatenate([far, usual])).like_expected.tolist() == [True, False]
+    assert not explained(LOGISTIC, far).like_expected.any()
+    (sentence,) = largest_group(INPUTS.names, explained(model, far))
     assert sentence == "gradients +100: they are like those of OOD samples that were given"
 
 
 def test_drivers_are_the_largest_first():
-    table = contributions(LOGISTIC, SCALED)
+    table = explained(LOGISTIC, SCALED).contributions
     found = drivers(INPUTS.names, table, k=3)
     wanted = -np.sort(-np.abs(table), axis=1)[:, :3]
     np.testing.assert_allclose(np.abs([[driver.contribution for driver in row] for row in found]), wanted)
@@ -89,7 +91,7 @@ def test_drivers_are_the_largest_first():
 def test_what_a_sample_is_off_in_drives_its_score():
     """Gradients of the head a thousand times larger, and nothing else."""
     strange = OTHER.assign(**{name: OTHER[name] * 1e3 for name in ("u/head/mean", "u/head/l1", "u/head/l2")})
-    change = contributions(LOGISTIC, INPUTS.scaled(strange)) - contributions(LOGISTIC, SCALED)
+    change = explained(LOGISTIC, INPUTS.scaled(strange)).contributions - explained(LOGISTIC, SCALED).contributions
     moved = {name for name, column in zip(INPUTS.names, change.T, strict=True) if np.abs(column).max() > 1e-9}
     assert moved == {"u/head/l1", "u/head/l2", "u/body/l1:last"}
 
@@ -107,7 +109,7 @@ def test_text(driver, text):
 
 def test_every_input_has_a_place():
     """Parts of each group, by the names of drivers of all inputs."""
-    rows = drivers(INPUTS.names, contributions(LOGISTIC, SCALED), k=100)
+    rows = drivers(INPUTS.names, explained(LOGISTIC, SCALED).contributions, k=100)
     found = {(driver.layer, driver.statistic, driver.loss) for row in rows for driver in row}
     assert {
         ("head", "l2:l1", "u"),
@@ -121,7 +123,7 @@ def test_every_input_has_a_place():
 def test_the_largest_group_has_the_largest_sum_of_its_inputs():
     names = ["u/conv/l1", "baseline/msp", "u/conv/l2", "baseline/energy", "baseline/knn", "baseline/react"]
     table = np.array([[1.0, -3.0, 0.5, -1.0, 1.25, 0.0], [1.0, 3.0, 0.5, -1.0, 1.25, 0.0]])
-    assert largest_group(names, table, np.zeros(2, dtype=bool)) == [
+    assert largest_group(names, Explanation(table, np.zeros(2, dtype=bool))) == [
         "gradients +1.5: the gradients of these layers are unusual",
         "logits +2: the logits are unusual",
     ]
@@ -129,4 +131,4 @@ def test_the_largest_group_has_the_largest_sum_of_its_inputs():
 
 def test_where_nothing_speaks_for_it_that_is_said():
     names = ["baseline/energy", "u/head/l1"]
-    assert largest_group(names, np.array([[-1.0, -0.5]]), np.array([True])) == ["nothing speaks for it"]
+    assert largest_group(names, Explanation(np.array([[-1.0, -0.5]]), np.array([True]))) == ["nothing speaks for it"]
