@@ -31,7 +31,7 @@ from torch import Tensor
 
 from ..config import FeaturesConfig, ModelConfig, PreprocessingConfig
 from ..errors import BundleError, GradscoreError
-from ..meta import BaselineScore, MetaInputs, MetaModel
+from ..meta import SOUGHT, BaselineScore, MetaInputs, MetaModel
 from ..models import at_path, source_path
 from ..object_storage import MANIFEST, is_copy
 from ..system import file_sha256, followed, is_address, parse_document, replacing, sample_count
@@ -40,7 +40,7 @@ from .calibration import DETECTORS, CalibratedScore, threshold
 from .known_sets import KnownSets
 from .self_test import SelfTest
 
-RIGHT, WRONG = "correct predictions", "wrong predictions"
+RIGHT, WRONG = "correct predictions", SOUGHT["misclassification"]
 """In-distribution samples that are predicted right, and the others."""
 
 _INDEX = "bundle.json"

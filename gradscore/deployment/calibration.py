@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta, betabinom, rankdata
 
 from ..errors import EvaluationError
-from ..meta import BaselineScore, MetaInputs, MetaModel, Rows
+from ..meta import SOUGHT, BaselineScore, MetaInputs, MetaModel, Rows
 from ..system import FloatArray, IntArray, as_rate
 
 
@@ -52,8 +52,8 @@ class Question(NamedTuple):
 
 
 DETECTORS = {
-    "wrong": Question("misclassification", "wrong predictions", "wrong-prediction score above its threshold"),
-    "ood": Question("ood", "OOD samples", "OOD score above its threshold"),
+    "wrong": Question("misclassification", SOUGHT["misclassification"], "wrong-prediction score above its threshold"),
+    "ood": Question("ood", SOUGHT["ood"], "OOD score above its threshold"),
 }
 """Detectors of a bundle, by name."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..baselines import describe_baseline
-from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, ScoreChoice
+from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, SOUGHT, ScoreChoice
 from ..store import RunFolder
 from .deployed import deployed_protocol, places_of_models
 from .records import (
@@ -36,9 +36,6 @@ WORDS = {
     CHOSEN_APART: "the score chosen without knowing the set",
 }
 """What a sentence calls scores that are no baselines."""
-
-WHAT = {"ood": "OOD samples", "misclassification": "wrong predictions"}
-"""What is to be found, by task."""
 
 SETS_NAMED = 6
 """So many OOD sets are named in the sentence on what is caught."""
@@ -181,14 +178,14 @@ def answer_of(
     """
     if doubts:
         return Answer(sentences=[f"No verdict: {doubts}."], no_verdict=doubts)
-    wanting = {task: words for task in WHAT if (words := _wanted(task, found, records))}
+    wanting = {task: words for task in SOUGHT if (words := _wanted(task, found, records))}
     told = [each for each in found if each.tells]
     if not told:
         counts = {each.n for each in records if each.task == "misclassification"}
         reason = "; ".join(wanting.values()) or (NOTHING_LABELLED if counts == {0} else NOTHING_TO_TELL)
         return Answer(sentences=[f"No verdict: {reason}."], no_verdict=reason)
     useful = [each for each in told if each.finds_something]
-    tasks = [task for task in WHAT if task in choices and any(each.area.task == task for each in useful)]
+    tasks = [task for task in SOUGHT if task in choices and any(each.area.task == task for each in useful)]
     uses = [Use(task=task, score=choices[task].score, words=describe_score(choices[task].score)) for task in tasks]
     caught = [each for each in _caught(found, records, groups) if each.task in tasks]
     sentences = [
@@ -198,7 +195,7 @@ def answer_of(
         _compared(told),
         *_advice(told, groups, deciding),
         _gradients(useful, uses, without_gradients),
-        *(f"No verdict on {WHAT[task]}: {words}." for task, words in wanting.items()),
+        *(f"No verdict on {SOUGHT[task]}: {words}." for task, words in wanting.items()),
     ]
     return Answer(
         uses=uses,
@@ -230,7 +227,7 @@ def _wanted(task: str, found: Sequence[Verdict], records: Sequence[Record]) -> s
         )
     else:
         enough = f"about {_rounded(times * max(area.n, 1))} labelled samples in data.{area.dataset}"
-    seen = f"1 {WHAT[task].removesuffix('s')}" if area.n_positive == 1 else f"{area.n_positive} {WHAT[task]}"
+    seen = f"1 {SOUGHT[task].removesuffix('s')}" if area.n_positive == 1 else f"{area.n_positive} {SOUGHT[task]}"
     return f"{seen} among {area.n} samples {'is' if area.n_positive == 1 else 'are'} too few; give {enough}"
 
 
@@ -275,7 +272,7 @@ def _caught(
     return [
         DetectionRate(
             task=each.task,
-            what=each.dataset if each.task == "ood" else WHAT[each.task],
+            what=each.dataset if each.task == "ood" else SOUGHT[each.task],
             group=group_of.get(each.dataset) if each.task == "ood" else None,
             share=1 - (each.value or 0.0),
             samples=each.n_positive,
@@ -288,8 +285,8 @@ def _use(uses: Sequence[Use]) -> str:
     if not uses:
         return ""
     if len({each.score for each in uses}) == 1:
-        return f"Chosen: {uses[0].words} for {' and '.join(WHAT[each.task] for each in uses)}."
-    return f"Chosen: {', and '.join(f'{each.words} for {WHAT[each.task]}' for each in uses)}."
+        return f"Chosen: {uses[0].words} for {' and '.join(SOUGHT[each.task] for each in uses)}."
+    return f"Chosen: {', and '.join(f'{each.words} for {SOUGHT[each.task]}' for each in uses)}."
 
 
 def percent(share: float) -> str:
@@ -310,7 +307,7 @@ def describe_share(share: float, samples: int, what: str, group: str | None) -> 
         ('70 % of bags (near)', '3 of 4 wrong predictions')
     """
     name = f"{what}{'' if group is None else f' ({group})'}"
-    of = "of " if samples >= FEW_SAMPLES else "" if what in WHAT.values() else "samples of "
+    of = "of " if samples >= FEW_SAMPLES else "" if what in SOUGHT.values() else "samples of "
     return f"{count_or_percent(share, samples)} {of}{name}"
 
 
@@ -417,7 +414,7 @@ def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[s
         found: the verdicts, those on single sets in no group among them.
         deciding: what has a score decide, its name in the place of `{}`.
     """
-    by_task = {task: [each for each in found if each.area.task == task] for task in WHAT}
+    by_task = {task: [each for each in found if each.area.task == task] for task in SOUGHT}
     return {
         task: _advice_on(of_task, deciding)
         for task, of_task in by_task.items()

@@ -15,7 +15,7 @@ from scipy.stats import norm, rankdata
 
 from ..baselines import BASELINES, plain_name
 from ..data import FIT
-from ..meta import CHOSEN, MARGIN, META, Placements
+from ..meta import CHOSEN, MARGIN, META, SOUGHT, Placements
 from ..system import BoolArray, FloatArray, sha256, some
 from .duplicates import count_distinct
 from .intervals import (
@@ -542,9 +542,7 @@ def verdicts(
         Those that have an AUROC.
     """
     areas = [each for each in records if each.metric == "auroc" and each.score == CHOSEN and each.value is not None]
-    found = [
-        _verdict("wrong predictions", each, records, complete) for each in areas if each.task == "misclassification"
-    ]
+    found = [_verdict(SOUGHT[each.task], each, records, complete) for each in areas if each.task == "misclassification"]
     protocol = next((each.protocol for each in areas if each.task == "ood"), None)
     ood = {each.dataset: each for each in areas if each.task == "ood" and each.protocol == protocol}
     means = {name: each for name, each in ood.items() if is_group(name)}

@@ -23,7 +23,7 @@ from .inputs import (
     tolerance,
     write_files,
 )
-from .models import MetaModel, drivers, explained, largest_group, read_notes
+from .models import SOUGHT, MetaModel, drivers, explained, largest_group, read_notes
 from .one_class import fit_one_class
 from .penalties import FEW_ERRORS, PenaltyChoice, choose_penalty
 from .placements import Placements, area_of, mean_area, set_areas

@@ -32,6 +32,9 @@ from .rarity import Rarity
 
 Kind = Literal["logistic", "one_class"]
 
+SOUGHT = {"ood": "OOD samples", "misclassification": "wrong predictions"}
+"""What sentences call the samples that a meta model looks for, by its task."""
+
 NEIGHBOURS = 10
 """In-distribution samples nearest to a sample by their gradients, by which its scores are judged."""
 

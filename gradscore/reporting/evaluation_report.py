@@ -33,7 +33,7 @@ from ..evaluation import (
     signed,
     verdict_rows,
 )
-from ..meta import CHOSEN, META, MetaInputs, MetaModel, group_of
+from ..meta import CHOSEN, META, SOUGHT, MetaInputs, MetaModel, group_of
 from ..models import trusting_code
 from ..store import RunFolder, changing
 from ..system import BoolArray
@@ -162,12 +162,12 @@ def write_report(run: RunFolder, evaluation: EvaluationReport, *, thumbnail: Ima
 
 def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, inputs: MetaInputs) -> list[Part]:
     """The plots of the report in parts, none that is empty."""
-    sources = {MISCLASSIFICATION: (IN_DIST_ONLY, "wrong predictions")}
+    sources = {MISCLASSIFICATION: IN_DIST_ONLY}
     for protocol in records.protocols("ood")[:1]:
-        sources["ood"] = (protocol, "OOD samples")
+        sources["ood"] = protocol
     heat_maps: list[Plot] = []
     remarks = []
-    for task, (protocol, what) in sources.items():
+    for task, protocol in sources.items():
         labels = [label for label in evaluation.models if label.startswith(f"{task}/{protocol}/")]
         models = [MetaModel.load(run.meta_path / label, inputs) for label in sorted(labels)]
         fitted = [model for model in models if model.kind != "one_class"]  # of those, coefficients are set
@@ -177,13 +177,13 @@ def _parts(run: RunFolder, evaluation: EvaluationReport, records: Records, input
         shares = _group_shares(weights)
         used = evaluation.answer.score(task) or META
         if used != META:
-            remarks.append(f"For {what}, {describe_score(used)} decides, which looks at no gradient.")
+            remarks.append(f"For {SOUGHT[task]}, {describe_score(used)} decides, which looks at no gradient.")
         elif shares.get("gradients", 0.0) < NEGLIGIBLE:
-            remarks.append(f"For {what}, gradients weigh nothing in the meta model.")
+            remarks.append(f"For {SOUGHT[task]}, gradients weigh nothing in the meta model.")
         else:
             where = ", ".join(f"{100 * share:.0f} % on {GROUPS.get(group, group)}" for group, share in shares.items())
-            remarks.append(f"For {what}, the total weight lies {where}.")
-            heat_maps += _weight_plots(weights, task=task, what=what, models=len(fitted))
+            remarks.append(f"For {SOUGHT[task]}, the total weight lies {where}.")
+            heat_maps += _weight_plots(weights, task=task, models=len(fitted))
     found = [
         Part(title="Wrong predictions", plots=list(_misclassification_plots(evaluation, records))),
         Part(title="Out of distribution", plots=list(_ood_plots(evaluation.score_file, records))),
@@ -299,7 +299,7 @@ def _ood_plots(scores: ScoreFile, records: Records) -> Iterator[Plot]:
             )
 
 
-def _weight_plots(weights: Mapping[str, float], *, task: str, what: str, models: int) -> Iterator[Plot]:
+def _weight_plots(weights: Mapping[str, float], *, task: str, models: int) -> Iterator[Plot]:
     """Heat maps layer x statistic of mean magnitudes of coefficients, one for each loss, on one scale."""
     of_losses: dict[str, dict[str, dict[str, float]]] = {}
     for label, weight in weights.items():
@@ -314,7 +314,7 @@ def _weight_plots(weights: Mapping[str, float], *, task: str, what: str, models:
         yield heat_map(
             np.array([[row.get(column, np.nan) for column in columns] for row in rows.values()]),
             name=f"weights-{task}-{file_name(loss)}",
-            title=f"Weights for {what}, loss {loss}",
+            title=f"Weights for {SOUGHT[task]}, loss {loss}",
             caption=f"Bright: the meta model looks at this statistic (across) of this layer (down){several}. Layers, "
             "statistics and losses that stay dark may be left out of the section features, which makes a run faster.",
             rows=list(rows),
