@@ -2,9 +2,9 @@
 
 In comes a run folder; out come meta models in `meta/` (`fit_run`) and records with intervals (`evaluate_run`).
 `protocols` says which samples fit and which are reported, `prepared` makes inputs of them, `fits` fits the models,
-`score_tables` keeps the scores of all samples, and `records` turns them into figures and a verdict, by `metrics` and
-`intervals`; `evaluated_runs` puts all together, and compares runs. `score_chooser` says which score to use,
-`deployed` which OOD model, and `answer` all of it in a few sentences. `duplicates` and `near_duplicates` look for
+`score_tables` keeps the scores of all samples, `records` turns them into figures, by `metrics` and `intervals`, and
+`verdicts` these into words; `evaluated_runs` puts all together, and compares runs. `score_chooser` says which score to
+use, `deployed` which OOD model, and `answer` all of it in a few sentences. `duplicates` and `near_duplicates` look for
 samples that a run holds twice.
 """
 
@@ -27,11 +27,6 @@ from .fits import FitReport, class_notices, fit_run, specs_of
 from .intervals import paired_delong, paired_delong_of_truths
 from .metrics import auroc, reliability, risk_coverage
 from .protocols import FitIdentities, MetaModelSpecs
-from .records import CLASSIFIER, COMPARED, Record, Records, Verdict
-from .score_tables import (
-    SCORE_LR,
-    ScoreFile,
-    positive_of,
-    read_scores,
-    score_columns,
-)
+from .records import CLASSIFIER, Record, Records
+from .score_tables import SCORE_LR, ScoreFile, positive_of, read_scores, score_columns
+from .verdicts import COMPARED, Verdict

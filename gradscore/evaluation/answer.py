@@ -15,20 +15,9 @@ from ..baselines import describe_baseline
 from ..meta import CHOSEN, CHOSEN_APART, MARGIN, META, SOUGHT, ScoreChoice
 from ..store import RunFolder
 from .deployed import deployed_protocol, places_of_models
-from .records import (
-    CHANCE,
-    FEW_SAMPLES,
-    MEAN,
-    NOTHING_LABELLED,
-    NOTHING_TO_TELL,
-    USELESS,
-    Record,
-    Verdict,
-    groups_by_set,
-    is_group,
-    with_single_sets,
-)
+from .records import FEW_SAMPLES, MEAN, Record, is_group
 from .score_tables import SCORE_LR
+from .verdicts import CHANCE, NOTHING_LABELLED, NOTHING_TO_TELL, USELESS, Verdict, groups_by_set, with_single_sets
 
 WORDS = {
     META: "the meta model",

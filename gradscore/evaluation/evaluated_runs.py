@@ -28,18 +28,9 @@ from .metrics import auroc
 from .near_duplicates import NearDuplicates, find_near_duplicates
 from .prepared import rounding_notices
 from .protocols import FitIdentities, MetaModelSpec
-from .records import (
-    Record,
-    Verdict,
-    group_records,
-    joint_records,
-    near_duplicate_records,
-    remarks,
-    score_records,
-    verdicts,
-    with_single_sets,
-)
+from .records import Record, group_records, joint_records, near_duplicate_records, remarks, score_records
 from .score_tables import SET_KEY, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
+from .verdicts import Verdict, verdicts, with_single_sets
 
 FEW_POSITIVES = 15
 """With fewer in a run, tests of two truths are too sure: of 5 to 10, 5 to 14 % are below 0.05; of 15 or more, 8 %."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gradscore.evaluation.answer import Answer, answer_of, bundle_command, samples_wanted
-from gradscore.evaluation.records import Record, verdicts
+from gradscore.evaluation.records import Record
+from gradscore.evaluation.verdicts import verdicts
 from gradscore.meta import ScoreChoice
 
 GROUPS = {"near": ["bags"], "far": ["mnist", "noise"], "all": ["bags", "mnist", "noise"]}

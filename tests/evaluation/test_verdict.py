@@ -7,7 +7,8 @@ import math
 import pytest
 from scipy.stats import norm
 
-from gradscore.evaluation.records import Record, Verdict, verdicts
+from gradscore.evaluation.records import Record
+from gradscore.evaluation.verdicts import Verdict, verdicts
 
 SETS = ("cifar", "dtd", "mnist", "omniglot", "places", "svhn")
 SINGLE = ("energy", "knn", "msp")

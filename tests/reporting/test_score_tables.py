@@ -4,7 +4,8 @@ import pytest
 
 from gradscore.evaluation import Answer, Records, verdict_rows
 from gradscore.evaluation.answer import Use
-from gradscore.evaluation.records import Record, verdicts
+from gradscore.evaluation.records import Record
+from gradscore.evaluation.verdicts import verdicts
 from gradscore.reporting.evaluation_report import SCORES_SHOWN, score_tables
 
 GROUPS = {"near": ["a", "b"], "far": ["c"], "all": ["a", "b", "c"]}
