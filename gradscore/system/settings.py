@@ -43,14 +43,15 @@ def closest(name: str, valid: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str], shown: int = NAMES_SHOWN) -> str:
-    """The first few names and how many more there are, or "none".
+    """The first few names and how many more there are, or "none"; one that begins or ends with a blank in quotes.
 
     Example:
-        >>> some(["a", "b", "c"], shown=2)
-        'a, b and 1 more'
+        >>> some(["a", " b", "c"], shown=2)
+        "a, ' b' and 1 more"
     """
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more if names else "none"
+    visible = [name if name and name == name.strip() else repr(name) for name in names[:shown]]
+    return ", ".join(visible) + more if names else "none"
 
 
 class YesOrNo(str):

@@ -3,7 +3,7 @@
 import pytest
 
 from gradscore.errors import ConfigError
-from gradscore.system import Registry, closest
+from gradscore.system import Registry, closest, some
 
 
 def fruits():
@@ -34,6 +34,10 @@ def test_unknown_names_get_a_hint(name, message):
 
 def test_of_many_names_the_first_are_listed():
     assert closest("xyz", map(str, range(50))) == f"valid: {', '.join(map(str, range(40)))} and 10 more"
+
+
+def test_names_whose_blanks_cannot_be_seen_are_in_quotes():
+    assert some(["", " ", " a", "a ", "a b", "a"], shown=6) == "'', ' ', ' a', 'a ', a b, a"
 
 
 @pytest.mark.parametrize("name", ["apple", "fig"])
