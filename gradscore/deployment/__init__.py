@@ -2,7 +2,7 @@
 
 In comes an evaluated run; out comes a bundle (`bundle_making` makes it, of `deciding_scores`, and `bundle_file` is the
 file) of detectors whose thresholds keep a promise (`calibration`), and from a bundle and new samples decisions
-(`scorer`, after a `self_test`), in files of `results`; `raw_inputs` reads samples as a program has them.
+(`scorer`, after a `self_test`), in files of `results`; `raw_inputs` makes samples that a program has what it takes.
 `known_sets` is what a monitor compares with.
 """
 

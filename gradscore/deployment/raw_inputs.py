@@ -1,4 +1,4 @@
-"""Samples as a program has them before their preprocessing: paths, images, rows of tables, texts and numbers."""
+"""Samples as a program has them: paths, images, rows of tables, texts and numbers; and the form that a model takes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ from torch import Tensor
 
 from ..data import (
     DECODING_ERRORS,
+    Preprocessing,
     Raw,
     RawSample,
     as_pixels,
+    channels_last,
     check_columns,
     dense_tensor,
+    form,
     inputs_of,
     is_pixels,
     open_user_samples,
     refuse_masked,
 )
 from ..errors import DataError
-from ..system import some
+from ..system import Inputs, each_input, rows_of, some
 
 Given = str | Path | Image.Image | NDArray[np.uint8]
 """One image: a path, a PIL image, or pixels (H, W) or (H, W, C) uint8. A path may name several, as `score` takes it."""
+
+Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
 
 
 def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: str | None = None) -> list[RawSample]:
@@ -39,7 +44,7 @@ def raw_images(given: object, *, columns: Sequence[str] | None = None, takes: st
     Args:
         given: one or several.
         columns: names of the numbers that the model takes of a row of a table; None where they are not known.
-        takes: see `Scorer.takes`.
+        takes: see `SampleForm.takes`.
 
     Raises:
         DataError: something else, or a single path that is not there; one of several has its error instead of pixels,
@@ -248,3 +253,97 @@ def _pixels(image: object, place: int, takes: str | None) -> NDArray[np.uint8]:
         f"images[{place}]: wanted a path, a PIL image, or pixels (H, W) or (H, W, C) uint8, got {got}; preprocessed "
         "images come as one tensor (N, C, H, W)"
     )
+
+
+class SampleForm:
+    """The form of the samples that a model takes.
+
+    Args:
+        example: samples (n, ...) that it takes, at least one; an attribute.
+        preprocess: what makes samples of raw pixels.
+        columns: names of the columns of a table whose rows are samples, if they are known.
+    """
+
+    def __init__(self, example: Inputs, preprocess: Preprocessing, columns: Sequence[str] | None) -> None:
+        self.example, self._preprocess, self._columns = example, preprocess, columns
+        self.shape = form_of(example)
+
+    @property
+    def takes(self) -> str | None:
+        """What a call takes in place of images; None where it takes images."""
+        if not isinstance(self.example, Tensor):
+            return f"a mapping of arrays or tensors {', '.join(map(str, self.shape))}, (N, ...) each"
+        return None if self.example.dim() == 4 else f"one array or tensor {(*'N', *self.shape)}".replace("'", "")
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether samples are texts, of which the preprocessing of the bundle makes tokens."""
+        parts = [self.example] if isinstance(self.example, Tensor) else [*self.example.values()]
+        return self._preprocess.takes_text and not any(each.is_floating_point() for each in parts)
+
+    @property
+    def files(self) -> str:
+        """Which files of rows it takes, as the end of a message; empty where the names of their columns are known."""
+        if not isinstance(self.example, Tensor) or self.example.dim() != 2 or self._columns:
+            return ""
+        count = self.example.shape[1]
+        return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
+
+    def tensors(self, images: Images) -> Inputs:
+        """What a program gives as a batch, as tensors; raw pixels are preprocessed."""
+        found = inputs_of(images, name="samples", least=1)
+        if not isinstance(found, Tensor) or self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
+            return found
+        pixels = channels_last(found.cpu().numpy(), torch_first=True)
+        prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
+        return torch.stack(prepared) if prepared else rows_of(self.example, slice(0))
+
+    def as_taken(self, inputs: Inputs) -> Inputs:
+        """A batch in the types that the model was run on; `DataError` for samples of another form."""
+        example = self.example
+        if isinstance(example, Tensor) and isinstance(inputs, Tensor):
+            wanted = len(self.shape) + 1
+            if inputs.ndim != wanted:
+                shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.shape))})"
+                raise DataError(f"samples: wanted shape {shape}, got {tuple(inputs.shape)}")
+            if not example.is_floating_point():
+                return _whole(inputs, "samples").to(example.dtype)
+            if not inputs.is_floating_point():
+                kinds = "floats (preprocessed) or uint8 (raw pixels)"
+                if self.takes is not None:
+                    kinds = "floats, as the model takes them (others come with raw=True)"
+                raise DataError(f"samples: wanted {kinds}, got {inputs.dtype}")
+            return inputs
+        if isinstance(example, Tensor) or isinstance(inputs, Tensor) or set(inputs) != set(example):
+            raise DataError(f"samples: wanted {kind_of(example)}, got {kind_of(inputs)}{_lacking(inputs, example)}")
+        return {
+            name: (inputs[name] if each.is_floating_point() else _whole(inputs[name], name)).to(each.dtype)
+            for name, each in example.items()
+        }
+
+
+def _lacking(inputs: Inputs, wanted: Inputs) -> str:
+    """Which keyword inputs are not there, and how they are given; empty where none is lacking."""
+    if isinstance(wanted, Tensor):
+        return ""
+    if isinstance(inputs, Tensor):
+        return "; give a mapping of them, and in a file .npz an array under each of these names"
+    lacking = [str(name) for name in wanted if name not in inputs]
+    return f"; {some(lacking)} {'is' if len(lacking) == 1 else 'are'} lacking" if lacking else ""
+
+
+def kind_of(inputs: Inputs) -> str:
+    """What a batch is, in a message: one array, or several by name."""
+    return "one array" if isinstance(inputs, Tensor) else f"keyword inputs {', '.join(map(str, inputs))}"
+
+
+def form_of(batch: Inputs) -> tuple[object, ...]:
+    """The form of each sample of a batch, which holds one at least."""
+    return form(each_input(batch, lambda each: each[0]))
+
+
+def _whole(values: Tensor, name: str) -> Tensor:
+    """What the model takes as whole numbers, or truth values, which floats may hold as well."""
+    if values.is_floating_point() and not bool((values.frac() == 0).all()):
+        raise DataError(f"{name}: wanted whole numbers, as the model was run on, got fractions or NaN ({values.dtype})")
+    return values

@@ -47,7 +47,7 @@ def score_files(
         DataError: a file cannot be read at all, or holds other samples than the model takes.
     """
     for file in files:
-        if scorer.takes_texts and file.kind is None:
+        if scorer.form.takes_texts and file.kind is None:
             known = scorer.bundle.input_columns
             column = (
                 "a column of texts" if known is None else f"a column {known[0]!r}, or another one named by --column"
@@ -58,7 +58,7 @@ def score_files(
         try:
             samples = open_user_file(file, options=options, columns=scorer.bundle.input_columns)
         except DataError as error:
-            raise DataError(f"{error}{scorer.files}") from None
+            raise DataError(f"{error}{scorer.form.files}") from None
         source = None if file.file is None else storable(called(str(file.file)))  # images are files of their own
         try:
             for table in scorer.stream(samples, batch_size=batch_size, explain=explain):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..columns import augmentations_of, logit_columns
+from ..columns import logit_columns
 from ..config import ModelConfig
 from ..data import (
     BadSample,
@@ -23,15 +23,12 @@ from ..data import (
     Preprocessing,
     RawSample,
     augmentation_name,
-    channels_last,
-    form,
-    inputs_of,
     is_pixels,
     prepared_batches,
 )
 from ..errors import BundleError, DataError, ModelError
 from ..extractor import Extractor, check_mode, input_dtype
-from ..losses import LOSSES, OfLogits
+from ..losses import LOSSES
 from ..meta import BaselineScore, MetaModel, drivers, explained, largest_group
 from ..models import (
     CodeOrigin,
@@ -58,28 +55,12 @@ from ..system import (
     resolve_device,
     rows_of,
     sample_count,
-    some,
 )
 from .bundle_file import Bundle, read_bundle
 from .calibration import DETECTORS, ScoreInputs, p_values
 from .known_sets import BUNDLE, CLASS, WATCHED, watched
-from .raw_inputs import Given, as_texts, raw_images, raw_samples
-
-LOGIT_TOLERANCE = 1e-3
-"""Largest accepted change of a logit in the self-test, relative to the largest logit.
-
-Other batch sizes, threads and memory formats, and the loops without Numba, moved the logits of the digits model by 3e-7
-at most; a slope of 0.01 where ReLU has none moved them by 6e-3, weights rounded to bfloat16 by 1e-3.
-"""
-
-LOSS_TOLERANCE = 0.1
-"""Of the features of a loss that a program made, as a share of them, in the median."""
-
-SCORE_TOLERANCE = 1e-2
-"""Largest accepted change of a score in the self-test, relative to the score or 1, whichever is larger.
-
-What moved logits by rounding moved scores by 2e-5 at most; that slope moved them by 0.15 or more, bfloat16 by 0.05.
-"""
+from .raw_inputs import Given, Images, SampleForm, as_texts, form_of, kind_of, raw_images, raw_samples
+from .self_test import check_answers
 
 CHANNELS = (1, 3, 4)
 """Sizes of the last axis of the pixels of one image."""
@@ -92,8 +73,6 @@ NOT_FINITE = "its logits or gradients are not finite"
 WEIGHTS = "--weights FILE"
 """How a command is told where weights are now that were moved."""
 
-Images = Tensor | NDArray[Any] | Mapping[str, Tensor | NDArray[Any]]
-
 
 class Scorer:
     """Scores samples with the model, meta models and thresholds of a bundle; made by `Scorer.load`.
@@ -102,6 +81,7 @@ class Scorer:
 
     Attributes:
         bundle: what it works with.
+        form: that of its samples.
         input_shape: (C, H, W) of the samples the bundle was made with; names and shapes of keyword inputs.
     """
 
@@ -128,11 +108,11 @@ class Scorer:
         self._columns = pd.Index(bundle.columns)  # made once: there are thousands
         logits = set(logit_columns(bundle.columns))
         self._logits = [place for place, name in enumerate(bundle.columns) if name in logits]
-        self._example = bundle.self_test.inputs
-        self.input_shape = _form_of(self._example)
         self._lock = threading.RLock()
         self._is_scale_told = False
         self._preprocess = Preprocessing(bundle.preprocessing)
+        self.form = SampleForm(bundle.self_test.inputs, self._preprocess, bundle.input_columns)
+        self.input_shape = self.form.shape
         self._dtype = input_dtype(model)
         config = bundle.model
         self._interface = Interface(num_classes=config.classes, output=config.output, one_logit=config.one_logit)
@@ -250,8 +230,8 @@ class Scorer:
             ModelError: the model cannot take the samples, though they have the form of those that it was run on.
         """
         if raw:
-            floats = isinstance(self._example, Tensor) and self._example.is_floating_point()
-            given = as_texts(images, self.bundle.input_columns) if self.takes_texts else images
+            floats = isinstance(self.form.example, Tensor) and self.form.example.is_floating_point()
+            given = as_texts(images, self.bundle.input_columns) if self.form.takes_texts else images
             samples = raw_samples(given, floats=floats, columns=self.bundle.input_columns)
             return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
         if isinstance(images, pd.DataFrame | pd.Series):
@@ -262,15 +242,15 @@ class Scorer:
             images = list(images)  # (N, H, W), as an .npz has them
         one_image = is_pixels(images) and len(self.input_shape) == 3
         if isinstance(images, Tensor | Mapping | np.ndarray) and not one_image:
-            batch = self._as_taken(self._tensors(images))
+            batch = self.form.as_taken(self.form.tensors(images))
             try:
                 return self.judge(batch, sample_ids=sample_ids, explain=explain, watch=watch)
             except ModelError as error:
-                if (shape := _form_of(batch)) == self.input_shape:
+                if (shape := form_of(batch)) == self.input_shape:
                     raise
                 said = f"samples: wanted shape {self.input_shape}, as the model was run on, got {shape}: {error}"
                 raise DataError(said) from None
-        samples = raw_images(images, columns=self.bundle.input_columns, takes=self.takes)
+        samples = raw_images(images, columns=self.bundle.input_columns, takes=self.form.takes)
         return self._all_raw(samples, sample_ids, explain=explain, watch=watch)
 
     def __getstate__(self) -> object:
@@ -279,27 +259,6 @@ class Scorer:
             "a scorer, and a detector that is fitted, cannot be pickled or copied: save it to a bundle, which "
             "Scorer.load and Detector.load read, with model=... where the bundle does not say how to build it"
         )
-
-    @property
-    def takes(self) -> str | None:
-        """What a call takes in place of images; None where it takes images."""
-        if not isinstance(self._example, Tensor):
-            return f"a mapping of arrays or tensors {', '.join(map(str, self.input_shape))}, (N, ...) each"
-        return None if self._example.dim() == 4 else f"one array or tensor {(*'N', *self.input_shape)}".replace("'", "")
-
-    @property
-    def takes_texts(self) -> bool:
-        """Whether samples are texts, of which the preprocessing of the bundle makes tokens."""
-        parts = [self._example] if isinstance(self._example, Tensor) else [*self._example.values()]
-        return self._preprocess.takes_text and not any(each.is_floating_point() for each in parts)
-
-    @property
-    def files(self) -> str:
-        """Which files of rows it takes, as the end of a message; empty where the names of their columns are known."""
-        if not isinstance(self._example, Tensor) or self._example.dim() != 2 or self.bundle.input_columns:
-            return ""
-        count = self._example.shape[1]
-        return f"; give rows as the network takes them, a .csv of {count} columns of numbers or an .npz (N, {count})"
 
     @checked_but("batch", "sample_ids")
     def judge(
@@ -316,11 +275,11 @@ class Scorer:
         parts = [*batch.values()] if isinstance(batch, Mapping) else [batch]
         if not parts or not all(isinstance(each, Tensor) and each.ndim for each in parts):
             got = type(next((each for each in parts if not isinstance(each, Tensor)), batch)).__name__
-            raise DataError(f"samples: wanted {_kind(self._example)}, a tensor (N, ...) each, got {got}")
+            raise DataError(f"samples: wanted {kind_of(self.form.example)}, a tensor (N, ...) each, got {got}")
         count = sample_count(batch)
         names = [str(place) for place in range(count)] if sample_ids is None else _names(sample_ids, count)
         values = self._values(batch)
-        if count and self.takes is None and (shape := _form_of(batch)) != self.input_shape:
+        if count and self.form.takes is None and (shape := form_of(batch)) != self.input_shape:
             warnings.warn(
                 f"images of shape {shape} are scored, and the bundle was made with {self.input_shape}: scores and "
                 "decisions change with the size; resize them, unless the bundle was made with many sizes",
@@ -397,12 +356,12 @@ class Scorer:
         places = [place for place in range(batch.places) if place not in unusable]
         table = None
         if names:
-            inputs = self._as_taken(batch.inputs)
+            inputs = self.form.as_taken(batch.inputs)
             try:
                 table = self.judge(inputs, sample_ids=names, explain=explain, watch=watch)
             except ModelError as error:
                 lost = self._refused(inputs, batch, error)
-                if len(lost) in (0, len(names)) and _form_of(batch.inputs) == self.input_shape:
+                if len(lost) in (0, len(names)) and form_of(batch.inputs) == self.input_shape:
                     raise
                 bad += [BadSample(names[row], f"{names[row]}{why}", places[row]) for row, why in lost.items()]
                 kept = [row for row in range(len(names)) if row not in lost]
@@ -416,8 +375,8 @@ class Scorer:
 
     def _refused(self, inputs: Inputs, batch: Batch, error: ModelError) -> dict[int, str]:
         """Why the model cannot take samples (N, ...), by row: all of another size, else those it cannot take alone."""
-        if (shape := _form_of(batch.inputs)) != self.input_shape:
-            size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.files}"
+        if (shape := form_of(batch.inputs)) != self.input_shape:
+            size = f"{shape} after preprocessing, the model was run on {self.input_shape}{self.form.files}"
             return dict.fromkeys(range(sample_count(inputs)), f" has size {size}: {error}")
         found: dict[int, str] = {}
         for row in range(sample_count(inputs)):
@@ -434,44 +393,12 @@ class Scorer:
 
     def _nothing(self, *, explain: int, watch: bool) -> pd.DataFrame:
         """The result of no sample: columns without a row."""
-        return self.judge(rows_of(self._example, slice(0)), sample_ids=[], explain=explain, watch=watch)
+        return self.judge(rows_of(self.form.example, slice(0)), sample_ids=[], explain=explain, watch=watch)
 
     @checked
     def columns(self, *, explain: int = 0) -> list[str]:
         """The names of the columns of a result, in order."""
         return list(self._nothing(explain=explain, watch=False).columns)
-
-    def _tensors(self, images: Images) -> Inputs:
-        """What a program gives as a batch, as tensors; raw pixels are preprocessed."""
-        found = inputs_of(images, name="samples", least=1)
-        if not isinstance(found, Tensor) or self.takes is not None or found.dtype != torch.uint8 or found.ndim != 4:
-            return found
-        pixels = channels_last(found.cpu().numpy(), torch_first=True)
-        prepared = [self._preprocess(np.ascontiguousarray(each)) for each in pixels]
-        return torch.stack(prepared) if prepared else rows_of(self._example, slice(0))
-
-    def _as_taken(self, inputs: Inputs) -> Inputs:
-        """A batch in the types that the model was run on; `DataError` for samples of another form."""
-        example = self._example
-        if isinstance(example, Tensor) and isinstance(inputs, Tensor):
-            wanted = len(self.input_shape) + 1
-            if inputs.ndim != wanted:
-                shape = "(N, C, H, W)" if wanted == 4 else f"(N, {', '.join(map(str, self.input_shape))})"
-                raise DataError(f"samples: wanted shape {shape}, got {tuple(inputs.shape)}")
-            if not example.is_floating_point():
-                return _whole(inputs, "samples").to(example.dtype)
-            if not inputs.is_floating_point():
-                kinds = "floats (preprocessed) or uint8 (raw pixels)"
-                if self.takes is not None:
-                    kinds = "floats, as the model takes them (others come with raw=True)"
-                raise DataError(f"samples: wanted {kinds}, got {inputs.dtype}")
-            return inputs
-        if isinstance(example, Tensor) or isinstance(inputs, Tensor) or set(inputs) != set(example):
-            raise DataError(f"samples: wanted {_kind(example)}, got {_kind(inputs)}{_lacking(inputs, example)}")
-        return {
-            name: (inputs[name] if each.is_floating_point() else _whole(inputs[name], name)).to(each.dtype)
-            for name, each in example.items()
-        }
 
     def _values(self, batch: Inputs) -> NDArray[np.float64]:
         inputs = each_input(batch, lambda each: each.to(self._dtype) if each.is_floating_point() else each)
@@ -544,63 +471,13 @@ class Scorer:
 
     def _self_test(self) -> None:
         """Sees that the model answers as it did, and learns the sample layout on the way."""
-        test = self.bundle.self_test
-        values = self._values(test.inputs)
+        values = self._values(self.bundle.self_test.inputs)
         if self._extractor.names != self.bundle.columns:
             raise BundleError(
                 f"the model gives {values.shape[1]} columns, other than the {len(self.bundle.columns)} of the bundle; "
                 "the names or number of its parameters or layers changed"
             )
-        wanted, got = (pd.DataFrame(found, columns=self.bundle.columns) for found in (test.answers, values))
-        for augmentation in (None, *augmentations_of(wanted.columns)):
-            before, now = (
-                frame[logit_columns(frame.columns, augmentation=augmentation)].to_numpy() for frame in (wanted, got)
-            )
-            largest = float(np.nanmax(np.abs(before), initial=0.0))
-            what = "logits" if augmentation is None else f"logits of augmentation '{augmentation}'"
-            _check_close(what, before, now, LOGIT_TOLERANCE * largest)
-        usable = np.flatnonzero(np.isfinite(test.answers).all(axis=1) & np.isfinite(values).all(axis=1))
-        own = [loss for loss in self.bundle.features.losses if isinstance(LOSSES[loss].head, OfLogits)]
-        for loss in own if len(usable) else []:
-            columns = [each for each in self.bundle.columns if each.startswith(f"{loss}/")]
-            before, now = (frame.iloc[usable][columns].to_numpy() for frame in (wanted, got))
-            # Another function under the name moves most features, though scores may hardly move; rounding moves few.
-            gap, size = (float(np.median(np.abs(each))) for each in (now - before, before))
-            if gap > LOSS_TOLERANCE * size:
-                raise BundleError(
-                    f"self-test: features of loss '{loss}' differ from those the bundle was made with by {gap:.3g} "
-                    f"where they are {size:.3g}; register the function that it was made with as loss '{loss}'"
-                )
-        score_inputs = [ScoreInputs(self.bundle.inputs, frame.iloc[usable]) for frame in (wanted, got)]
-        for name, detector in self.bundle.detectors.items():
-            before, now = (each.by(detector.model) for each in score_inputs)
-            _check_close(f"score '{name}'", before, now, SCORE_TOLERANCE * np.maximum(1.0, np.abs(before)))
-
-
-def _lacking(inputs: Inputs, wanted: Inputs) -> str:
-    """Which keyword inputs are not there, and how they are given; empty where none is lacking."""
-    if isinstance(wanted, Tensor):
-        return ""
-    if isinstance(inputs, Tensor):
-        return "; give a mapping of them, and in a file .npz an array under each of these names"
-    lacking = [str(name) for name in wanted if name not in inputs]
-    return f"; {some(lacking)} {'is' if len(lacking) == 1 else 'are'} lacking" if lacking else ""
-
-
-def _kind(inputs: Inputs) -> str:
-    return "one array" if isinstance(inputs, Tensor) else f"keyword inputs {', '.join(map(str, inputs))}"
-
-
-def _form_of(batch: Inputs) -> tuple[object, ...]:
-    """The form of each sample of a batch, which holds one at least."""
-    return form(each_input(batch, lambda each: each[0]))
-
-
-def _whole(values: Tensor, name: str) -> Tensor:
-    """What the model takes as whole numbers, or truth values, which floats may hold as well."""
-    if values.is_floating_point() and not bool((values.frac() == 0).all()):
-        raise DataError(f"{name}: wanted whole numbers, as the model was run on, got fractions or NaN ({values.dtype})")
-    return values
+        check_answers(self.bundle, values)
 
 
 def _names(sample_ids: Sequence[str], count: int) -> list[str]:
@@ -679,15 +556,4 @@ def _check_losses(bundle: Bundle) -> None:
             f"this bundle has a loss '{unknown}' that this process does not know. Where it is a function of yours, "
             f"register it first: from gradscore.losses import LOSSES, Loss, OfLogits; LOSSES.add('{unknown}', "
             "Loss(head=OfLogits(function))). Otherwise install the package that brings it"
-        )
-
-
-def _check_close(
-    what: str, wanted: NDArray[np.float64], got: NDArray[np.float64], allowed: NDArray[np.float64] | float
-) -> None:
-    gap = np.abs(np.nan_to_num(got) - np.nan_to_num(wanted))
-    if not (np.isfinite(wanted) == np.isfinite(got)).all() or (gap > allowed).any():
-        raise BundleError(
-            f"self-test: {what} differ from those the bundle was made with by up to {float(gap.max()):.3g}; the code "
-            "of the model or a package changed in a way that changes its answers. Make the bundle anew"
         )

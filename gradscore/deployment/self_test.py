@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +19,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..columns import logit_columns
+from ..columns import augmentations_of, logit_columns
 from ..data import TEST, BadSample, SampleDataset, collate
 from ..errors import BundleError, ModelError
 from ..extractor import Extractor, input_dtype
+from ..losses import LOSSES, OfLogits
 from ..meta import MetaModel, explained
 from ..system import FloatArray, Inputs, each_input, rows_of, sample_count
 from .calibration import CalibratedScore, ScoreInputs
+
+if TYPE_CHECKING:
+    from .bundle_file import Bundle
 
 SELF_TEST_SAMPLES = 8
 """Inputs of a self-test: 1.2 MB of the bundle for 224 x 224 pixels in colour."""
@@ -44,6 +48,22 @@ BATCH_TOLERANCE = 50.0
 
 In float32 that is 0.05: 1.3 percentage points at most. Scores of the digits model move by 6e-5. Inputs that hold
 nothing but rounding, which fits leave out, moved log-odds by up to 1.2.
+"""
+
+LOGIT_TOLERANCE = 1e-3
+"""Largest accepted change of a logit in the self-test, relative to the largest logit.
+
+Other batch sizes, threads and memory formats, and the loops without Numba, moved the logits of the digits model by 3e-7
+at most; a slope of 0.01 where ReLU has none moved them by 6e-3, weights rounded to bfloat16 by 1e-3.
+"""
+
+LOSS_TOLERANCE = 0.1
+"""Of the features of a loss that a program made, as a share of them, in the median."""
+
+SCORE_TOLERANCE = 1e-2
+"""Largest accepted change of a score in the self-test, relative to the score or 1, whichever is larger.
+
+What moved logits by rounding moved scores by 2e-5 at most; that slope moved them by 0.15 or more, bfloat16 by 0.05.
 """
 
 Array = NDArray[Any]
@@ -233,3 +253,43 @@ def moved_logits(one: pd.DataFrame, other: pd.DataFrame) -> float:
     """The largest difference of logits, relative to the largest of them."""
     before, after = (each[logit_columns(each.columns)].to_numpy() for each in (one, other))
     return float(np.abs(after - before).max(initial=0.0) / max(np.abs(before).max(initial=0.0), np.finfo(float).tiny))
+
+
+def check_answers(bundle: Bundle, values: FloatArray) -> None:
+    """Makes sure that values (n, columns) are what a bundle's model answers to its self-test; `BundleError` if not."""
+    test, columns, detectors = bundle.self_test, bundle.columns, bundle.detectors
+    wanted, got = (pd.DataFrame(found, columns=columns) for found in (test.answers, values))
+    for augmentation in (None, *augmentations_of(wanted.columns)):
+        before, now = (
+            frame[logit_columns(frame.columns, augmentation=augmentation)].to_numpy() for frame in (wanted, got)
+        )
+        largest = float(np.nanmax(np.abs(before), initial=0.0))
+        what = "logits" if augmentation is None else f"logits of augmentation '{augmentation}'"
+        _check_close(what, before, now, LOGIT_TOLERANCE * largest)
+    usable = np.flatnonzero(np.isfinite(test.answers).all(axis=1) & np.isfinite(values).all(axis=1))
+    own = [loss for loss in bundle.features.losses if isinstance(LOSSES[loss].head, OfLogits)]
+    for loss in own if len(usable) else []:
+        of_loss = [each for each in columns if each.startswith(f"{loss}/")]
+        before, now = (frame.iloc[usable][of_loss].to_numpy() for frame in (wanted, got))
+        # Another function under the name moves most features, though scores may hardly move; rounding moves few.
+        gap, size = (float(np.median(np.abs(each))) for each in (now - before, before))
+        if gap > LOSS_TOLERANCE * size:
+            raise BundleError(
+                f"self-test: features of loss '{loss}' differ from those the bundle was made with by {gap:.3g} "
+                f"where they are {size:.3g}; register the function that it was made with as loss '{loss}'"
+            )
+    score_inputs = [ScoreInputs(bundle.inputs, frame.iloc[usable]) for frame in (wanted, got)]
+    for name, detector in detectors.items():
+        before, now = (each.by(detector.model) for each in score_inputs)
+        _check_close(f"score '{name}'", before, now, SCORE_TOLERANCE * np.maximum(1.0, np.abs(before)))
+
+
+def _check_close(
+    what: str, wanted: NDArray[np.float64], got: NDArray[np.float64], allowed: NDArray[np.float64] | float
+) -> None:
+    gap = np.abs(np.nan_to_num(got) - np.nan_to_num(wanted))
+    if not (np.isfinite(wanted) == np.isfinite(got)).all() or (gap > allowed).any():
+        raise BundleError(
+            f"self-test: {what} differ from those the bundle was made with by up to {float(gap.max()):.3g}; the code "
+            "of the model or a package changed in a way that changes its answers. Make the bundle anew"
+        )

@@ -46,7 +46,7 @@ def images() -> np.ndarray:
 def test_scores_and_p_values_are_those_of_the_score(small_run, bundle_file, small_bundle, images) -> None:
     found = Scorer.load(bundle_file, trust_code=True)(images)
     scorer = Scorer.load(small_bundle, trust_code=True)
-    features = pd.DataFrame(scorer._extractor.values(scorer._tensors(images)), columns=scorer.bundle.columns)
+    features = pd.DataFrame(scorer._extractor.values(scorer.form.tensors(images)), columns=scorer.bundle.columns)
     calibration = RunFolder(small_run).read("in_dist.calibration")
     negatives = energy(calibration[calibration["correct"].astype(bool)])
     wanted = energy(features)

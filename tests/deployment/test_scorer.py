@@ -356,7 +356,7 @@ LACKING = {
 
 @pytest.mark.parametrize(("given", "message"), LACKING.values(), ids=LACKING)
 def test_a_keyword_input_that_is_lacking_is_named(scorer, monkeypatch, given, message: str) -> None:
-    monkeypatch.setattr(scorer, "_example", {name: torch.zeros(1, 4) for name in ("x", "mask")})
+    monkeypatch.setattr(scorer.form, "example", {name: torch.zeros(1, 4) for name in ("x", "mask")})
     with pytest.raises(DataError, match=message):
         scorer(given)
 

@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,10 +214,10 @@ def test_other_forms_are_told_what_the_bundle_takes(standardised) -> None:
     scorer, table, _ = standardised
     with pytest.raises(DataError, match=r"takes one array or tensor \(N, 4\), got float64 \(4,\); .* with raw=True"):
         scorer(list(table.to_numpy()))
-    assert scorer.files == ""
+    assert scorer.form.files == ""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "bundle", replace(scorer.bundle, input_columns=None))
-        assert scorer.files.endswith("a .csv of 4 columns of numbers or an .npz (N, 4)")
+        patch.setattr(scorer.form, "_columns", None)
+        assert scorer.form.files.endswith("a .csv of 4 columns of numbers or an .npz (N, 4)")
 
 
 WRITTEN: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
