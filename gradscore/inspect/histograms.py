@@ -259,6 +259,8 @@ class _Histograms(SampleGradientQuantity):
 class GradHist1d(_Histograms):
     """Histogram of gradient values: every element of every sample's gradient, by parameter.
 
+    A batch whose losses do not depend on a parameter adds nothing to its histogram.
+
     Args:
         bins: number of bins.
         span: lowest and highest value; what lies beyond is counted in the outermost bins.

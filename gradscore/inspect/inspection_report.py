@@ -201,7 +201,11 @@ def _signal_heats(groups: Mapping[str, Quantity], order: Sequence[str]) -> Itera
     for name, quantity in groups.items():
         if isinstance(quantity, MeanGSNR):
             with np.errstate(divide="ignore"):
-                found = {layer: np.log10(quantity.ratios(layer).cpu().numpy()) for layer in quantity.moments}
+                found = {
+                    layer: np.log10(quantity.ratios(layer).cpu().numpy())
+                    for layer, each in quantity.moments.items()
+                    if each.is_reached
+                }
             logs[name] = {layer: found[layer][~np.isnan(found[layer])] for layer in order if layer in found}
     finite = [ratios[np.isfinite(ratios)] for found in logs.values() for ratios in found.values()]
     high = max((float(ratios.max()) for ratios in finite if len(ratios)), default=nan)

@@ -332,6 +332,9 @@ class SampleGradientQuantity(Quantity):
                 only until the method returns.
         """
 
+    def observe_unreached(self, name: str, parameter: Tensor, samples: int) -> None:
+        """Takes note of a parameter on which no loss of the batch depends: the gradients of its samples are zero."""
+
     def finish(self) -> None:
         """The batch is complete."""
 

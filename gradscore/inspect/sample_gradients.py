@@ -67,7 +67,7 @@ def feeding(
 ) -> Iterator[Sink]:
     """Sink that takes the gradients of a batch to quantities, for `Engine.stream` or `Engine.backward`.
 
-    A parameter that the losses do not depend on, or that is frozen, is not looked at.
+    A parameter that is frozen is not looked at.
 
     Args:
         quantities: what is fed; they are told where the batch begins and ends.
@@ -78,8 +78,10 @@ def feeding(
     Raises:
         EngineError: a parameter is complex.
     """
+    reached: set[str] = set()
 
     def sink(name: str, rows: slice, gradient: PerSample) -> None:
+        reached.add(name)
         scaled = gradient if scale is None else Scaled(gradient, scale[rows].to(gradient.device))
         for quantity in quantities:
             quantity.observe(name, parameters[name], scaled)
@@ -94,6 +96,9 @@ def feeding(
         quantity.start(samples)
     yield sink
     for quantity in quantities:
+        for name, parameter in parameters.items():
+            if name not in reached and parameter.requires_grad:
+                quantity.observe_unreached(name, parameter, samples)
         quantity.finish()
 
 
@@ -154,11 +159,13 @@ class EntryMoments:
         count: samples.
         mean: of the shape of the parameter, flattened.
         squares: sums of squared deviations from the mean, never negative.
+        is_reached: whether the loss of any sample depends on the parameter.
     """
 
     count: int
     mean: Tensor
     squares: Tensor
+    is_reached: bool = True
 
     @classmethod
     def of(cls, values: Tensor) -> EntryMoments:
@@ -191,14 +198,15 @@ class EntryMoments:
         self.squares.add_(other.squares)
         self.squares.addcmul_(difference, difference, value=self.count * other.count / total)
         self.mean.add_(difference, alpha=other.count / total)
-        self.count = total
+        self.count, self.is_reached = total, self.is_reached or other.is_reached
 
 
 class MeanGSNR(SampleGradientQuantity):
     """Squared mean over population variance of each entry's gradient over samples, averaged over entries.
 
     Both the ratio within each batch (measure "batch") and that over all samples since the last reset (measure "data
-    set") are kept, for every parameter and for the model, in which every entry weighs the same.
+    set") are kept, for every parameter and for the model, in which every entry weighs the same. A batch whose losses do
+    not depend on a parameter has no ratio of it, and its samples have a gradient of zero in that over all samples.
 
     The ratio is biased for few samples: n samples whose gradients are nothing but normal noise give 1 / (n - 3)
     on average, so compare groups of equal size, or each with that.
@@ -250,10 +258,16 @@ class MeanGSNR(SampleGradientQuantity):
             return
         whole = parts[0]
         if entries[0] is not None:  # each part has some of the entries
-            whole = EntryMoments(whole.count, *(whole.mean.new_zeros(parameter.numel()) for _ in range(2)))
+            mean, squares = whole.mean.new_zeros(2, parameter.numel())
+            whole = EntryMoments(whole.count, mean, squares)
             for part, moments in parts.items():
                 whole.mean[entries[part]], whole.squares[entries[part]] = moments.mean, moments.squares
         _merge(self._batch, name, whole)
+
+    @override
+    def observe_unreached(self, name: str, parameter: Tensor, samples: int) -> None:
+        mean, squares = torch.zeros(2, parameter.numel(), dtype=torch.float64, device=parameter.device)
+        _merge(self.moments, name, EntryMoments(samples, mean, squares, is_reached=False))
 
     @override
     def finish(self) -> None:
@@ -291,7 +305,7 @@ class MeanGSNR(SampleGradientQuantity):
         return signal.div_(noise.clamp_(min=TINY))  # 0 where all gradients are; NaN where one is not finite
 
     def _means(self, moments: dict[str, EntryMoments]) -> dict[str, float]:
-        sums = {name: _sum(self._ratios(each)) for name, each in moments.items()}
+        sums = {name: _sum(self._ratios(each)) for name, each in moments.items() if each.is_reached}
         means = {name: total / defined if defined else nan for name, (total, defined) in sums.items()}
         if sums:
             total, defined = (sum(parts) for parts in zip(*sums.values(), strict=True))

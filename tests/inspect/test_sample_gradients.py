@@ -174,6 +174,51 @@ def test_signal_to_noise_over_a_data_set(model, batches, relative):
     )
 
 
+class Expert(nn.Module):
+    """Two layers, the second of which runs only for samples that ask for it, if there is one; a third never runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.all, self.some, self.none = (nn.Linear(4, 3) for _ in range(3))
+
+    def forward(self, inputs):
+        chosen = (inputs[:, 0] > 0).nonzero().flatten()
+        found = self.all(inputs)
+        return found.index_add(0, chosen, self.some(inputs[chosen])) if len(chosen) else found
+
+
+@pytest.mark.filterwarnings("ignore::gradscore.gradients.engine.GradientWarning")
+@pytest.mark.parametrize("size", [12, 6, 3])
+@pytest.mark.parametrize("does_run", ["first", "last"])
+def test_samples_that_do_not_reach_a_parameter_have_no_gradient_whatever_the_batches(size, does_run):
+    torch.manual_seed(0)
+    model, inputs = Expert().double(), torch.randn(12, 4, dtype=torch.float64)
+    inputs[:, 0] = inputs[:, 0].abs() * (torch.arange(12) < 6) - inputs[:, 0].abs() * (torch.arange(12) >= 6)
+    inputs = inputs if does_run == "first" else inputs.flip(0)
+    quantity, engine = MeanGSNR(relative=False, epsilon=1e-9), Engine(dict(model.named_parameters()))
+    rows = []
+    for part in range(0, 12, size):
+        losses = F.cross_entropy(
+            model(inputs[part : part + size]), torch.arange(part, part + size) % 3, reduction="none"
+        )
+        for loss in losses:
+            each = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True, allow_unused=True)
+            rows.append(
+                [torch.zeros_like(p) if g is None else g for p, g in zip(model.parameters(), each, strict=True)]
+            )
+        with feeding([quantity], engine.parameters, len(losses)) as sink:
+            engine.stream(losses, torch.ones_like(losses), sink)
+    found, ratios = quantity.over_data_set(), []
+    for (name, _), values in zip(model.named_parameters(), zip(*rows, strict=True), strict=True):
+        samples = torch.stack(values).flatten(1).numpy()
+        if name.startswith("none"):
+            assert name not in found
+            continue
+        ratios.append(samples.mean(axis=0) ** 2 / (samples.var(axis=0) + 1e-9))
+        assert found[name] == pytest.approx(ratios[-1].mean(), rel=1e-9)
+    assert found["(model)"] == pytest.approx(np.concatenate(ratios).mean(), rel=1e-9)
+
+
 def test_signal_to_noise_of_batches(model):
     quantity = feed(model, MeanGSNR(inplace=False), batches=[(0, 10), (10, 24)])
     expected = [

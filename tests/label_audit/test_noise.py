@@ -85,6 +85,25 @@ def test_wrong_labels_are_found_where_one_class_has_nearly_all(classes: int, noi
         assert found.estimate == pytest.approx(wrong.sum(), abs=15, rel=0.2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.4])
+@pytest.mark.parametrize("apart", [2.0, 3.0])
+def test_a_class_may_be_mistaken_for_another_one_and_not_the_other_way_round(apart: float, share: float) -> None:
+    """Two normal distributions; some of the first have the label of the second, so there are more of its labels."""
+    errors = []
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        truth = random.integers(2, size=800)
+        features = random.normal(size=(800, 8))
+        features[:, 0] += apart * (2 * truth - 1) / np.sqrt(2)
+        labels = np.where((truth == 0) & (random.random(800) < share), 1, truth)
+        log_p = cross_fitted(features, labels, 2, seed=0)
+        found = wrong_labels(log_p, log_odds_of(log_p, labels), labels)
+        errors.append(found.estimate / (labels != truth).sum() - 1)
+        assert found.low <= (labels != truth).sum() * 1.15
+    assert abs(np.mean(errors)) < 0.35
+
+
 def gaussians(classes: int, count: int, *, apart: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Log probabilities (N, K) of normal distributions with centres at random, by their densities, and true classes."""
     random = np.random.default_rng(seed)
@@ -124,22 +143,27 @@ def test_no_interval_ends_above_what_fits_worse_than_another_class() -> None:
 
 
 def test_the_count_is_that_of_the_greatest_likelihood() -> None:
-    """Of two classes, with the share of each that is mistaken found by another search of the likelihood as it is."""
+    """Of two classes, with the share of each that is mistaken, and how frequent it is, found by another search."""
     log_p, labels, _ = labelled(800, wrong=0.1, spread=3.0, noise="uniform", seed=1)
     true = np.exp(log_p[:, :2]) / np.exp(log_p[:, :2]).sum(axis=1, keepdims=True)
     labels = labels % 2
 
-    def given(shares: np.ndarray) -> np.ndarray:
+    def given(found: np.ndarray) -> np.ndarray:
         """Probabilities of the given label if its class is the true one, and if it is not."""
-        own, other = true[np.arange(800), labels], true[np.arange(800), 1 - labels]
+        shares, weighed = found[:2], true * np.exp(found[2:])
+        weighed /= weighed.sum(axis=1, keepdims=True)
+        own, other = weighed[np.arange(800), labels], weighed[np.arange(800), 1 - labels]
         return np.stack([own * (1 - shares[labels]), other * shares[1 - labels]])
 
-    def unlikely(shares: np.ndarray) -> float:
-        return -float(np.log(given(shares).sum(axis=0)).sum())
+    def unlikely(found: np.ndarray) -> float:
+        """With normal logarithms of how frequent classes are, whose standard deviation is a half."""
+        return -float(np.log(given(found).sum(axis=0)).sum() - 2 * (found[2:] ** 2).sum())
 
-    best = minimize(unlikely, [0.1, 0.1], method="Nelder-Mead", bounds=[(1e-6, 0.9)] * 2, options={"xatol": 1e-8})
+    limits = [(1e-6, 0.9)] * 2 + [(-3.0, 3.0)] * 2
+    options = {"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5000}
+    best = minimize(unlikely, [0.1, 0.1, 0, 0], method="Nelder-Mead", bounds=limits, options=options)
     right, mistaken = given(best.x)
-    count, likelihood = _mistakes(true, labels, as_alike=True)
+    count, likelihood = _mistakes(np.log(true), labels, as_alike=True)
     assert likelihood == pytest.approx(-best.fun, rel=1e-3)
     assert count == pytest.approx(float((mistaken / (right + mistaken)).sum()), rel=0.03)
 
@@ -157,7 +181,7 @@ def test_classes_may_have_a_label_or_two() -> None:
 def test_classes_without_a_label_change_nothing() -> None:
     log_p, labels, _ = labelled(400, wrong=0.1, spread=6.0, noise="uniform", seed=0)
     more = log_softmax(np.hstack([log_p, np.full((400, 300), -40.0)]), axis=1)
-    few, many = (_mistakes(np.exp(each), labels, as_alike=True) for each in (log_p, more))
+    few, many = (_mistakes(each, labels, as_alike=True) for each in (log_p, more))
     np.testing.assert_allclose(many, few, rtol=1e-2)
 
 
