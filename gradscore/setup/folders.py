@@ -503,13 +503,15 @@ def _rows(table: pa.Table, columns: Mapping[str, str]) -> tuple[dict[str, Any], 
 def _class_column(table: pa.Table, names: Sequence[str] | None) -> str | None:
     """The column of text of which each value is there several times, or is the name of a class.
 
-    Of several it is the last column of the table, or none.
+    Of several it is the last column of the table, or none. None, too, where one is called as labels are.
     """
 
     def are_classes(name: str) -> bool:
         counts = Counter(table.column(name).to_pylist())
         return len(counts) > 1 and (set(counts) <= set(names or ()) or len(counts) <= table.num_rows / FEW)
 
+    if any(name in table.column_names and are_classes(name) for name in LABEL_NAMES):
+        return None
     found = [field.name for field in table.schema if is_text(field.type) and are_classes(field.name)]
     return found[-1] if len(found) == 1 or (found and found[-1] == table.column_names[-1]) else None
 

@@ -539,6 +539,19 @@ def test_a_column_of_text_that_differs_in_each_row_names_the_samples(tmp_path: P
     assert made.remarks == []
 
 
+@pytest.mark.parametrize("labels", [["good", "bad"], [1, 0], [1.0, 0.0]], ids=["text", "whole", "float"])
+def test_numbers_of_a_table_that_has_other_columns_are_named(tmp_path: Path, labels: list) -> None:
+    there = {"size": np.arange(40) / 7, "age": np.arange(40) % 9 + 0.5, "dose": np.arange(40) % 7 + 0.5}
+    since = [f"2024-01-{1 + row % 30:02}" for row in range(40)]
+    others = {"label": labels * 20, "since": since, "vip": [True, False] * 20, "plan": ["pro", "basic"] * 20}
+    pd.DataFrame(there | others).to_csv(tmp_path / "fit.csv", index=False)
+    torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "best.pth")
+    made = propose([tmp_path], base=tmp_path)
+    assert made.settings["data.in_dist.fit"]["arguments"] == {"inputs": ["size", "age", "dose", "vip"]}
+    assert "left out of the rows: since (text), plan (text)" in str(made.remarks)
+    assert "has 4 columns of numbers (size, age, dose, vip), and weight takes 3" in str(made.remarks)
+
+
 GRADES = {
     "counting from 1": (["1", "2", "3"], "grade,visits", {"labels": "grade"}, [1, 2, 3]),
     "counting from 0": (["0", "1", "2"], "grade,visits", {"labels": "grade"}, None),
