@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradscore.errors import OutputError
+from gradscore.errors import DataError, OutputError
 from gradscore.notices import notes
 
 from .options import (
@@ -92,13 +92,14 @@ def monitor(
     output = Output(as_json=as_json, quiet=quiet)
     scorer = Scorer.load(bundle, device=device, model_source=model, weights=weights, sha256=sha256)
     table = _scored(output, scorer, sources, batch_size=batch_size, samples=samples)
+    is_lost, first_error = table["decision"] == "error", next((each for each in table["error"] if each), "")
+    if is_lost.all():
+        raise DataError(f"not scored: {len(table)}; the first: {first_error}. These samples are not counted")
     watching.update(table)
     with _counted(out / STATE):
         files = write_monitor(watching, out, name=bundle.stem)
         _print(output, watching, watching.windows, rest=str(files.tables[0]))
-        not_scored(
-            int((table["decision"] == "error").sum()), first_error=next((each for each in table["error"] if each), "")
-        )
+        not_scored(int(is_lost.sum()), first_error=first_error)
         output.tell(*notes(watching.notices), rest="the report")
         output.say(f"report: {files.html}" if files.html else f"note: {files.notice}")
         lines, figures = files.tables
@@ -113,8 +114,6 @@ def monitor(
                 "figures": figures,
             }
         )
-    if (table["decision"] == "error").all():
-        raise typer.Exit(2)
     if fail_on_alarm and watching.changes:
         raise typer.Exit(ALARM)
 
@@ -144,8 +143,6 @@ def _scored(
 ) -> pd.DataFrame:
     """All samples as the monitor takes them: all or none, so that an interrupted call can be made again."""
     import pandas as pd
-
-    from gradscore.errors import DataError
 
     total, tables, done = sum(map(len, sources)), [], 0
     with counting(quiet=output.quiet) as tell:

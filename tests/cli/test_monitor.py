@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from gradscore.deployment import Scorer
-from gradscore.monitoring import Monitor
+from gradscore.monitoring import Monitor, write_monitor
 from gradscore.system import writing
 
 DIGITS = np.round(load_digits().images[420:] * (255 / 16)).astype(np.uint8)
@@ -81,16 +81,39 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def test_a_window_in_which_nothing_can_be_scored(small_bundle, damaged, samples, tmp_path: Path) -> None:
-    result = monitor(small_bundle, damaged, "--window", 60, "--out", tmp_path / "m")
-    assert result.exit_code == 2, result.stderr
+    given = [damaged, samples / "digits.npz"]
+    result = monitor(small_bundle, *given, "--window", 60, "--out", tmp_path / "m")
+    assert result.exit_code == 0, result.stderr
     assert re.search(r"^ *1 +60 +60 +- +- +- +-", result.stdout, re.MULTILINE)
     assert "not scored: 60; the first: " in result.stderr
-    page = (tmp_path / "m/monitor.html").read_text()
+    assert "60</td></tr>" in (tmp_path / "m/monitor.html").read_text()
+    assert [(each["samples"], each["not_scored"]) for each in lines(tmp_path / "m")] == [(60, 60), (60, 0), (60, 0)]
+    again = monitor(small_bundle, samples / "more.npz", "--window", 60, "--out", tmp_path / "m")
+    assert "not scored:" not in again.stderr
+
+
+def test_the_page_of_windows_in_which_nothing_could_be_scored(small_bundle, damaged, tmp_path: Path) -> None:
+    watching = Monitor.load(small_bundle, window=60)
+    watching.update(Scorer.load(small_bundle, trust_code=True)(sorted(damaged.glob("*")), watch=True))
+    write_monitor(watching, tmp_path, name="damaged")
+    page = (tmp_path / "monitor.html").read_text()
     assert "60</td></tr>" in page
     assert re.findall(r'<figure[^>]* id="([^"]*)"', page) == ["drift"]
-    again = monitor(small_bundle, samples / "digits.npz", "--window", 60, "--out", tmp_path / "m")
-    assert [(each["samples"], each["not_scored"]) for each in lines(tmp_path / "m")] == [(60, 60), (60, 0), (60, 0)]
-    assert "not scored:" not in again.stderr
+
+
+@pytest.mark.parametrize("before", [[], ["more.npz"]], ids=["first", "later"])
+def test_a_call_in_which_nothing_can_be_scored_counts_nothing(
+    small_bundle, damaged, samples, tmp_path: Path, before: list[str]
+) -> None:
+    for name in before:
+        assert monitor(small_bundle, samples / name, "--window", 50, "--out", tmp_path / "m").exit_code == 0
+    known = {path: path.read_bytes() for path in (tmp_path / "m").glob("*")}
+    result = monitor(small_bundle, damaged, "--window", 50, "--out", tmp_path / "m")
+    assert result.exit_code == 2, result.stderr
+    said = " ".join(result.stderr.split())
+    assert "error: not scored: 60; the first: " in said
+    assert said.endswith("These samples are not counted")
+    assert {path: path.read_bytes() for path in (tmp_path / "m").glob("*")} == known
 
 
 def test_files_that_cannot_be_written_are_found_before_anything_is_counted(small_bundle, samples, tmp_path) -> None:
