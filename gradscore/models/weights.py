@@ -149,8 +149,8 @@ def read_state_dict(path: Path) -> StateDict:
             isinstance(value, Tensor | _Array | int | float) for value in state.values()
         ):
             raise ModelError(
-                f"checkpoint {path} holds arrays of NumPy; where you trust it, save tensors: torch.save({{name: "
-                f"torch.as_tensor(value) for name, value in {whole}.items()}}, {_other(path)!r})"
+                f"checkpoint {path} holds arrays of NumPy; where you trust it, save tensors: import torch; "
+                f"torch.save({{name: torch.as_tensor(value) for name, value in {whole}.items()}}, {_other(path)!r})"
             )
         key = next((name for name in wrong if isinstance(state[name], StandIn)), None)
         advice = (
@@ -329,7 +329,9 @@ def _inside(content: Mapping[Any, object], kind: type, *, depth: int = 4) -> lis
 def _taken_out(path: Path, keys: Keys, *, has_objects: bool) -> str:
     """The line that saves what lies under some keys of a file, after what it is for."""
     trusting, option = (", where you trust the file", ", weights_only=False") if has_objects else ("", "")
-    return f"{trusting}: torch.save(torch.load({str(path)!r}{option}){_subscript(keys)}, {_other(path)!r})"
+    return (
+        f"{trusting}: import torch; torch.save(torch.load({str(path)!r}{option}){_subscript(keys)}, {_other(path)!r})"
+    )
 
 
 def _subscript(keys: Keys) -> str:

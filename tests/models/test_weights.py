@@ -377,11 +377,11 @@ def test_the_line_for_another_state_dict_names_the_file_as_the_configuration_fin
 
 def run_line(message: str) -> None:
     """Runs the line that a message advises, wherever one is."""
-    line = re.search(r"(found = torch\.load.+; )?torch\.save\(.+?, '[^']+_weights\.pt'\)", message)
+    line = re.search(r"import torch; (found = torch\.load.+; )?torch\.save\(.+?, '[^']+_weights\.pt'\)", message)
     assert line is not None, message
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that of TorchScript says it is deprecated
-        exec(line[0], {"torch": torch})
+        exec(line[0], {})
 
 
 def notices_of(path: Path, **settings: str) -> list[str]:
