@@ -117,9 +117,13 @@ class Interface:
             return found
         if found.dim() <= 2:
             setting = "one_logit=True" if self.num_classes is None else "model.num_classes to 1"
+            advice = f"set {setting} if that is the logit of two classes, not for a regression: {OTHER_MODELS}"
+            if tuple(found.shape) == (self.num_classes,):
+                advice = (
+                    "forward may drop the axis of a single sample, as .squeeze() does; keep it, as .flatten(1) does"
+                )
             raise ModelError(
-                f"model outputs: wanted logits of shape (samples, classes), got shape {tuple(found.shape)}; "
-                f"set {setting} if that is the logit of two classes, not for a regression: {OTHER_MODELS}"
+                f"model outputs: wanted logits of shape (samples, classes), got shape {tuple(found.shape)}; {advice}"
             )
         raise ModelError(_of_another_task(found))
 

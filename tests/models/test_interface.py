@@ -127,6 +127,16 @@ def test_models_of_other_tasks_are_refused_with_what_there_is_for_them(task: str
     assert "output=" not in str(caught.value)
 
 
+def test_the_axis_of_a_single_sample_that_was_dropped_is_named():
+    model = attached(Net(lambda z, x: z[..., None].squeeze()))
+    assert model(X).shape == (5, 3)
+    with pytest.raises(
+        ModelError, match=r"got shape \(3,\); forward may drop the axis of a single sample, as .squeeze"
+    ):
+        model(X[:1])
+    assert attached(Net(lambda z, x: z[..., None].flatten(1)))(X[:1]).shape == (1, 3)
+
+
 ONE = {"a column": lambda z, x: z, "no column": lambda z, x: z[:, 0], "in a dict": lambda z, x: {"z": z, "x": x}}
 
 
