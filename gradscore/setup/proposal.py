@@ -197,14 +197,14 @@ def _propose_saved(made: Proposal, found: Found, saved: SavedClassifier) -> Shap
     made.put("model.checkpoint", None, "the folder brings its weights")
     made.put("model.num_classes", saved.count, "of its config.json")
     inside = [path for path in found.checkpoints if path.parent == saved.folder]
-    _note_others(made, [path for path in found.checkpoints if path not in inside])
+    _note_others(made, saved.folder, [*(path for path in found.checkpoints if path not in inside), *found.programs])
     return shapes_of(read_weights(inside[0]).tensors) if len(inside) == 1 else {}
 
 
 def _propose_program(made: Proposal, programs: Sequence[Path], likely: Collection[int]) -> None:
     """Proposes a program that brings its weights, with as many classes as samples have: it is not read."""
-    one_of = "" if len(programs) == 1 else f"one of {len(programs)}; check; "
-    made.put("model.source", f"program:{made.near(programs[0])}", f"{one_of}needs --trust-code")
+    made.put("model.source", f"program:{made.near(programs[0])}", "needs --trust-code")
+    _note_others(made, programs[0], programs[1:])
     made.put("model.checkpoint", None, "the program brings its weights")
     _propose_classes(made, _only(likely), "of the samples; check")
 
@@ -230,21 +230,21 @@ def _of_pickle(found: Found) -> str:
     )
 
 
-def _note_others(made: Proposal, checkpoints: Sequence[Path]) -> None:
-    if checkpoints:
-        made.remarks.append(f"{len(checkpoints)} other checkpoints: {some([str(path) for path in checkpoints])}")
+def _note_others(made: Proposal, taken: Path, others: Sequence[Path]) -> None:
+    if others:
+        made.remarks.append(f"weights: {taken} was taken, not {some([str(path) for path in others])}")
 
 
-def _read_one(made: Proposal, path: Path, *others: Path) -> tuple[Path, StateDict]:
-    """The first checkpoint that can be read, and what it holds; remarks say which could not."""
+def _read_one(made: Proposal, path: Path, *others: Path, programs: Sequence[Path]) -> tuple[Path, StateDict]:
+    """The first checkpoint that can be read, and what it holds; remarks say which could not, or were not."""
     try:
         weights = read_weights(path)
     except ModelError as error:
         if not others:
             raise
         made.remarks.append(f"passed over: {str(error).partition('; ')[0]}")
-        return _read_one(made, *others)
-    _note_others(made, others)
+        return _read_one(made, *others, programs=programs)
+    _note_others(made, path, [*others, *programs])
     return path, weights
 
 
@@ -258,7 +258,7 @@ def _propose_model(
     architecture, checkpoint = None, None
     prefixes: tuple[str, ...] = ()
     if found.checkpoints:
-        checkpoint, weights = _read_one(made, *found.checkpoints)
+        checkpoint, weights = _read_one(made, *found.checkpoints, programs=found.programs)
         names, state = weights.class_names or (), shapes_of(weights.tensors)
         shapes, prefixes = unwrapped(state, parts=[each.parts for each in found.factories])
         layers = layers_of(shapes if prefixes else state)

@@ -224,6 +224,18 @@ def test_of_several_checkpoints_one_that_can_be_read_is_used(tmp_path: Path) -> 
     assert made.remarks[0].startswith(f"passed over: checkpoint {tmp_path / 'optimizer.pt'} ")
 
 
+def test_the_weights_that_were_taken_are_said_with_the_others(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Linear(2, 2), (torch.zeros(1, 2),))
+    first, second = (tmp_path / f"{name}.pt2" for name in "ab")
+    for path in (first, second):
+        torch.export.save(program, path)
+    assert f"weights: {first} was taken, not {second}" in propose([tmp_path], base=tmp_path).remarks
+    network(tmp_path / "best.pt")
+    torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
+    said = f"weights: {tmp_path / 'best.pt'} was taken, not {tmp_path / 'whole.pt'}, {first}, {second}"
+    assert said in propose([tmp_path], base=tmp_path).remarks
+
+
 NAMED = {
     "those of the images": ({"classes": ["emu", "cat"]}, ["emu", "cat"], []),
     "more": ({"idx_to_class": {0: "emu", 1: "fox", 2: "cat"}}, None, []),
