@@ -35,8 +35,10 @@ DISTANCES = ("unit_mahalanobis", "mahalanobis", "relative_mahalanobis", "fdbd")
 
 def alarms_in(inputs: MetaInputs, names: Iterable[str] = DISTANCES) -> dict[str, int]:
     """Places of the inputs that raise alarms beside a model, over augmentations where there are some, by baseline."""
-    found = {name: _best_input(inputs, name) for name in names}
-    return {name: inputs.names.index(place) for name, place in found.items() if place is not None}
+    plain = {name: f"{BASELINE_PREFIX}{name}" for name in names}
+    wanted = {name: (f"{each}{OVER_AUGMENTATIONS}", each) for name, each in plain.items()}
+    found = {name: [each for each in both if each in inputs.names] for name, both in wanted.items()}
+    return {name: inputs.names.index(there[0]) for name, there in found.items() if there}
 
 
 def alarm_weights(inputs: MetaInputs, left_out: LeftOutSets | None) -> dict[str, float]:
@@ -139,12 +141,6 @@ class LeftOutSets:
 
     def _in_dist(self, fit: NDArray[np.intp]) -> NDArray[np.intp]:
         return fit[~self.rows.target[fit]]
-
-
-def _best_input(inputs: MetaInputs, score: str) -> str | None:
-    """The input that is a score, over augmentations where there are some."""
-    wanted = (f"{BASELINE_PREFIX}{score}{OVER_AUGMENTATIONS}", f"{BASELINE_PREFIX}{score}")
-    return next((name for name in wanted if name in inputs.names), None)
 
 
 def weights_of(errors: Mapping[str, float]) -> dict[str, float]:

@@ -217,11 +217,9 @@ class _Judge:
     def _score(self, penalty: Penalty) -> float:
         target, sets = self._rows.target, self._rows.sets
         self._odds[penalty] = [self._odds_of(place, penalty) for place in range(len(self._folds))]
+        judged = mean_area if self.judged_by == "sets" else _balanced_score
         held_out = zip(self._folds, self._odds[penalty], strict=True)
-        by_sets = self.judged_by == "sets"
-        return float(
-            np.mean([_judged(odds[out], target[out], sets[out], by_sets=by_sets) for (_, out), odds in held_out])
-        )
+        return float(np.mean([judged(odds[out], target[out], sets[out]) for (_, out), odds in held_out]))
 
     def _odds_of(self, place: int, penalty: Penalty) -> FloatArray:
         widths = penalty.counted(*self._widths)
@@ -234,8 +232,8 @@ class _Judge:
         return self._regressions[key].fit(penalty.of_inputs(*widths)).odds(seen)
 
 
-def _judged(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_], *, by_sets: bool) -> float:
-    return mean_area(odds, target, sets) if by_sets else -log_loss(odds, target, balanced_weights(target, sets))
+def _balanced_score(odds: FloatArray, target: BoolArray, sets: NDArray[np.str_]) -> float:
+    return -log_loss(odds, target, balanced_weights(target, sets))
 
 
 def log_loss(odds: FloatArray, target: BoolArray, weights: FloatArray) -> float:
