@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from ..config import Config, check_features
-from ..data import FILL, FIT, TEST, BadSample, Batch, SampleDataset, empty_rows, load_batches, samples_of
+from ..data import BANK, FILL, FIT, TEST, BadSample, Batch, SampleDataset, empty_rows, load_batches, samples_of
 from ..errors import ConfigError, CoupledSamplesError, DataError, EngineError, ModelError
 from ..extractor import FAILURES, ForwardPass, input_dtype, refusal
 from ..gradients import Engine, prepare
@@ -29,7 +29,7 @@ from ..models import (
 )
 from ..pipeline import NO_BANK, cut, open_datasets, resolved_features
 from ..statistics import reduce_gradients
-from ..store import raw_labels
+from ..store import partly_labelled, raw_labels
 from ..system import (
     Inputs,
     checked,
@@ -325,6 +325,9 @@ def check_config(config: Config, *, samples: int = 256) -> Diagnosis:
     if names := datasets[split].class_names:
         more.append(note("classes", f"the outputs are in this order: {some(list(names), 20)}"))
     more += _classes({name: datasets[name] for name in (FIT, TEST) if name in datasets}, classes)
+    labels = {name: each.labels for name, each in datasets.items() if name != BANK and not name.startswith("ood.")}
+    counts = {name: (int((each < 0).sum()), len(each)) for name, each in labels.items() if each is not None}
+    more += [warning("labels", str(each)) for each in partly_labelled(counts)]
     if config.data.in_dist.test == config.data.in_dist.fit:
         more.append(
             warning(

@@ -34,7 +34,7 @@ from ..meta import (
     write_files,
 )
 from ..notices import Notice, notes
-from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, refuse_unlabelled
+from ..store import CONFIG, RunFolder, changing, is_intact, label_warnings, missing_labels, refuse_unlabelled
 from ..system import FloatArray, some
 from .duplicates import duplicate_notices
 from .near_duplicates import near_copies_in_fit
@@ -216,7 +216,7 @@ def specs_of(run: RunFolder) -> MetaModelSpecs:
 
 
 def class_notices(run: RunFolder) -> list[Notice]:
-    """Says when in-distribution samples that fit, set thresholds and are reported are not of the same classes."""
+    """Says where in-distribution samples that fit, set thresholds or are reported lack labels or classes of others."""
     there = [each.name for each in run.splits() if each.kind == "shifted" or each.name in (FIT, CALIBRATION, TEST)]
     labels, names = {split: run.read(split, columns=["label"])["label"] for split in there}, run.manifest.class_names
     fit, calibration, test = map(labels.get, (FIT, CALIBRATION, TEST))
@@ -234,7 +234,7 @@ def class_notices(run: RunFolder) -> list[Notice]:
         (TEST, test, f"{FIT} has", fit, FEW_UNSEEN, mixed),
         (FIT, labelled, "the model knows", pd.Series(range(run.config.model.classes)), FEW_UNSEEN, of_model),
     )
-    notices = []
+    notices = missing_labels(run)
     if bare := [name for name in there if name not in (FIT, CALIBRATION) and (labels[name] < 0).all()]:
         have = "has" if len(bare) == 1 else "have"
         nothing = f"{some(bare)} {have} no labels, so nothing is said of wrong predictions there"

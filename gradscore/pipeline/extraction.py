@@ -62,6 +62,7 @@ from ..store import (
     Skipped,
     SplitEntry,
     label_warnings,
+    missing_labels,
     refuse_doubtful_labels,
 )
 from ..system import Inputs, as_address, closest, each_input, is_address, resolve_device, rows_of, sample_count
@@ -586,7 +587,7 @@ def summary_of(writer: RunWriter, extractor: Extractor, splits: list[SplitSummar
         device=extractor.device.type,
         splits=splits,
         feature_count=writer.manifest.feature_count,
-        notices=[*label_warnings(folder), *_zero_losses(folder), *notes(stored)],
+        notices=[*label_warnings(folder), *_zero_losses(folder), *missing_labels(folder), *notes(stored)],
         was_complete=writer.was_complete,
         changes=list(writer.changes),
     )

@@ -13,6 +13,8 @@ from .labels import (
     ROOM,
     agreement_of,
     label_warnings,
+    missing_labels,
+    partly_labelled,
     raw_labels,
     refuse_doubtful_labels,
     refuse_unlabelled,

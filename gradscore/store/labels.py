@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from ..columns import LOGIT
 from ..config import as_flow
-from ..data import FIT, GIVEN, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
+from ..data import BANK, FIT, GIVEN, TEST, DataConfig, DatasetConfig, are_whole_numbers, planned_splits
 from ..errors import DataError, DoubtfulLabelsError
 from ..models import NO_CHECKPOINT
 from ..notices import Notice
@@ -381,6 +381,27 @@ def label_warnings(run: RunFolder) -> list[Notice]:
     gaps = [_gap(*found)] if len(found) == 2 else []
     doubts = [line for line in (*gaps, *_doubts(found)) if line]
     return [Notice(f"{'; '.join(doubts)}: {_reason(run, found)}", "warning")] if doubts else []
+
+
+def missing_labels(run: RunFolder) -> list[Notice]:
+    """A caution where some in-distribution samples of a finished run have no label, and others of their split do."""
+    entries = {info.name: run.manifest.splits[info.name] for info in run.splits() if info.kind not in (BANK, "ood")}
+    return partly_labelled({name: (each.rows - each.labelled, each.rows) for name, each in entries.items()})
+
+
+def partly_labelled(counts: Mapping[str, tuple[int, int]]) -> list[Notice]:
+    """A caution on splits of which some samples have no label; of those without any something else is said.
+
+    Args:
+        counts: split -> its samples without a label, and all of them.
+    """
+    found = [
+        f"{missing} of {samples} of {name}" for name, (missing, samples) in counts.items() if 0 < missing < samples
+    ]
+    text = (
+        f"samples without a label say nothing of wrong predictions: {some(found)}; give their labels, if there are any"
+    )
+    return [Notice(text, "caution")] if found else []
 
 
 def refuse_unlabelled(run: RunFolder) -> None:

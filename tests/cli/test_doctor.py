@@ -241,6 +241,17 @@ def test_classes_without_samples_are_said(config_file: Path) -> None:
     assert "classes" not in doctor(config_file).stdout
 
 
+def test_samples_without_a_label_are_counted(config_file: Path, tmp_path: Path) -> None:
+    images, labels = np.zeros((12, 8, 8), dtype=np.uint8), np.arange(12) % 10
+    np.savez(tmp_path / "some.npz", images=images, labels=np.where(np.arange(12) < 5, -1, labels))
+    np.savez(tmp_path / "none.npz", images=images, labels=np.full(12, -1))
+    sets = ["fit.source=npz:some.npz", "calibration={source: 'npz:none.npz'}", "bank={source: 'npz:some.npz'}"]
+    found = doctor(config_file, *(part for each in sets for part in ("--set", f"data.in_dist.{each}"))).stdout
+    said = "warning: labels: samples without a label say nothing of wrong predictions: 5 of 12 of in_dist.fit; give"
+    assert said in found
+    assert "without a label" not in doctor(config_file).stdout
+
+
 @pytest.mark.parametrize(("net", "is_said"), [("linear", False), ("log_softmax", True)])
 def test_a_bank_that_nothing_is_compared_with_is_said(config_file: Path, net: str, is_said: bool) -> None:
     bank = ("--set", "data.in_dist.bank={source: 'sklearn:digits', select: {start: 100, stop: 120}}")

@@ -33,17 +33,18 @@ def write_run(
     distinct: dict[str, int] | None = None,
     classes: dict[str, int] | None = None,
     class_names: list[str] | None = None,
+    unlabelled: dict[str, int] | None = None,
 ) -> Path:
     """A run whose split `copied` begins with copies, and whose split `tested` is made of test samples.
 
-    Each split has so many distinct samples and classes.
+    Each split has so many distinct samples and classes, and the last so many of its samples have no label.
     """
     wrong = {"in_dist.fit": 5, "in_dist.test": wrong_of_test}
 
     def rows(split: str) -> ShardRows:
         generator = np.random.default_rng(list(split.encode()))
         far, labelled = split.startswith("ood"), (classes or {}).get(split, 2)
-        labels = generator.integers(0, max(1, labelled), SIZE)
+        labels, lasts = generator.integers(0, max(1, labelled), SIZE), SIZE - (unlabelled or {}).get(split, 0)
         places = np.arange(SIZE) % (distinct or {}).get(split, SIZE)
         source = "in_dist.test" if split == tested else split
         origins = ["in_dist.fit" if split == copied and place < 3 else source for place in places]
@@ -51,7 +52,7 @@ def write_run(
             split,
             NAMES,
             np.exp(generator.normal(3.0 * far, 1.0, (SIZE, len(NAMES)))),
-            labels=labels if labelled and not far else np.full(SIZE, -1),
+            labels=np.where(np.arange(SIZE) < lasts, labels, -1) if labelled and not far else np.full(SIZE, -1),
             predictions=np.where(np.arange(SIZE) < wrong.get(split, 0), 1 - labels, labels),
             content_hashes=[f"{origin}-{place}" for origin, place in zip(origins, places, strict=True)],
         )
@@ -202,6 +203,16 @@ def test_a_test_set_without_labels_is_called_so(tmp_path: Path) -> None:
     assert "warning: in_dist.test has no labels, so nothing is said of wrong predictions there" in result.stdout
     assert "no sample of" not in result.output
     assert cli("evaluate", run, "-q").exit_code in (0, 3)
+
+
+def test_samples_without_a_label_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", wrong_of_test=5, unlabelled={"in_dist.fit": 4, "in_dist.test": 1, "ood.far": 9})
+    fitted, evaluated = (cli(command, run, "-q").stdout for command in ("fit-meta", "evaluate"))
+    said = (
+        "warning: samples without a label say nothing of wrong predictions: 4 of 30 of in_dist.fit, 1 of 30 of "
+        "in_dist.test; give their labels, if there are any\n"
+    )
+    assert (fitted.count(said), evaluated.count(said)) == (1, 1)
 
 
 def test_samples_to_fit_on_without_labels_are_refused(tmp_path: Path) -> None:

@@ -46,6 +46,16 @@ def test_one_broken_file_is_warned_of_once(config_file: Path, tmp_path: Path) ->
     assert all(line.endswith("; 2 more samples of ood.second, ood.third for the same reason") for line in warned)
 
 
+def test_samples_without_a_label_are_counted(config_file: Path, tmp_path: Path) -> None:
+    labels = np.where(np.arange(12) < 5, -1, np.arange(12) % 10)
+    np.savez(tmp_path / "some.npz", images=np.zeros((12, 8, 8), dtype=np.uint8), labels=labels)
+    result = cli("extract", config_file, "--set", "data.in_dist.fit={source: 'npz:some.npz'}", "--trust-code")
+    said = (
+        "warning: samples without a label say nothing of wrong predictions: 5 of 12 of in_dist.fit; give their labels"
+    )
+    assert said in result.stdout, result.output
+
+
 def test_options_end_up_in_the_config_of_the_run(config_file: Path, tmp_path: Path) -> None:
     options = [
         "--out",
