@@ -176,13 +176,15 @@ def answer_of(
     useful = [each for each in told if each.finds_something]
     tasks = [task for task in SOUGHT if task in choices and any(each.area.task == task for each in useful)]
     uses = [Use(task=task, score=choices[task].score, words=describe_score(choices[task].score)) for task in tasks]
-    caught = [each for each in _caught(found, records, groups) if each.task in tasks]
+    protocols = {each.area.task: each.protocol for each in found}
+    caught = [each for each in _caught(protocols, records, groups) if each.task in tasks]
     sentences = [
         _use(uses),
         _catches(uses, caught),
-        _chosen_without(caught, _caught(found, records, groups, score=CHOSEN_APART)),
+        _chosen_without(caught, _caught(protocols, records, groups, score=CHOSEN_APART)),
         _compared(told),
         *_advice(told, groups, deciding),
+        _known_to_a_bundle(told, records, groups),
         _gradients(useful, uses, without_gradients),
         *(f"No verdict on {SOUGHT[task]}: {words}." for task, words in wanting.items()),
     ]
@@ -242,14 +244,13 @@ def _rounded(count: float) -> str:
 
 
 def _caught(
-    found: Sequence[Verdict],
+    protocols: Mapping[str, str],
     records: Sequence[Record],
     groups: Mapping[str, Sequence[str]],
     *,
     score: str = CHOSEN,
 ) -> list[DetectionRate]:
-    """What is caught of every OOD set under the protocol of the verdict, and then of wrong predictions."""
-    protocols = {each.area.task: each.protocol for each in found}
+    """What is caught of every OOD set under the protocol of each task, and then of wrong predictions."""
     group_of = groups_by_set(groups)
     shares = [
         each
@@ -391,6 +392,21 @@ def _advice(found: Sequence[Verdict], groups: Mapping[str, Sequence[str]], decid
         *([f"The chosen score does not find {_listed(named)}."] if named else []),
         *([f"No score tells {_listed(by_none)} from the rest."] if by_none else []),
     ]
+
+
+def _known_to_a_bundle(found: Sequence[Verdict], records: Sequence[Record], groups: Mapping[str, Sequence[str]]) -> str:
+    """What a bundle catches of sets that its model finds where it is fitted on some of them, and not otherwise.
+
+    The verdict leaves each set out of the fit where the model of bundles knows them all.
+    """
+    lost = {
+        each.what
+        for each in verdicts_on_sets(found)
+        if each.finds_nothing and each.area.task == "ood" and each.protocol == "leave_one_dataset_out"
+    }
+    half = _caught({"ood": "known"}, records, groups)
+    named = [replace(each, group=None).phrase for each in half if each.what in lost]
+    return f"A bundle is fitted on samples of such kinds too: of others it catches {_listed(named)}." if named else ""
 
 
 def advice_by_task(found: Sequence[Verdict], deciding: str = DECIDING) -> dict[str, tuple[str, str]]:

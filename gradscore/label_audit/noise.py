@@ -28,8 +28,7 @@ FREQUENCY_SD = 0.5
 """Standard deviation of the logarithm of how frequent a class truly is, against its labels, before these are looked at.
 
 Without a bound, samples that the last layers tell badly become true samples of rare classes: with nine tenths in one of
-ten classes, half as many again were counted. With half of it, fewer are found where a class is
-mistaken for another one and not the other way round."""
+ten classes, half as many again were counted. A narrower one finds fewer where mistakes go one way."""
 
 STEPS = 50
 """Steps of expectation and maximisation; the count moves by less than a hundredth of itself afterwards."""

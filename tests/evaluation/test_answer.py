@@ -255,6 +255,16 @@ def test_a_set_that_is_not_found_is_named(others: list[Record], by_best: float, 
     assert not any("mnist" in each for each in found.sentences if each.startswith(("Against", "Chosen")))
 
 
+@pytest.mark.parametrize(("by_known", "says"), [(0.8, "80 % of mnist"), (0.1, "10 % of mnist"), (None, None)])
+def test_what_a_bundle_catches_of_a_kind_that_it_was_fitted_on_is_said(by_known, says) -> None:
+    lost = useless("mnist", by_best=0.7)
+    known = of_set("mnist", gain=SURE, by_gradients=SURE, caught=by_known or 0.0)
+    found = answer([*BAGS, *lost, *(replace(each, protocol="known") for each in known if says)])
+    expected = [f"A bundle is fitted on samples of such kinds too: of others it catches {says}."] if says else []
+    assert [each for each in found.sentences if "bundle" in each] == expected
+    assert "The chosen score does not find mnist (an AUROC of 0.30; knn has 0.70)." in found.sentences
+
+
 def test_a_baseline_that_is_shown_to_be_better_is_a_verdict_where_the_score_tells_nothing() -> None:
     unsure = of_set("in_dist.test", gain=LOST, by_gradients=LOST, caught=0.09, area=0.54, half=0.1,
                     task="misclassification")  # fmt: skip
