@@ -64,6 +64,18 @@ def _doubts(run: RunFolder) -> list[Notice]:
         return [Notice(f"whether its labels are those of the network cannot be told: {error}", "warning")]
 
 
+def _add_accuracies(table: Table, comparison: Comparison, *, of: Path) -> None:
+    from gradscore.evaluation import signed
+
+    judged = [each for each in comparison.compared if each.run == of and each.task == "misclassification"]
+    found = {each.dataset: each for each in judged}  # once for all protocols
+    if found:
+        table.add_row(Text("accuracy of the network", style="bold"))
+    for name, each in found.items():
+        first, second = (1 - wrong / each.n for wrong in each.n_positive)
+        table.add_row(printable(f"{name} ({each.n})"), cell(first), cell(second), signed(second - first, 4), "-", "-")
+
+
 def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -> None:
     from gradscore.evaluation import signed
 
@@ -74,6 +86,7 @@ def _print(output: Output, comparison: Comparison, *, first: Path, score: str) -
             title = f"AUROC of {score}: {each.run} against {first}"
             tables[each.run] = figures_table(["data set"], ["first", "second", "change", "interval", "p"], title=title)
             last = ""
+            _add_accuracies(tables[each.run], comparison, of=each.run)
         heading = f"{each.task}, {each.protocol}"
         if heading != last:
             tables[each.run].add_row(Text(printable(heading), style="bold"))

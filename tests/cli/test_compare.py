@@ -57,3 +57,33 @@ def test_names_are_not_read_as_markup(runs: list[str]) -> None:
 
 def test_compares_another_score(runs: list[str]) -> None:
     assert "+0.0000" in cli("compare", *runs, "--score", "energy").stdout
+
+
+def test_accuracies_of_two_networks_stand_first(tmp_path: Path) -> None:
+    runs = []
+    for name, wrong in {"good": 4, "worse": 10}.items():
+        write_manifest(tmp_path / name)
+        leading = dict.fromkeys(LEADING, 0) | {"split": "in_dist.test", "content_hash": [str(n) for n in range(N)]}
+        tables = [
+            pd.DataFrame(
+                {
+                    **leading,
+                    "task": task,
+                    "protocol": protocol,
+                    "dataset": dataset,
+                    "positive": positive,
+                    "chosen": np.arange(N),
+                }
+            )
+            for task, protocol, dataset, positive in (
+                ("ood", "known", "noise", np.arange(N) % 2 == 0),
+                ("misclassification", "in_dist_only", "in_dist.test", np.arange(N) < wrong),
+                ("misclassification", "known", "in_dist.test", np.arange(N) < wrong),
+            )
+        ]
+        write_scores(tmp_path / name / "evaluation", pd.concat(tables), of=made_of(RunFolder(tmp_path / name)))
+        runs.append(str(tmp_path / name))
+    lines = cli("compare", *runs).stdout.splitlines()
+    place = next(place for place, line in enumerate(lines) if "accuracy of the network" in line)
+    assert lines[place + 1].split() == ["in_dist.test", "(40)", "0.9000", "0.7500", "-0.1500", "-", "-"]
+    assert "ood, known" in lines[place + 2]
