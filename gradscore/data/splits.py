@@ -85,6 +85,15 @@ Label = Annotated[int | str, BeforeValidator(_number_or_name), AfterValidator(_i
 """A label of a source, or a class of the network: its number, or its name."""
 
 
+def _names_of_kinds(kinds: Any) -> Any:
+    if isinstance(kinds, str) or (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        return kinds
+    raise ValueError(
+        f"wanted 'auto' or a list of kinds ({', '.join(SYNTHETIC)}); a set of your own is one of data.ood with "
+        "auxiliary: true"
+    )
+
+
 def _synthetic_kinds(kinds: str | list[str]) -> str | list[str]:
     if kinds == "auto":
         return kinds
@@ -96,7 +105,7 @@ def _synthetic_kinds(kinds: str | list[str]) -> str | list[str]:
     return without_repeats(kinds)
 
 
-SyntheticKinds = Annotated[str | list[str], AfterValidator(_synthetic_kinds)]
+SyntheticKinds = Annotated[str | list[str], BeforeValidator(_names_of_kinds), AfterValidator(_synthetic_kinds)]
 
 ClassNameList = Annotated[list[ClassName] | Path | None, AfterValidator(_names_or_file)]
 

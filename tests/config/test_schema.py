@@ -65,6 +65,8 @@ BANK = 'data.in_dist.bank={source: "sklearn:digits"}'
 AUXILIARY = {
     "unknown": ("data.auxiliary=[fog]", "no synthetic set 'fog'"),
     "one name": ("data.auxiliary=mixup", "wanted 'auto' or a list of kinds, got 'mixup'"),
+    "sets of one's own": ("data.auxiliary=[{name: other, source: npz:a.npz}]", r"wanted 'auto' or a list of kinds "
+                          r"\(.*mixup.*\); a set of your own is one of data\.ood with auxiliary: true$"),
     "twice": ("data.auxiliary=[mixup, mixup]", "mixup"),
     "the name of a given set": ("data={in_dist: {fit: {source: a}, test: null}, auxiliary: [mixup], ood: "
                                 "[{name: mixup, source: a, auxiliary: true}]}", "mixup"),
