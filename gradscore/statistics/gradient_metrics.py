@@ -284,9 +284,10 @@ class GradientMetricCollector:
 
         Raises:
             ValueError: the loss requires no gradient or is not of shape (N,) or (N, T).
-            CoupledSamplesError: the losses depend on one another, as with batch norm in training mode. A mean over the
-                batch that is added to each loss is a part of it, whose gradient counts; `gradscore.features` refuses
-                one, since it can compute a sample's loss alone.
+            CoupledSamplesError: the losses depend on one another, as with batch norm in training mode, or where their
+                mean is added to each of them. The mean of a second forward pass that is added to each loss is a part of
+                it, whose gradient counts; `gradscore.features` refuses that, too, since it can compute a sample's loss
+                alone.
         """
         loss = _of_samples(loss)
         self.reset()

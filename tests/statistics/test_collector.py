@@ -154,6 +154,16 @@ def test_refuses_train_mode_batch_norm(net):
         GradientMetricCollector(Max(net.fc))(loss_of(net.train()))
 
 
+def test_a_mean_of_a_second_forward_pass_counts_and_one_of_the_same_is_refused(net):
+    samples, metrics = torch.randn(N, 2, 6, 6, dtype=torch.float64), [PNorm(net.conv), Mean(net.fc)]
+    losses = net(samples).pow(2).sum(1)
+    of_second = losses + net(samples).mean()
+    found = GradientMetricCollector(metrics)(of_second, retain_graph=True)
+    torch.testing.assert_close(found, one_by_one(metrics, of_second).double())
+    with pytest.raises(CoupledSamplesError):
+        GradientMetricCollector(metrics)(losses + losses.mean())
+
+
 BAD_LOSSES = {
     "no gradient": (torch.ones(3), "must require a gradient"),
     "scalar": (torch.ones((), requires_grad=True) * 2, r"shape \(N,\) or \(N, T\), got \(\)"),
