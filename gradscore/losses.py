@@ -1,8 +1,10 @@
 """Losses of one sample and their gradients at the logits.
 
-The gradient is computed in float64 in closed form and without cancellation, and comes as a direction of moderate size
-and a power of two. The direction can pass through a network in any precision; statistics of the result are multiplied
-by the scale afterwards. So a sample that the classifier is certain of neither underflows to zero nor ties with others.
+The gradient is computed in float64 in closed form, and without cancellation except where logits nearly tie: there the
+gradients of `uniform` and `entropy` fall to zero and are right to 1e-14, not to such a share of themselves. It comes as
+a direction of moderate size and a power of two. The direction can pass through a network in any precision; statistics
+of the result are multiplied by the scale afterwards. So a sample that the classifier is certain of neither underflows
+to zero nor ties with others.
 
 A loss is a function of logits (N, K), and of labels (N,) int64 from 0 to K - 1 where it looks at given ones.
 """

@@ -55,6 +55,17 @@ def test_equals_the_closed_form(loss, logits):
     assert abs(found.value.item() - value) / value < 1e-12
 
 
+TIES = {"of all": [1e-9, 0.0, 0.0], "of the largest": [1.0, 0.9999999, -30.0], "of many": [1e-6, *[0.0] * 99]}
+
+
+@pytest.mark.parametrize("logits", TIES.values(), ids=TIES)
+@pytest.mark.parametrize("loss", SINGLE)
+def test_where_logits_nearly_tie_gradients_are_right_to_an_absolute_error(loss, logits):
+    found = LOSSES[loss](torch.tensor([logits], dtype=torch.float64))
+    got = [mpmath.mpf(d) * mpmath.mpf(found.scale.item()) for d in found.direction[0].tolist()]
+    assert max(abs(a - b) for a, b in zip(got, truth(loss, logits)[0], strict=True)) < 1e-14
+
+
 def truth_of_label(logits, label):
     """Gradient and value of the loss of a given label with 1,000 digits."""
     with mpmath.workdps(1000):
