@@ -57,7 +57,8 @@ class Overlap:
             return f"left out of {self.second.name}"
         if self.first.name == TEST and self.second.is_reported:
             return "both are reported, so they count in both"
-        return "left out where they would fit"
+        counted = ", but counted as OOD in the figures" if self.second.is_reported_ood else ""
+        return f"left out where they would fit{counted}"
 
 
 @dataclass(frozen=True)
@@ -124,23 +125,27 @@ def duplicate_notices(found: Iterable[Overlap | Copies]) -> list[str]:
 
 
 def copied_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Notice]:
-    """A caution for each reported OOD set of which half or more are copies of in-distribution samples.
+    """A caution for each reported OOD set with copies of in-distribution samples: half or more, or some that count.
 
     Args:
         content: split -> content hashes of its samples.
     """
-    known = _column(pd.concat([values for split, values in content.items() if split.kind not in ("ood", "shifted")]))
-    sets = {split: _column(values) for split, values in content.items() if split.is_reported_ood}
-    counts = {split: pc.sum(pc.is_in(values, value_set=known)).as_py() for split, values in sets.items()}
-    return [
-        Notice(
-            f"{split.name}: {count} of {len(content[split])} samples are copies of in-distribution samples: its "
-            "figures, and means with it, say little of OOD samples; give other samples",
-            "caution",
-        )
-        for split, count in counts.items()
-        if count is not None and count >= MOSTLY * len(content[split])
-    ]
+    known = pd.concat([values for split, values in content.items() if split.kind not in ("ood", "shifted")])
+    tested = pd.concat([known[:0], *(values for split, values in content.items() if split.kind == TEST)])
+    notices = []
+    for split, values in content.items():
+        if not split.is_reported_ood or values.empty:
+            continue
+        copies = are_in(values, known)
+        counted = int((copies & ~are_in(values, tested) & ~values.duplicated().to_numpy(dtype=bool)).sum())
+        said = f"{split.name}: {copies.sum()} of {len(values)} samples are copies of in-distribution samples"
+        if copies.sum() >= MOSTLY * len(values):
+            little = "its figures, and means with it, say little of OOD samples; give other samples"
+            notices.append(Notice(f"{said}: {little}", "caution"))
+        elif counted:
+            rest = f"only those of {TEST} are left out, so {counted} count{'s' * (counted == 1)} as OOD in its figures"
+            notices.append(Notice(f"{said}: {rest}; give other samples", "caution"))
+    return notices
 
 
 def shared_set_notices(content: Mapping[SplitInfo, pd.Series[str]]) -> list[Notice]:

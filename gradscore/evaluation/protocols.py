@@ -138,7 +138,7 @@ class MetaModelSpecs:
         skipped: a sentence for each that cannot be had.
         overlaps: the splits with images in common.
         copies: the reported splits that hold images several times.
-        copied_sets: cautions: OOD sets mostly made of in-distribution samples, and those with samples in common.
+        copied_sets: cautions: OOD sets with in-distribution samples, and those with samples in common.
         common: which samples of `in_dist.fit` and auxiliary sets all OOD models share, whichever protocols are wanted;
             None without such.
     """

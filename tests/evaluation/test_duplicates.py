@@ -43,6 +43,7 @@ def test_distinct_images_are_counted():
 WORDS = {
     "one": (FOUND[0], "1 sample is both in in_dist.fit and in in_dist.test; left out where they would fit"),
     "many": (FOUND[1], "2 samples are both in in_dist.fit and in ood.x; left out where they would fit"),
+    "counted as OOD": (FOUND[1], "left out where they would fit, but counted as OOD in the figures"),
     "both reported": (FOUND[2], "1 sample is both in in_dist.test and in ood.x; left out of ood.x"),
     "shifted": (
         overlap(TESTED, SplitInfo("shifted.x", "shifted")),
@@ -105,6 +106,29 @@ def test_ood_sets_of_copies_of_in_distribution_samples_are_warned_of():
     (found,) = copied_set_notices(content)
     assert found.startswith("ood.x: 2 of 4 samples are copies of in-distribution samples")
     assert found.level == "caution"
+
+
+def test_a_few_copies_of_in_distribution_samples_that_count_as_ood_are_warned_of():
+    """Of X: of in_dist.fit b, twice, which counts once; of calibration c; d of in_dist.test does not count."""
+    content = {
+        FITTED: pd.Series(["a", "b", "d"]),
+        TESTED: pd.Series(["d"]),
+        CALIBRATING: pd.Series(["c"]),
+        X: pd.Series(["b", "b", "c", "d", *"stuvw"]),
+        Y: pd.Series(["a", *"xyz"]),
+    }
+    assert [(each.level, str(each)) for each in copied_set_notices(content)] == [
+        (
+            "caution",
+            "ood.x: 4 of 9 samples are copies of in-distribution samples: only those of in_dist.test are left out, so "
+            "2 count as OOD in its figures; give other samples",
+        ),
+        (
+            "caution",
+            "ood.y: 1 of 4 samples are copies of in-distribution samples: only those of in_dist.test are left out, so "
+            "1 counts as OOD in its figures; give other samples",
+        ),
+    ]
 
 
 def test_samples_in_several_ood_sets_are_warned_of():
