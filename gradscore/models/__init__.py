@@ -40,6 +40,7 @@ from .weights import (
     StateDict,
     attribute_state,
     coarsest_dtype,
+    is_of_weights,
     memory_state,
     read_weights,
     weights_sha256,

@@ -12,7 +12,7 @@ import re
 import struct
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -108,6 +108,7 @@ class StateDict:
         keys: under which they lie in the file, from the outside in, or places in a list; none where they are all it
             holds.
         beside: keys in the place of the last of them that hold weights of the same names.
+        averages: keys to lists of tensors of the shapes of such weights, as averages of them are kept.
         class_names: in the order of the outputs, where the file names them; None where it does not.
         has_objects: other objects than plain values lie beside; `torch.load` reads such a file where it may run code.
     """
@@ -117,6 +118,7 @@ class StateDict:
     beside: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
     has_objects: bool = False
+    averages: tuple[Keys, ...] = ()
 
 
 def read_state_dict(path: Path) -> StateDict:
@@ -153,16 +155,23 @@ def read_state_dict(path: Path) -> StateDict:
                 f"torch.save({{name: torch.as_tensor(value) for name, value in {whole}.items()}}, {_other(path)!r})"
             )
         key = next((name for name in wrong if isinstance(state[name], StandIn)), None)
-        advice = (
-            "wanted a state dict: names and tensors"
-            if key is None
-            else f"where {key!r} is the network and you trust the file, save its weights alone: "
-            f"torch.save({whole}[{key!r}].state_dict(), {_other(path)!r})"
-        )
+        advice = "wanted a state dict: names and tensors"
+        if key is not None:
+            advice = (
+                f"where {key!r} is the network and you trust the file, save its weights alone: "
+                f"torch.save({whole}[{key!r}].state_dict(), {_other(path)!r})"
+            )
+        elif inner := next(iter(_lists(state)), None):
+            advice = (
+                f"{_subscript(inner)} may be weights without names; copy them into the network, as `model`, and save it"
+                f"{_copied_in(path, (*keys, *inner), has_objects=has_objects)}"
+            )
         count = "1 entry that is not a tensor" if len(wrong) == 1 else f"{len(wrong)} entries that are not tensors"
         raise ModelError(f"checkpoint {path} holds {count}: {some(wrong)}; {advice}")
     tensors = {str(name): value for name, value in state.items()}
-    return StateDict(tensors, keys, beside, _class_names(content), has_objects)
+    lists = _lists(content) if isinstance(content, Mapping) else {}
+    averages = tuple(keys for keys, values in lists.items() if _are_parameters(values, tensors.values()))
+    return StateDict(tensors, keys, beside, _class_names(content), has_objects, averages)
 
 
 def format_of(path: Path) -> Format:
@@ -326,12 +335,46 @@ def _inside(content: Mapping[Any, object], kind: type, *, depth: int = 4) -> lis
     ]
 
 
+def _lists(content: Mapping[Any, object]) -> dict[Keys, Sequence[Tensor]]:
+    """Lists of floating tensors in a mapping, or in a mapping there, by the keys that lead to them."""
+    found: dict[Keys, object] = {(key,): value for key, value in content.items()}
+    inside = [(key, value) for key, value in content.items() if isinstance(value, Mapping)]
+    found |= {(key, name): each for key, value in inside for name, each in value.items()}
+    return {keys: value for keys, value in found.items() if _is_list(value)}
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Tensor]]:
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(each, Tensor) and each.is_floating_point() for each in value)
+    )
+
+
+def _are_parameters(values: Sequence[Tensor], state: Iterable[Tensor]) -> bool:
+    """Whether tensors have the shapes of parameters in a state dict, in its order, with buffers between them."""
+    shapes = [each.shape for each in state if each.is_floating_point()]
+    left = iter(shapes)
+    return all(each.shape in left for each in values) and 2 * len(values) >= len(shapes)
+
+
 def _taken_out(path: Path, keys: Keys, *, has_objects: bool) -> str:
     """The line that saves what lies under some keys of a file, after what it is for."""
+    trusting, found = _loaded(path, keys, has_objects=has_objects)
+    return f"{trusting}: import torch; torch.save({found}, {_other(path)!r})"
+
+
+def _copied_in(path: Path, keys: Keys, *, has_objects: bool) -> str:
+    """The line that saves a model with a list of parameters from a file, after what it is for."""
+    trusting, found = _loaded(path, keys, has_objects=has_objects)
+    copied = f"[own.data.copy_(value) for own, value in zip(model.parameters(), {found}, strict=True)]"
+    return f"{trusting}: import torch; {copied}; torch.save(model.state_dict(), {_other(path)!r})"
+
+
+def _loaded(path: Path, keys: Keys, *, has_objects: bool) -> tuple[str, str]:
+    """What has to be trusted, if anything, and the code that loads what lies under some keys of a file."""
     trusting, option = (", where you trust the file", ", weights_only=False") if has_objects else ("", "")
-    return (
-        f"{trusting}: import torch; torch.save(torch.load({str(path)!r}{option}){_subscript(keys)}, {_other(path)!r})"
-    )
+    return trusting, f"torch.load({str(path)!r}{option}){_subscript(keys)}"
 
 
 def _subscript(keys: Keys) -> str:
@@ -436,13 +479,20 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
         )
     model.load_state_dict(state, strict=False)
     notices, where = [], called or str(path)
+    file = Path(Path(called).name) if is_address(called) else path
     if whole.beside:
-        file = Path(Path(called).name) if is_address(called) else path
         other = (*whole.keys[:-1], whole.beside[0])
         notices.append(
             f"checkpoint {where} holds several state dicts: {whole.keys[-1]!r} was taken, "
             f"{some([repr(key) for key in whole.beside])} {'was' if len(whole.beside) == 1 else 'were'} not; "
             f"to have another{_taken_out(file, other, has_objects=whole.has_objects)}"
+        )
+    if whole.averages:
+        keys = whole.averages[0]
+        notices.append(
+            f"checkpoint {where} holds weights without names in {_subscript(keys)}, maybe averages, which were not "
+            "taken; to have them, copy them into the network, as `model`"
+            f"{_copied_in(file, keys, has_objects=whole.has_objects)}"
         )
     left_out = [name for name in found if name not in taken]
     if left_out:
@@ -454,6 +504,11 @@ def load_checkpoint(model: nn.Module, path: Path, *, prefix: str | None = None, 
     elif prefix:
         notices.append(f"all names in checkpoint {where} begin with {prefix!r}, which was taken off to fit the model")
     return notices
+
+
+def is_of_weights(notice: str) -> bool:
+    """Whether a notice of a run, which keeps them as plain text, is one of `load_checkpoint`."""
+    return notice.startswith("checkpoint ") or " names in checkpoint " in notice
 
 
 def misfits(problems: Mapping[str, Sequence[str]]) -> str:

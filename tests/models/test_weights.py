@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gradscore.errors import ModelError
-from gradscore.models import read_weights
+from gradscore.models import is_of_weights, read_weights
 from gradscore.models.weights import load_checkpoint
 
 
@@ -356,7 +357,63 @@ def test_the_state_dict_that_was_taken_of_several_is_said(tmp_path: Path, conten
     torch.save(content, tmp_path / "model.pt")
     (notice,) = notices_of(tmp_path / "model.pt")
     assert f"holds several state dicts: {taken!r} was taken, {left!r} was not" in notice
+    assert is_of_weights(notice)
     assert read_weights(tmp_path / "model.pt").tensors["weight"].unique().tolist() == [1]
+
+
+NORMED = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+AVERAGED = [torch.full_like(each, 3.0) for each in NORMED.parameters()]
+LISTS = {
+    "as of torch_ema": {"ema": {"decay": 0.99, "shadow_params": AVERAGED, "collected_params": []}},
+    "by itself": {"averages": tuple(AVERAGED)},
+    "beside an object": {"ema": {"shadow_params": AVERAGED}, "arguments": Settings()},
+}
+
+
+@pytest.mark.parametrize("beside", LISTS.values(), ids=LISTS)
+def test_averages_without_names_are_said_and_the_line_for_them_copies_them(tmp_path: Path, beside: dict) -> None:
+    torch.save({"model": NORMED.state_dict(), "rng": [torch.zeros(8, dtype=torch.uint8)], **beside}, tmp_path / "m.pt")
+    model = deepcopy(NORMED)
+    (notice,) = load_checkpoint(model, tmp_path / "m.pt")
+    assert "holds weights without names in [" in notice
+    assert is_of_weights(notice)
+    run_copying(notice, model)
+    found = torch.load(tmp_path / "m_weights.pt")
+    assert all(bool((found[name] == 3).all()) for name, _ in NORMED.named_parameters())
+    torch.testing.assert_close(found["1.running_var"], NORMED.state_dict()["1.running_var"])
+
+
+def test_lists_of_other_shapes_are_no_averages(tmp_path: Path) -> None:
+    torch.save(
+        {"model": NORMED.state_dict(), "losses": [torch.ones(())], "turned": AVERAGED[::-1], "some": AVERAGED[:1]},
+        tmp_path / "m.pt",
+    )
+    assert load_checkpoint(deepcopy(NORMED), tmp_path / "m.pt") == []
+
+
+ALONE = {
+    "below a key": ({"optimizer": {"lr": 0.1}, "ema": {"decay": 0.9, "shadow_params": AVERAGED}}, "'ema'"),
+    "outermost": ({"decay": 0.9, "shadow_params": AVERAGED}, "'shadow_params'"),
+}
+
+
+@pytest.mark.parametrize(("content", "key"), ALONE.values(), ids=ALONE)
+def test_averages_without_names_alone_are_refused_with_a_line_that_names_them(tmp_path: Path, content, key) -> None:
+    torch.save(content, tmp_path / "m.pt")
+    with pytest.raises(ModelError, match=r"entries that are not tensors: .*may be weights without names") as caught:
+        load_checkpoint(deepcopy(NORMED), tmp_path / "m.pt")
+    assert f"[{key}]" in str(caught.value)
+    run_copying(str(caught.value), deepcopy(NORMED))
+    again = deepcopy(NORMED)
+    assert load_checkpoint(again, tmp_path / "m_weights.pt") == []
+    assert all(bool((each == 3).all()) for each in again.parameters())
+
+
+def run_copying(message: str, model: nn.Module) -> None:
+    """Runs the line that a message advises to copy weights into a model."""
+    line = re.search(r"import torch; \[own\..+; torch\.save\(model\.state_dict\(\), '[^']+_weights\.pt'\)", message)
+    assert line is not None, message
+    exec(line[0], {"model": model})
 
 
 @pytest.mark.parametrize("beside", [{}, {"arguments": Settings()}], ids=["nothing else", "an object"])
