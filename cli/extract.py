@@ -144,6 +144,7 @@ def _share_extracted(
 
 def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> None:
     """Says what an extraction did; if `brief`, what is no warning goes to standard error, and figures go."""
+    from gradscore.models import is_of_weights
     from gradscore.store import MANIFEST
 
     if summary.was_complete:
@@ -153,6 +154,7 @@ def report(output: Output, summary: ExtractSummary, *, brief: bool = False) -> N
     listed = str(summary.run / MANIFEST)
     output.tell(*(Notice(line, "caution") for line in _skipped(summary.splits)), rest=listed)
     if brief:
+        output.tell(*filter(is_of_weights, summary.notices), stderr=True)
         return
     output.show(_table(summary.splits))
     if summary.accuracy is not None:

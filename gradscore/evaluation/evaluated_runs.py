@@ -16,6 +16,7 @@ from ..baselines import FittedBaselines
 from ..data import BANK, FIT, TEST
 from ..errors import EvaluationError, StoreError
 from ..meta import ScoreChoice
+from ..models import is_of_weights
 from ..notices import Notice, by_urgency
 from ..store import RunFolder, changing, label_warnings, refuse_other_content
 from ..system import clear_page, some, write_text
@@ -138,7 +139,8 @@ def evaluate_run(run: RunFolder, *, skipped: Sequence[str] | None = None) -> Eva
         fitted = [spec for spec in found.specs if scorer.has_model(spec)]
         for spec in fitted:
             identities.check(spec.label, scorer.model(spec))
-        notices: list[str] = [*class_notices(run), *duplicate_notices([*found.copies, *found.overlaps])]
+        notices: list[str] = [*filter(is_of_weights, run.manifest.notices), *class_notices(run)]
+        notices += duplicate_notices([*found.copies, *found.overlaps])
         notices += [*near.sentences(), *(found.skipped if skipped is None else skipped)]
         notices += [
             f"{spec.label}: no meta model in {run.meta_path / spec.label}; fit-meta could not fit it, or was not run "

@@ -1,10 +1,13 @@
 """`run` does what extract, fit-meta and evaluate do one after the other."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import cli
+from safetensors.torch import load_file
 
 from gradscore.baselines import BASELINES
 from gradscore.columns import feature_columns
@@ -76,3 +79,25 @@ def test_what_looks_at_gradients_needs_a_loss(small_run: Path, tmp_path: Path) -
     result = run(small_run, tmp_path / "run", *options)
     assert result.exit_code == 2
     assert "features.average_gradients needs gradients" in result.stderr
+
+
+def prefixed(weights: dict) -> dict:
+    return {f"module.{name}": each for name, each in weights.items()}
+
+
+CHECKPOINTS = {
+    "an average beside": (lambda of: {"model": of, "ema": of}, "holds several state dicts: 'model' was taken, 'ema'"),
+    "a prefix": (prefixed, "begin with 'module.', which was taken off to fit the model"),
+    "one of two by a prefix": (lambda of: {**prefixed(of), "loss.weight": torch.ones(4)}, "1 other was left out"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_says_what_of_the_checkpoint_was_taken(small_run: Path, tmp_path: Path, make, message: str) -> None:
+    torch.save(make(load_file(small_run.parent / "net.safetensors")), tmp_path / "net.pt")
+    options = ["--set", f"model.checkpoint={tmp_path / 'net.pt'}", "--set", "features.losses=[]"]
+    options += ["--set", "model.prefix=module."] if "left out" in message else []
+    result = run(small_run, tmp_path / "run", *options)
+    assert result.exit_code in (0, 3), result.output
+    assert message in " ".join(result.stderr.split())
+    assert any(message in each for each in json.loads(cli("evaluate", tmp_path / "run", "--json").stdout)["notices"])
