@@ -175,7 +175,7 @@ def ranked(table: pd.DataFrame, *, class_names: Sequence[str] | None = None, see
         nearest={},
         class_names=class_names,
         notices=[lost_too_much] if left_out else [],
-        doubt=_doubt(samples.logits, labels),
+        doubt=_doubt(samples.logits, labels) or _doubt_of_features(fitted, labels),
         memorised=memorised(fitted, samples.logits, labels),
     )
     copies = labels_of_copies(samples.content, labels)
@@ -205,6 +205,17 @@ def _doubt(logits: FloatArray, labels: IntArray) -> str | None:
         means = f"{columns} means little then"
     measured = f"the network's accuracy by these labels is {agreement.accuracy:.3f}"
     return f"{measured}{doubt.after(doubt.number, digits=3)}: {means}; {_LOOK}"
+
+
+def _doubt_of_features(fitted: FloatArray, labels: IntArray) -> str | None:
+    """What is to be said where last layers (N, K) agree with the labels of other samples no more than by chance."""
+    agreement = agreement_of(labels, fitted.argmax(axis=1), classes=fitted.shape[1])
+    if not agreement.is_at_chance:
+        return None
+    return (
+        f"last layers that are fitted to other samples agree with {agreement.accuracy:.1%} of the labels, which is "
+        "chance, so they cannot say which are wrong: audit with a network whose features tell these classes apart"
+    )
 
 
 def _ordered(audit: Audit, bank: Bank) -> Audit:

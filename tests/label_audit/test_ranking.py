@@ -471,3 +471,19 @@ def test_the_penalty_is_weaker_where_other_samples_are_predicted_better(
 )
 def test_a_probability_in_words_is_certain_only_where_it_is_one(probability: float, words: str) -> None:
     assert _share(probability) == words
+
+
+def test_features_that_say_nothing_of_other_samples_are_said() -> None:
+    """A network that has learnt noise by heart agrees with most labels; four of five labels were said to be wrong."""
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(300, 120, generator=generator), torch.arange(300) % 5
+    net = nn.Linear(120, 5)
+    with torch.no_grad():
+        targets = F.one_hot(labels, 5).float()
+        net.weight.copy_(30 * torch.linalg.lstsq(inputs, targets).solution.T)
+        net.bias.zero_()
+    assert (net(inputs).argmax(1) == labels).float().mean() > 0.6
+    found = gradscore.audit(net.eval(), (inputs, labels))
+    assert found.doubt is not None
+    assert "last layers that are fitted to other samples agree with" in found.sentence
+    assert "labels are wrong" not in found.sentence
