@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -29,7 +29,7 @@ from .metrics import auroc
 from .near_duplicates import NearDuplicates, find_near_duplicates
 from .prepared import rounding_notices
 from .protocols import FitIdentities, MetaModelSpec
-from .records import Record, group_records, joint_records, near_duplicate_records, remarks, score_records
+from .records import Record, group_records, joint_records, near_duplicate_records, rank_alike, remarks, score_records
 from .score_tables import SET_KEY, ScoreFile, ScoreTables, made_of, read_scores, score_columns, scores_of
 from .verdicts import Verdict, verdicts, with_single_sets
 
@@ -341,13 +341,19 @@ def _compare(
         raise EvaluationError(
             f"{run}: {where}: not one of its {len(other)} samples is among the {len(first)} of the first run"
         )
-    differing = int((joined["label_first"] != joined["label_other"]).sum())
+    labels = joined[["label_first", "label_other"]]
+    differing = int(((labels >= 0).all(axis=1) & (labels["label_first"] != labels["label_other"])).sum())
     if differing:
-        raise EvaluationError(f"{run}: {where}: {differing} samples have another label than in the first run")
+        raise EvaluationError(
+            f"{run}: {where}: {differing} samples have another label than in the first run; both need the same labels, "
+            "and classes in the same order"
+        )
     ours, theirs = (joined[f"positive_{side}"].to_numpy(dtype=np.bool_) for side in ("first", "other"))
     a, b = joined[f"{score}_first"], joined[f"{score}_other"]
     same = bool((ours == theirs).all())
     test = paired_delong(b, a, ours) if same else paired_delong_of_truths(b, a, theirs, ours)
+    if test is not None and same and rank_alike(a.to_numpy(), b.to_numpy()):
+        test = replace(test, low=0.0, high=0.0)
     compared = Compared(
         task=task,
         protocol=protocol,

@@ -135,7 +135,7 @@ def score_records(scored_sets: Iterable[ScoredSet]) -> Iterator[Record]:
             if is_compared(name):
                 for our, by in ours.items():
                     test = None if by is None or placed is None else paired_mean_delong([by], [placed])
-                    alike = test is not None and not test.difference and _rank_alike(values, scored.score(our))
+                    alike = test is not None and not test.difference and rank_alike(values, scored.score(our))
                     gains[our].append(_gain(name, test, alike=alike))
         if scored.task == "shifted":
             right = int((~positive).sum())
@@ -300,7 +300,7 @@ def is_compared(name: str) -> bool:
     return name == SCORE_LR or plain_name(name) in BASELINES
 
 
-def _rank_alike(first: FloatArray, second: FloatArray) -> bool:
+def rank_alike(first: FloatArray, second: FloatArray) -> bool:
     """Whether two scores have one ranking, as a baseline has with a meta model that kept nothing else.
 
     Few samples may be ranked alike by chance.

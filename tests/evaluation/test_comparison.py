@@ -83,6 +83,16 @@ def test_each_run_keeps_its_own_truth(tmp_path):
     assert found.test.difference == pytest.approx(found.other - found.first)
 
 
+def test_scores_of_one_ranking_certainly_differ_by_nothing(tmp_path):
+    test = compared(tmp_path, A, A.assign(chosen=2 * A["chosen"])).compared[0].test
+    assert (test.difference, test.low, test.high) == (0, 0, 0)
+
+
+def test_labels_that_one_run_lacks_are_no_other_labels(tmp_path):
+    (found,) = compared(tmp_path, A, B.assign(label=B["label"].where(np.arange(N) % 4 > 0, -1))).compared
+    assert found.test == paired_delong(B["chosen"], A["chosen"], A["positive"])
+
+
 @pytest.mark.parametrize(("positives", "told"), [(8, True), (15, False)])
 def test_few_positives_of_two_truths_are_said(tmp_path, positives, told):
     first, other = (A.assign(positive=(np.arange(N) + shift) % N < positives) for shift in (0, 3))
