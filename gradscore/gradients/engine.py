@@ -330,8 +330,8 @@ class Engine:
             elif first not in graph.leaves:
                 self.coverage[name] = "unused"
                 self._announce(
-                    f"{name}: the losses do not depend on it, so its gradient is zero; take out no_grad() and detach() "
-                    "behind it, or leave it out"
+                    f"{name}: the losses do not depend on it, so its gradient is zero; where a sample should "
+                    "reach it, take out no_grad() and detach() behind it, or leave it out"
                 )
             else:
                 self.coverage[name] = "parameter-side product" if first in plan.parameter_side else "rule"
