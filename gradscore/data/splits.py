@@ -86,7 +86,7 @@ Label = Annotated[int | str, BeforeValidator(_number_or_name), AfterValidator(_i
 
 
 def _names_of_kinds(kinds: Any) -> Any:
-    if isinstance(kinds, str) or (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+    if all(isinstance(kind, str) for kind in (kinds if isinstance(kinds, list | tuple) else [kinds])):
         return kinds
     raise ValueError(
         f"wanted 'auto' or a list of kinds ({', '.join(SYNTHETIC)}); a set of your own is one of data.ood with "
