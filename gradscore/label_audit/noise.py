@@ -75,13 +75,13 @@ def wrong_labels(log_p: FloatArray, log_odds: FloatArray, labels: IntArray) -> W
     for as_alike in (False, True):
 
         def unlikely(log_scale: float, as_alike: bool = as_alike) -> float:
-            return -_mistakes(np.exp(log_scale) * log_p + frequent, labels, as_alike)[1]
+            return -_mistakes(softmax(np.exp(log_scale) * log_p + frequent, axis=1), labels, as_alike)[1]
 
         scale = np.exp(minimize_scalar(unlikely, bounds=(-1.5, 2.0), method="bounded", options={"xatol": 0.05}).x)
-        logits = scale * log_p + frequent
-        count = _mistakes(logits, labels, as_alike)[0]
+        true = softmax(scale * log_p + frequent, axis=1)
+        count = _mistakes(true, labels, as_alike)[0]
         rest = [groups != each for each in range(GROUPS)]
-        without = [_mistakes(logits[rows], labels[rows], as_alike)[0] for rows in rest]
+        without = [_mistakes(true[rows], labels[rows], as_alike)[0] for rows in rest]
         ends.append((count, _error(without)))
     hidden = float(chances(log_odds).sum())
     hidden_error = _error([float(chances(log_odds[groups != each]).sum()) for each in range(GROUPS)])
@@ -103,27 +103,26 @@ def _error(without: list[float]) -> float:
     return float(np.sqrt(1 + (GROUPS - 1) * scaled.var()))
 
 
-def _mistakes(logits: FloatArray, labels: IntArray, as_alike: bool) -> tuple[float, float]:
+def _mistakes(true: FloatArray, labels: IntArray, as_alike: bool) -> tuple[float, float]:
     """Number of mistaken labels, and the log-likelihood of all, with that of how frequent classes are.
 
     Where a class is mistaken for another one and not the other way round, true classes are not as frequent as their
     labels, to which last layers were fitted: how frequent they are is found together with the mistakes.
 
     Args:
-        logits: (N, K) of the true classes, to which a constant for each class that has labels is added.
+        true: (N, K) probabilities of the true classes, by their frequencies among the labels.
         labels: (N,) the given classes.
         as_alike: whether a class is mistaken for each other one as often as that may be; else for all of them alike.
     """
-    classes = logits.shape[1]
-    odds = np.maximum(softmax(logits, axis=1), 1e-12)  # each label is possible, however far off
+    true, classes = np.maximum(true, 1e-12), true.shape[1]  # each label is possible, however far off
     given, column = np.unique(labels, return_inverse=True)  # no others are taken for a class
     of_given = csr_array((np.ones(len(labels)), (column, np.arange(len(labels)))))
     diagonal = given[:, None] == np.arange(classes)
     taken = np.where(diagonal, 1 - USUAL, USUAL / (classes - 1))  # for given classes (rows), if others are true
-    log_frequency = np.zeros(classes)  # of each class that is true, against that in `logits`
+    log_frequency = np.zeros(classes)  # of each class that is true, against that in `true`
     for _ in range(STEPS):
         frequency = np.exp(log_frequency)
-        both = odds * (frequency * taken)[column]
+        both = true * (frequency * taken)[column]
         both /= both.sum(axis=1, keepdims=True)
         pairs: FloatArray = np.asarray(of_given @ both)
         mistaken = np.where(diagonal, 0, pairs).sum(axis=0)
@@ -131,12 +130,12 @@ def _mistakes(logits: FloatArray, labels: IntArray, as_alike: bool) -> tuple[flo
         share = mistaken / np.maximum(found, 1e-12)
         others = pairs / np.maximum(mistaken, 1e-12)
         taken = np.where(diagonal, 1 - share, share * (others if as_alike else 1 / (classes - 1)))
-        expected = frequency * (odds.T @ (1 / (odds @ frequency)))
+        expected = frequency * (true.T @ (1 / (true @ frequency)))
         slope = found - expected - log_frequency / FREQUENCY_SD**2
         step = slope / (np.maximum(found, expected) + FREQUENCY_SD**-2)
         log_frequency[given] += step[given]  # a class without a label could explain any
     frequency = np.exp(log_frequency)
-    likelihood = float(np.log((odds * (frequency * taken)[column]).sum(axis=1) / (odds @ frequency)).sum())
+    likelihood = float(np.log((true * (frequency * taken)[column]).sum(axis=1) / (true @ frequency)).sum())
     return float(mistaken.sum()), likelihood - float(np.square(log_frequency).sum()) / (2 * FREQUENCY_SD**2)
 
 
